@@ -1,0 +1,105 @@
+# Every target sets up what it needs in .venv by itself: Python 3.11 or newer, make and a
+# package index that pip can reach are enough. Nothing here needs root or Docker.
+
+VENV := .venv
+PY   := $(VENV)/bin/python
+PIP  := $(PY) -m pip --disable-pip-version-check install -qq -c constraints.txt
+
+# Stamps: a file is younger than what it was made from, or it is made again.
+STAMP_VENV := $(VENV)/.stamp-venv
+STAMP_DEMO := $(VENV)/.stamp-demo
+STAMP_DEV  := $(VENV)/.stamp-dev
+
+JOBS ?= 2
+
+# The first interpreter that starts and is new enough; `make PYTHON=...` chooses another.
+CANDIDATES := python3.13 python3.12 python3.11 python3
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+# Modules whose branches must all be covered.
+CORE := errors duration fork policy key fingerprint codec notes record verbs machine table call \
+        decide lease flight cache ticket chores colours leaving leaving_async engine engine_async \
+        arguments attempt_base attempt attempt_async core admin admin_async admin_rules \
+        simple simple_async simple_rules options target switch protected once
+comma := ,
+empty :=
+CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* src/oncekey/stores/*))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test test-all lint types coverage bench defects docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(STAMP_DEMO) ## A guided tour in the terminal; it ends by itself
+	@$(PY) -m examples.tour
+
+test: lint types coverage ## Everything a change must pass: linters, types, tests, coverage
+
+test-all: export HYPOTHESIS_PROFILE := heavy
+test-all: test defects ## The same with many more generated cases, and the planted defects
+
+lint: $(STAMP_DEV) ## ruff (rules and format) and the direction of imports
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) $(VENV)/bin/lint-imports
+
+types: $(STAMP_DEV) ## mypy (strict) and pyright
+	$(PY) -m mypy
+	$(PY) -m basedpyright --pythonpath $(PY)
+
+coverage: $(STAMP_DEV) ## The tests, with at least 90 % of the branches covered and 100 % in the core
+	$(PY) -m coverage erase
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
+	$(PY) -m coverage report
+	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
+
+bench: $(STAMP_DEV) ## Measure against raw limits and peers
+	$(PY) -m bench
+
+defects: $(STAMP_DEV) ## Plant each known defect and see its test fail
+	$(PY) -m tests.defects
+
+docs: $(STAMP_DEV) ## Build the documentation into docs/_build/html
+	$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html
+
+clean: ## Remove the environment and everything generated
+	rm -rf $(VENV) build dist docs/_build htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --------------------------------------------------------------------- environment
+
+$(STAMP_VENV):
+	@python='$(PYTHON)'; \
+	if [ -n "$$python" ]; then \
+	  "$$python" -c '$(NEW_ENOUGH)' || { echo "Oncekey needs Python 3.11 or newer, and PYTHON=$$python is not." >&2; exit 1; }; \
+	else \
+	  for candidate in $(CANDIDATES); do \
+	    if "$$candidate" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	  done; \
+	  [ -n "$$python" ] || { echo "Oncekey needs Python 3.11 or newer, and none of these is: $(CANDIDATES)." >&2; exit 1; }; \
+	fi; \
+	rm -rf $(VENV); \
+	if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	  "$$python" -m venv $(VENV); \
+	elif "$$python" -c 'import virtualenv' 2>/dev/null; then \
+	  echo "$$python has no ensurepip, so virtualenv makes $(VENV)."; \
+	  "$$python" -m virtualenv -q $(VENV); \
+	else \
+	  echo "$$python can make no environment: install its venv package (python3-venv) or virtualenv." >&2; exit 1; \
+	fi
+	@touch $@
+
+$(STAMP_DEMO): $(STAMP_VENV) pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) ..."
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation -e '.[cli]'
+	@touch $@
+
+$(STAMP_DEV): $(STAMP_DEMO)
+	@echo "Adding the tools of development to $(VENV) ..."
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Measurements against raw limits and peers; `python -m bench` runs them."""

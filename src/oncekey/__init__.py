@@ -1,0 +1,51 @@
+"""Oncekey: an operation that arrives twice happens once, and whoever asks twice gets one answer."""
+
+from oncekey.attempt import Attempt, current
+from oncekey.attempt_async import AsyncAttempt, current_async
+from oncekey.attempt_base import Outcome
+from oncekey.decide import Done, NotDone, Unknown
+from oncekey.errors import (
+    ConfigurationError,
+    InProgressError,
+    InvalidKeyError,
+    KeyReusedError,
+    LeaseLostError,
+    NotRecordedError,
+    OncekeyError,
+    OutcomeUnknownError,
+    RememberedError,
+    ResultNotKeptError,
+    StoreError,
+    UnreadableError,
+)
+from oncekey.once import Once
+from oncekey.policy import Policy
+from oncekey.record import Record
+
+__all__ = [
+    "AsyncAttempt",
+    "Attempt",
+    "ConfigurationError",
+    "Done",
+    "InProgressError",
+    "InvalidKeyError",
+    "KeyReusedError",
+    "LeaseLostError",
+    "NotDone",
+    "NotRecordedError",
+    "Once",
+    "OncekeyError",
+    "Outcome",
+    "OutcomeUnknownError",
+    "Policy",
+    "Record",
+    "RememberedError",
+    "ResultNotKeptError",
+    "StoreError",
+    "Unknown",
+    "UnreadableError",
+    "current",
+    "current_async",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,121 @@
+"""An attempt, as a coroutine that runs sees it: the twin of `attempt.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from oncekey.attempt_base import BaseAttempt, Outcome, current_of, forbid_nesting
+from oncekey.call import Call
+from oncekey.codec import codec_of, encode_error
+from oncekey.colours import invoke_async
+from oncekey.engine_async import AsyncEngine
+from oncekey.ticket import Ticket, unprotected
+from oncekey.verbs import Settle
+
+T = TypeVar("T")
+
+
+class AsyncAttempt(BaseAttempt):
+    """One attempt at a call, or the settled record that answers it."""
+
+    def __init__(self, engine: AsyncEngine, ticket: Ticket) -> None:
+        """What the ticket says; the engine brings what happens to the store."""
+        super().__init__(ticket, engine.observers)
+        self._engine = engine
+
+    async def note(self, **facts: object) -> None:
+        """The facts survive a crash and are handed to the next attempt."""
+        self._must_run("note")
+        ask = self._noting(lambda notes: notes.with_facts(facts))
+        self._noted(await self._engine.note(self._ticket, ask))
+
+    async def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """The result of the step, which is not done again by a later attempt."""
+        codec = codec_of(function)
+        if self._begin_step(name):
+            kept: T = self._step_result(name, codec)
+            return kept
+        value: T = await invoke_async(function, *args, **kwargs)
+        ask = self._step_noting(name, value, codec)
+        self._noted(await self._engine.note(self._ticket, ask))
+        return value
+
+    async def complete(self, value: object = None) -> None:
+        """The call is done, and duplicates get this value from now on."""
+        self._must_run("complete")
+        self._settled(value, await self._engine.settle(self._ticket, self._settling(value)))
+
+    async def fail(self, error: BaseException) -> bool:
+        """The call ended with this error; whether another attempt's answer stands instead."""
+        ask = self._failing(error, encode_error(error))
+        if not isinstance(ask, Settle):
+            await self._engine.leave(self._ticket, ask)
+            return False
+        record = await self._engine.settle(self._ticket, ask)
+        if record is not None and self._ticket.lost:
+            self._ticket.record, self._ticket.duplicate = record, True
+        return self._ticket.duplicate
+
+    async def __aenter__(self) -> Self:
+        """From here on this is the current attempt."""
+        self._become_current()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The attempt has ended: completed, failed or released."""
+        self._stop_being_current()
+        if self._ended:
+            return
+        if error is None:
+            await self.complete(None)
+        else:
+            await self.fail(error)
+
+
+async def enter(engine: AsyncEngine, call: Call, *, active: bool) -> AsyncAttempt:
+    """The attempt at a call, running or answered; it is not current yet.
+
+    Without protection it runs, and no store hears of it.
+    """
+    if not active:
+        return AsyncAttempt(engine, unprotected(call))
+    forbid_nesting(call, engine.observers)
+    return AsyncAttempt(engine, await engine.enter(call))
+
+
+async def perform(  # noqa: PLR0913 - a call, a function and all that it is called with
+    engine: AsyncEngine,
+    call: Call,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    active: bool,
+) -> Outcome[Any]:
+    """The outcome of the function, which ran now or before."""
+    attempt = await enter(engine, call, active=active)
+    if not attempt.duplicate:
+        attempt._become_current()  # noqa: SLF001 - the same module
+        try:
+            value = await invoke_async(function, *args, **kwargs)
+        except BaseException as error:
+            if attempt._ended or not await attempt.fail(error):  # noqa: SLF001 - the same module
+                raise
+        else:
+            if not attempt._ended:  # noqa: SLF001 - the same module
+                await attempt.complete(value)
+        finally:
+            attempt._stop_being_current()  # noqa: SLF001 - the same module
+    return Outcome(attempt.result, attempt.duplicate, attempt.key, attempt.number)
+
+
+def current_async() -> AsyncAttempt:
+    """The attempt whose code this is, inside a protected coroutine function."""
+    return current_of(AsyncAttempt, "current")

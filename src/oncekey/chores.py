@@ -1,0 +1,139 @@
+"""What the keeper does for calls: renew, settle later, give back, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+from weakref import ref
+
+from oncekey.call import Call
+from oncekey.errors import OncekeyError, StoreError
+from oncekey.lease import Chore
+from oncekey.observe import Event, Observers
+from oncekey.stores.base import Store
+from oncekey.ticket import Ticket
+from oncekey.verbs import Granted, Release, Settle, Verdict
+
+RETRY: Final = 0.5
+PURGE_EVERY: Final = 30.0
+PURGE_BATCH: Final = 500
+_PURGE_AGAIN: Final = 0.2
+
+
+class Renewal(Chore):
+    """Moves the end of a lease while its code runs."""
+
+    __slots__ = ("_every", "_observers", "_store", "_ticket", "_until")
+
+    def __init__(self, store: Store, ticket: Ticket, observers: Observers) -> None:
+        """Goes on until the record has another owner, has ended, or `max_run` is over."""
+        super().__init__()
+        terms = ticket.call.terms
+        self._store = store
+        self._ticket = ticket
+        self._observers = observers
+        self._every = terms.heartbeat_every
+        self._until = None if terms.max_run is None else monotonic() + terms.max_run
+
+    def do(self) -> float | None:
+        """Renew once. A renewal that failed is tried again soon: the lease is not lost yet."""
+        ticket = self._ticket
+        if self._until is not None and monotonic() >= self._until:
+            return None
+        try:
+            verdict = self._store.renew(ticket.call.renew(ticket.record))
+        except StoreError as error:
+            self._observers.tell(
+                "renewal_failed", ticket.call, ticket.record.attempt, detail=str(error)
+            )
+            return min(self._every, RETRY)
+        if verdict is Verdict.DONE:
+            return self._every
+        ticket.lost = verdict is Verdict.LOST
+        return None
+
+
+class Unsettled(Chore):
+    """Goes on with a settle or a release that could not be made, until the store answers."""
+
+    __slots__ = ("_ask", "_store")
+
+    def __init__(self, store: Store, ask: Settle | Release) -> None:
+        """The request is the one that was sent already: repeating it is harmless."""
+        super().__init__()
+        self._store = store
+        self._ask = ask
+
+    def do(self) -> float | None:
+        """Ask once more."""
+        try:
+            if isinstance(self._ask, Settle):
+                self._store.settle(self._ask)
+            else:
+                self._store.release(self._ask)
+        except StoreError:
+            return RETRY
+        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
+            return None
+        return None
+
+    @property
+    def urgent(self) -> bool:
+        """What was done must be recorded before the process ends, if that can be."""
+        return True
+
+
+class Abandoned(Chore):
+    """Gives back a claim whose asker left before it heard the answer."""
+
+    __slots__ = ("_call", "_nonce", "_store")
+
+    def __init__(self, store: Store, call: Call, nonce: str) -> None:
+        """The nonce tells which claim it was."""
+        super().__init__()
+        self._store = store
+        self._call = call
+        self._nonce = nonce
+
+    def do(self) -> float | None:
+        """Ask again with the same nonce: if it was granted, it is granted again, and released."""
+        try:
+            answer = self._store.claim(self._call.claim(self._nonce))
+            if type(answer) is Granted and answer.record.nonce == self._nonce:
+                self._store.release(self._call.release(answer.record, unused=True))
+        except StoreError:
+            return RETRY
+        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
+            return None
+        return None
+
+    @property
+    def urgent(self) -> bool:
+        """Otherwise the key is blocked for a whole lease."""
+        return True
+
+
+class Purging(Chore):
+    """Removes expired records in small batches, as long as somebody uses the store."""
+
+    __slots__ = ("_observers", "_store")
+
+    def __init__(self, store: Store, observers: Observers) -> None:
+        """The store is not kept alive for it."""
+        super().__init__()
+        self._store: Callable[[], Store | None] = ref(store)
+        self._observers = observers
+
+    def do(self) -> float | None:
+        """Purge one batch; the next follows soon when there is more."""
+        store = self._store()
+        if store is None:
+            return None
+        try:
+            count = store.purge(0, PURGE_BATCH)
+        except OncekeyError:  # calls will hear of it; purging can wait
+            return PURGE_EVERY
+        if count:
+            self._observers.hand(Event(name="purged", count=count))
+        return _PURGE_AGAIN if count == PURGE_BATCH else PURGE_EVERY

@@ -1,0 +1,65 @@
+"""`oncekey forget`: the key is as if it had never been used."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from oncekey import InProgressError, Once, OutcomeUnknownError, Record
+from oncekey.cli.exits import NOTHING, REFUSED, CommandError
+from oncekey.cli.finding import found, named
+from oncekey.cli.opening import records
+from oncekey.cli.options import Key, Scope, StoreUrl, scope_of
+from oncekey.cli.text import printable
+from oncekey.cli.times import length, now
+
+
+def forget(  # noqa: PLR0913 - each is an option of the command
+    *,
+    ctx: typer.Context,
+    key: Key,
+    scope: Scope = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if it is running (its attempt is lost) or held.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask first, as on a terminal.")
+    ] = False,
+    store: StoreUrl = None,
+) -> None:
+    """Forget a key, so that it may run again."""
+    with records(ctx, store) as once:
+        record = found(once, scope_of(scope), key)
+        if not force and record.status in ("running", "held"):
+            raise _refusal(record)
+        if not yes and sys.stdin.isatty():
+            _ask(once, record)
+        try:
+            forgotten = once.forget(key, scope=record.scope, force=force)
+        except (InProgressError, OutcomeUnknownError):  # it has become so since we looked
+            raise _refusal(found(once, record.scope, key)) from None
+    if not forgotten:
+        raise _changed(record)
+    typer.echo(f"{named(record)} is forgotten")
+
+
+def _refusal(record: Record) -> CommandError:
+    if record.status == "held":
+        msg = f"{named(record)} is held; resolve it, or forget it with --force"
+    else:
+        msg = f"{named(record)} is {record.status}; with --force it is forgotten, its attempt lost"
+    return CommandError(msg, REFUSED)
+
+
+def _ask(once: Once, record: Record) -> None:
+    """The person has agreed, and the record is still the one they agreed about."""
+    age = length(now() - record.created)
+    question = f"Forget {named(record)} ({record.status}, {age} old)? It may then run again"
+    typer.confirm(printable(question), abort=True, err=True)
+    present = once.get(record.key, scope=record.scope)
+    if present is None or (present.token, present.status) != (record.token, record.status):
+        raise _changed(record)
+
+
+def _changed(record: Record) -> CommandError:
+    return CommandError(f"{named(record)} has changed in the meantime; look again", NOTHING)

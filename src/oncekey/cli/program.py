@@ -1,0 +1,112 @@
+"""The program: its commands, its global options, and how every error becomes an exit code."""
+
+import os
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from oncekey import OncekeyError, __version__
+from oncekey.cli import exits
+from oncekey.cli.forget import forget
+from oncekey.cli.ls import ls
+from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES, Chosen
+from oncekey.cli.purge import purge
+from oncekey.cli.resolve import resolve
+from oncekey.cli.show import show
+from oncekey.cli.text import printable
+
+# Newer releases of typer carry a click of their own; this is the right class in all of them.
+_UsageError: Final[Any] = typer.BadParameter.__base__
+
+
+class Program(TyperGroup):
+    """The group of commands; errors leave it as one sentence and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the parent declares it
+        """The command has run; the process ends with its exit code."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except _UsageError as error:
+            code = _say(_usage(error), exits.WRONG)
+        except typer.Abort:
+            code = _say("nothing was changed", exits.NOTHING)
+        except exits.CommandError as error:
+            code = _say(str(error), error.code)
+        except OncekeyError as error:
+            code = _say(str(error), exits.code_of(error))
+        sys.exit(code or exits.DONE)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as the parent declares it
+        """The command has run; a reader that closed the pipe early, like `head`, is no error."""
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter complains as it ends
+            raise typer.Exit(exits.DONE) from None
+        return answer
+
+
+def program(*, terminal: bool) -> typer.Typer:
+    """The program; the help has frames and colours on a terminal only."""
+    app = typer.Typer(
+        name="oncekey",
+        cls=Program,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,  # they would print variables, and with them secrets
+        rich_markup_mode="rich" if terminal else None,
+    )
+    app.callback(invoke_without_command=True)(_start)
+    for command in (ls, show, forget, resolve, purge):
+        app.command()(command)
+    return app
+
+
+def _version(*, asked: bool) -> None:
+    if asked:
+        typer.echo(f"oncekey {__version__}")
+        raise typer.Exit
+
+
+def _start(
+    *,
+    ctx: typer.Context,
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", envvar=list(STORE_VARIABLES), help="Where the records are kept."
+        ),
+    ] = DEFAULT_STORE,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda value: _version(asked=value),
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Look at the records of a store, and change them by hand."""
+    source = ctx.get_parameter_source("store")
+    ctx.obj = Chosen(store, typed=source is not None and source.name == "COMMANDLINE")
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def _usage(error: Any) -> str:  # noqa: ANN401 - a UsageError of whichever click
+    """What is wrong with the command line, and where to read how it is written."""
+    words = error.format_message().rstrip(".")
+    path = error.ctx.command_path if error.ctx is not None else "oncekey"
+    end = " See" if words.endswith("?") else "; see"
+    return f"{words}{end} `{path} --help`"
+
+
+def _say(sentence: str, code: int) -> int:
+    sys.stderr.write(f"oncekey: {printable(sentence)}\n")
+    return code

@@ -1,0 +1,52 @@
+"""The times of a record, as moments and as how long ago."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = 1_000_000
+_UNITS: Final = (("d", 86400 * _SECOND), ("h", 3600 * _SECOND), ("min", 60 * _SECOND))
+
+
+def now() -> int:
+    """Microseconds by the clock of this machine; only ages are told by it."""
+    return time.time_ns() // 1000
+
+
+def moment(at: int) -> datetime | None:
+    """The moment in UTC; None for not yet or never. What no calendar knows is its last moment."""
+    if not at:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=at)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def iso(at: int) -> str | None:
+    """The moment for programs."""
+    known = moment(at)
+    return None if known is None else known.isoformat()
+
+
+def length(span: int) -> str:
+    """How long it is, in its largest whole unit: `3 min`."""
+    span = max(span, 0)
+    for name, size in _UNITS:
+        if span >= size:
+            return f"{span // size} {name}"
+    return f"{span // _SECOND} s"
+
+
+def beside(at: int, present: int) -> str:
+    """Where the moment lies: `3 min ago`, `in 3 min`."""
+    return f"in {length(at - present)}" if at > present else f"{length(present - at)} ago"
+
+
+def both(at: int, present: int) -> str:
+    """The moment for people, and how long ago."""
+    known = moment(at)
+    return f"{known:%Y-%m-%d %H:%M:%S} UTC ({beside(at, present)})" if known else "never"

@@ -1,0 +1,201 @@
+"""Results and exceptions as bytes, and back as what they were. Never pickle.
+
+A result is kept only if it comes back equal and of the same type; this is tried when it is
+stored, so that no duplicate is ever handed something else than the first caller got.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from oncekey.errors import OncekeyError
+
+
+class NotKeepableError(OncekeyError):
+    """The value would not come back as it is; the message says why."""
+
+
+class UnreadableBytesError(OncekeyError):
+    """The stored bytes are not what they should be; the message says why."""
+
+
+def _to_plain(value: Any) -> Any:  # noqa: ANN401 - msgspec hands over anything it does not know
+    dump = getattr(value, "model_dump", None)  # pydantic, without importing it
+    if dump is not None:
+        return dump(mode="python")
+    msg = f"{type(value).__name__} cannot be encoded"
+    raise NotImplementedError(msg)
+
+
+def _from_plain(kind: type, value: Any) -> Any:  # noqa: ANN401 - the inverse of _to_plain
+    validate = getattr(kind, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    msg = f"{kind.__name__} cannot be decoded"
+    raise NotImplementedError(msg)
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
+_untyped = msgspec.msgpack.Decoder()
+
+
+def _decoder(annotation: object) -> msgspec.msgpack.Decoder[Any]:
+    if annotation in (inspect.Parameter.empty, Any, object):
+        return _untyped
+    try:
+        return msgspec.msgpack.Decoder(annotation, dec_hook=_from_plain)
+    except (TypeError, ValueError):  # no type that msgspec can check: plain values only
+        return _untyped
+
+
+class Codec:
+    """How the results of one function are kept, told by its return annotation."""
+
+    def __init__(self, annotation: object = inspect.Parameter.empty) -> None:
+        """An annotation that says nothing, or nothing usable, leaves plain values only."""
+        self.annotation = annotation
+        self._decoder = _decoder(annotation)
+        self.typed = self._decoder is not _untyped
+
+    def encode(self, value: object) -> bytes:
+        """Bytes that decode to an equal value of the same type, or NotKeepableError."""
+        try:
+            data = _encode(value)
+            back = self._decoder.decode(data)
+        except Exception as error:  # noqa: BLE001 - user classes raise whatever they like
+            raise NotKeepableError(str(error)) from None
+        if not _alike(value, back):
+            msg = f"{type(value).__name__} would come back as {type(back).__name__}"
+            if type(value) is type(back):
+                msg = f"a {type(value).__name__} would not come back equal"
+            raise NotKeepableError(msg)
+        return data
+
+    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - as the annotation says
+        """A value of its own for every caller; UnreadableBytesError when they do not fit."""
+        try:
+            return self._decoder.decode(data)
+        except Exception as error:  # noqa: BLE001 - user classes raise whatever they like
+            raise UnreadableBytesError(str(error)) from None
+
+
+PLAIN: Final = Codec()
+"""For values without an annotation: None, bool, int, float, str, bytes, list and dict of them."""
+
+
+def codec_of(function: Callable[..., object]) -> Codec:
+    """The codec for what the function is annotated to return."""
+    target = inspect.unwrap(function)
+    target = getattr(target, "func", target)  # functools.partial
+    try:
+        hints = typing.get_type_hints(target, include_extras=True)
+    except Exception:  # noqa: BLE001 - annotations are arbitrary code; without them values stay plain
+        return PLAIN
+    return Codec(hints["return"]) if "return" in hints else PLAIN
+
+
+def _alike(one: object, other: object) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return len(one) == len(other) and _all_alike(_flat(one), _flat(other))
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and _all_alike(one, other)
+    if one == other:
+        return True
+    if type(one).__eq__ is object.__eq__ or one != one:  # noqa: PLR0124 - not a number
+        return _encode(one) == _encode(other)
+    return False
+
+
+def _flat(mapping: dict[object, object]) -> Iterator[object]:
+    for key, value in mapping.items():
+        yield key
+        yield value
+
+
+def _all_alike(ones: Iterable[object], others: Iterable[object]) -> bool:
+    return all(map(_alike, ones, others))
+
+
+# Exceptions
+
+
+class _Failure(msgspec.Struct, array_like=True):
+    """An exception as it is stored: with its state where that comes back, else its words."""
+
+    module: str
+    name: str
+    message: str
+    state: bytes | None
+
+
+_encode_failure = msgspec.msgpack.Encoder().encode
+_failure = msgspec.msgpack.Decoder(_Failure)
+
+
+def encode_error(error: BaseException) -> bytes:
+    """The exception as bytes: its type's name, its words and, where possible, its state."""
+    kind = type(error)
+    try:
+        state = PLAIN.encode([list(error.args), _own(error)])
+    except NotKeepableError:
+        state = None
+    return _encode_failure(_Failure(kind.__module__, kind.__qualname__, _words(error), state))
+
+
+def decode_error(
+    data: bytes, known: tuple[type[BaseException], ...]
+) -> tuple[BaseException | None, str, str]:
+    """The exception if it is one of the known types, then its type's name and its words.
+
+    It is rebuilt from its state and not from its constructor, which may ask for other arguments.
+    UnreadableBytesError when the bytes are not an exception's.
+    """
+    try:
+        failure = _failure.decode(data)
+    except msgspec.MsgspecError as cause:
+        raise UnreadableBytesError(str(cause)) from None
+    kind = _find(failure, known)
+    if kind is None or failure.state is None:
+        return None, failure.name, failure.message
+    arguments, own = PLAIN.decode(failure.state)
+    error = kind.__new__(kind, *arguments)
+    error.args = tuple(arguments)
+    error.__dict__.update(own)
+    return error, failure.name, failure.message
+
+
+def error_words(data: bytes) -> str:
+    """What went wrong, for people: `CardDeclined: no funds`. Empty when it cannot be read."""
+    try:
+        failure = _failure.decode(data)
+    except msgspec.MsgspecError:
+        return ""
+    return f"{failure.name}: {failure.message}"
+
+
+def _own(error: BaseException) -> dict[str, object]:
+    return {name: value for name, value in vars(error).items() if name != "__notes__"}
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not lose the failure itself
+        return ""
+
+
+def _find(failure: _Failure, known: tuple[type[BaseException], ...]) -> type[BaseException] | None:
+    """The type among the known ones and what derives from them."""
+    seen = list(known)
+    for kind in seen:
+        if (kind.__module__, kind.__qualname__) == (failure.module, failure.name):
+            return kind
+        seen.extend(sub for sub in kind.__subclasses__() if sub not in seen)
+    return None

@@ -1,0 +1,42 @@
+"""The few things that blocking code and coroutines do differently, in pairs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from oncekey.errors import ConfigurationError
+
+
+def pause(seconds: float) -> None:
+    """Block this thread."""
+    time.sleep(seconds)
+
+
+async def pause_async(seconds: float) -> None:
+    """Let others run."""
+    await asyncio.sleep(seconds)
+
+
+def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
+    """What the function returns, which must not be something to await."""
+    value = function(*args, **kwargs)
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        msg = f"{function!r} returned something to await; use the async form of this call"
+        raise ConfigurationError(msg)
+    return value
+
+
+async def invoke_async(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
+    """What the function returns, awaited if that is what it is for."""
+    value = function(*args, **kwargs)
+    return await _awaited(value) if inspect.isawaitable(value) else value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:  # noqa: ANN401 - the user's value
+    return await value

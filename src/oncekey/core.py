@@ -1,0 +1,131 @@
+"""What every view of one `Once` shares: the store in both colours and all that stands on it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+from oncekey.cache import Cache
+from oncekey.chores import PURGE_EVERY, Purging
+from oncekey.duration import size
+from oncekey.engine import Engine
+from oncekey.engine_async import AsyncEngine
+from oncekey.errors import ConfigurationError
+from oncekey.flight import Flights
+from oncekey.fork import generation
+from oncekey.lease import keeper
+from oncekey.observe import Observer, Observers
+from oncekey.stores import AsyncStore, Store, open_store
+from oncekey.stores.adapt import Looped, Threaded
+from oncekey.stores.base import VERBS
+
+DEFAULT_STORE: Final = "sqlite:///oncekey.db"
+_DEFAULT_CACHE: Final = "16MiB"
+
+
+class Core:
+    """One store, reached in both colours, with single flight, cache and observers around it."""
+
+    def __init__(
+        self,
+        store: str | Store | AsyncStore | None,
+        observers: Iterable[Observer],
+        cache: bool | str | int | None,  # noqa: FBT001 - as the user passes it
+    ) -> None:
+        """Nothing is opened before the first use."""
+        self.observers: Final = Observers(observers)
+        self.flights: Final = Flights()
+        self._lock = threading.Lock()
+        self._blocking, self._awaiting = _both_colours(_chosen(store))
+        behind = self._blocking or cast("Store", cast("Looped", self._awaiting).blocking)
+        self.cache: Final = _cache(cache, remote=getattr(behind, "remote", True))
+        self._behind = behind
+        self._engine: Engine | None = None
+        self._engine_async: AsyncEngine | None = None
+        self._purging = -1
+
+    @property
+    def store(self) -> Store:
+        """The store for code that blocks."""
+        if self._blocking is None:
+            msg = "this Once has an async store; use the _async methods and coroutine functions"
+            raise ConfigurationError(msg)
+        return self._blocking
+
+    @property
+    def store_async(self) -> AsyncStore:
+        """The store for coroutines."""
+        if self._awaiting is None:
+            blocking = self.store
+            as_async = getattr(blocking, "as_async", None)
+            self._awaiting = Threaded(blocking) if as_async is None else as_async()
+        return cast("AsyncStore", self._awaiting)
+
+    def engine(self) -> Engine:
+        """The engine for code that blocks."""
+        if self._engine is None:
+            self._engine = Engine(
+                self.store, self._behind, self.flights, self.observers, self.cache
+            )
+        self._purge_by_itself()
+        return self._engine
+
+    def engine_async(self) -> AsyncEngine:
+        """The engine for coroutines."""
+        if self._engine_async is None:
+            self._engine_async = AsyncEngine(
+                self.store_async, self._behind, self.flights, self.observers, self.cache
+            )
+        self._purge_by_itself()
+        return self._engine_async
+
+    def _purge_by_itself(self) -> None:
+        """Once in every process that uses the store, forked ones included."""
+        if self._purging != generation():
+            self._purging = generation()
+            keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
+
+    def forgotten(self, identity: tuple[str | None, str]) -> None:
+        """The record was changed by hand: what is kept of it here is out of date."""
+        if self.cache is not None:
+            self.cache.drop(identity)
+
+
+def _chosen(store: str | Store | AsyncStore | None) -> Store | AsyncStore:
+    if store is None:
+        store = os.environ.get("ONCEKEY_STORE") or os.environ.get("REDIS_URL")
+        if not store:
+            store = DEFAULT_STORE
+            logging.getLogger("oncekey").warning(
+                "no store was given; records go to the file %s",
+                os.path.abspath(DEFAULT_STORE.removeprefix("sqlite:///")),  # noqa: PTH100 - the file need not exist
+            )
+    if isinstance(store, str):
+        return open_store(store)
+    missing = [verb for verb in VERBS if not callable(getattr(store, verb, None))]
+    if missing:
+        msg = (
+            f"a store is a URL or an object with the verbs of oncekey.stores.Store, but "
+            f"{type(store).__name__} has no {', '.join(missing)}"
+        )
+        raise ConfigurationError(msg)
+    return store
+
+
+def _both_colours(store: Store | AsyncStore) -> tuple[Store | None, Any]:
+    if inspect.iscoroutinefunction(store.claim):
+        return None, Looped(cast("AsyncStore", store))
+    return cast("Store", store), None
+
+
+def _cache(wanted: bool | str | int | None, *, remote: bool) -> Cache | None:  # noqa: FBT001 - as the user passes it
+    """A cache of the wanted size; by default only where it saves a way over a network."""
+    if wanted is None:
+        wanted = remote
+    if wanted is False:
+        return None
+    return Cache(size(_DEFAULT_CACHE if wanted is True else wanted, "cache"))

@@ -1,0 +1,217 @@
+"""What a caller does next, told by the answer it got and the terms it has: pure choices."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from oncekey.call import Call
+from oncekey.codec import NotKeepableError, UnreadableBytesError, decode_error
+from oncekey.duration import SECOND
+from oncekey.errors import (
+    ConfigurationError,
+    InProgressError,
+    KeyReusedError,
+    LeaseLostError,
+    OncekeyError,
+    OutcomeUnknownError,
+    RememberedError,
+    ResultNotKeptError,
+    UnreadableError,
+)
+from oncekey.fingerprint import differ
+from oncekey.record import Record
+from oncekey.verbs import Answer, Busy, Granted, Held, Mismatch, Replay
+
+_FIRST_POLL: Final = 0.002
+_SLOWEST_POLL: Final = 0.1
+
+
+class Run(Struct):
+    """Run the code: the record is ours."""
+
+
+class Reconcile(Struct):
+    """Ask `reconcile` how the uncertain attempt before us ended, then see."""
+
+
+class Serve(Struct):
+    """Answer from the record."""
+
+
+class Wait(Struct):
+    """Ask again after this many seconds."""
+
+    seconds: float
+
+
+class Refuse(Struct):
+    """Tell the caller no."""
+
+    error: OncekeyError
+
+
+Choice = Run | Reconcile | Serve | Wait | Refuse
+
+
+def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) -> Choice:  # noqa: PLR0911 - one return per answer
+    """What follows from the store's answer when the caller would still wait `patience` seconds."""
+    kind = type(answer)
+    if kind is Granted:
+        uncertain = answer.record.uncertain and call.reconcile is not None
+        return Reconcile() if uncertain else Run()
+    if kind is Replay:
+        return Serve()
+    if kind is Busy:
+        if patience > 0:
+            left = max(0.0, (answer.record.lease_end - answer.now) / SECOND)
+            pause = min(_FIRST_POLL * 2**polls, _SLOWEST_POLL)
+            return Wait(min(pause, patience, left))
+        return Refuse(busy(answer, call))
+    if kind is Mismatch:
+        return Refuse(reused(call))
+    if kind is Held:
+        return Refuse(unknown(call))
+    return Wait(0.0)  # Spent: a new nonce gets a new answer
+
+
+def busy(answer: Answer, call: Call) -> InProgressError:
+    """Somebody else is at it: come back when they may be done, at the latest when they must."""
+    left = (answer.record.lease_end - answer.now) / SECOND
+    return in_progress(call, max(0.0, min(call.terms.retry_after, left)))
+
+
+def in_progress(call: Call, retry_after: float) -> InProgressError:
+    """The refusal of a caller that would not, or must not, wait any longer."""
+    msg = f"{call.name} is in progress; ask again in {retry_after:.3g} s"
+    return InProgressError(msg, key=call.key, scope=call.scope, retry_after=retry_after)
+
+
+def reused(call: Call) -> KeyReusedError:
+    """The refusal of another operation under the same key."""
+    msg = f"{call.name} was used with other arguments; a new operation needs a new key"
+    return KeyReusedError(msg, key=call.key, scope=call.scope)
+
+
+def unknown(call: Call) -> OutcomeUnknownError:
+    """The refusal while nobody knows how an attempt ended."""
+    msg = (
+        f"{call.name} is held: an attempt ended without a definite outcome; find out whether the "
+        f"effect happened, then resolve it with a result, an error or a retry"
+    )
+    return OutcomeUnknownError(msg, key=call.key, scope=call.scope)
+
+
+def lost(call: Call) -> LeaseLostError:
+    """The refusal of an attempt that does not own its record any more."""
+    msg = (
+        f"{call.name} was taken over while it ran, because its lease ended without renewal; "
+        f"its outcome was not recorded"
+    )
+    return LeaseLostError(msg, key=call.key, scope=call.scope)
+
+
+# How an attempt ends
+
+
+class Fail(Struct):
+    """Keep the error and raise it again for every duplicate."""
+
+
+class Leave(Struct):
+    """Free the key, or hold it."""
+
+    uncertain: bool
+    hold: bool
+
+
+def after_error(error: BaseException, call: Call) -> Fail | Leave:
+    """How the record ends after the code raised `error`.
+
+    Only an Exception says something definite; anything else (cancellation, SystemExit,
+    KeyboardInterrupt) cuts the code off wherever it was.
+    """
+    terms = call.terms
+    definite = isinstance(error, Exception)
+    if definite and isinstance(error, terms.keep):
+        return Fail()
+    if not definite or isinstance(error, terms.uncertain):
+        return Leave(uncertain=True, hold=terms.hold and call.reconcile is None)
+    return Fail() if terms.keep_all else Leave(uncertain=False, hold=False)
+
+
+def after_refusal(record: Record | None, call: Call) -> Serve | Refuse:
+    """What the caller is told when its settle was refused: the winner's answer, if there is one."""
+    if record is None or record.status not in ("completed", "failed"):
+        return Refuse(lost(call))
+    return Refuse(lost(call)) if differ(record.fingerprint, call.fingerprint) else Serve()
+
+
+def served(record: Record, call: Call) -> Any:  # noqa: ANN401 - as the function is annotated
+    """The value that a settled record answers with; a kept failure is raised."""
+    key, scope = call.key, call.scope
+    try:
+        if record.status == "failed":
+            error, type_name, message = decode_error(record.error or b"", call.terms.keep)
+            raise error or RememberedError(message, key=key, scope=scope, type_name=type_name)
+        if record.result is None:
+            msg = f"{call.name} was completed, but its result was not kept; it does not run again"
+            raise ResultNotKeptError(msg, key=key, scope=scope)
+        return call.codec.decode(record.result)
+    except UnreadableBytesError as cause:
+        msg = (
+            f"{call.name} was {record.status}, but what is stored does not fit the return "
+            f"annotation or this version ({cause}); it does not run again"
+        )
+        raise UnreadableError(msg, key=key, scope=scope) from None
+
+
+# What `reconcile` says
+
+
+class Done(Struct, frozen=True):
+    """The effect happened, and this is the value that the call would have returned."""
+
+    value: Any = None
+
+
+class NotDone(Struct, frozen=True):
+    """The effect did not happen and will not: the call may run again."""
+
+
+class Unknown(Struct, frozen=True):
+    """Nobody can tell: hold the key for a human."""
+
+
+class Complete(Struct):
+    """Settle with the value that `reconcile` found."""
+
+    result: bytes
+
+
+class Postpone(Struct):
+    """Give the record back: it is too early to believe that the effect did not happen."""
+
+    seconds: float
+
+
+class Hold(Struct):
+    """Hold the record for a human."""
+
+
+def after_reconcile(said: object, answer: Answer, call: Call) -> Complete | Run | Postpone | Hold:
+    """What follows from the word of `reconcile`."""
+    if isinstance(said, Done):
+        try:
+            return Complete(call.codec.encode(said.value))
+        except NotKeepableError as error:
+            msg = f"reconcile found {call.name} done, with a value that cannot be kept: {error}"
+            raise ConfigurationError(msg) from None
+    if isinstance(said, NotDone):
+        early = answer.record.finished + call.terms.quiet - answer.now
+        return Postpone(early / SECOND) if early > 0 else Run()
+    if isinstance(said, Unknown):
+        return Hold()
+    msg = f"reconcile must return Done(value), NotDone() or Unknown(), but it returned {said!r}"
+    raise ConfigurationError(msg)

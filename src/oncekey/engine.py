@@ -1,0 +1,224 @@
+"""The engine: how a call gets from the store to the code and back. Its twin awaits.
+
+No rule is decided here: `machine.py` says what may happen to a record and `decide.py` what a
+caller does next. The engine asks, waits, tells, and cleans up after whatever goes wrong between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from secrets import token_hex
+from time import monotonic, perf_counter
+from typing import Final
+
+from oncekey import machine
+from oncekey.call import Call
+from oncekey.chores import RETRY, Abandoned, Renewal
+from oncekey.colours import invoke, pause
+from oncekey.decide import (
+    Choice,
+    Complete,
+    Hold,
+    Postpone,
+    Reconcile,
+    Refuse,
+    Run,
+    Serve,
+    Wait,
+    after_claim,
+    after_reconcile,
+    busy,
+    in_progress,
+    reused,
+    unknown,
+)
+from oncekey.errors import (
+    InProgressError,
+    KeyReusedError,
+    OncekeyError,
+    OutcomeUnknownError,
+    StoreError,
+)
+from oncekey.fingerprint import differ
+from oncekey.flight import Flight
+from oncekey.lease import keeper
+from oncekey.leaving import Leaving
+from oncekey.observe import Name
+from oncekey.record import Record
+from oncekey.ticket import Ticket, unprotected
+from oncekey.verbs import Answer
+
+_REFUSALS: Final[dict[type[OncekeyError], Name]] = {
+    InProgressError: "busy",
+    KeyReusedError: "reused",
+    OutcomeUnknownError: "held",
+    StoreError: "refused",
+}
+
+
+class Engine(Leaving):
+    """Brings calls through one store."""
+
+    def enter(self, call: Call) -> Ticket:
+        """The right to run the call, or the record that answers it; else why not, raised."""
+        started = perf_counter()
+        try:
+            ticket = self._cached(call) or self._enter(call)
+        except OncekeyError as error:
+            refusal = _REFUSALS.get(type(error))
+            if refusal is not None:
+                took = perf_counter() - started
+                self.observers.tell(refusal, call, seconds=took, detail=str(error))
+            raise
+        if ticket.protected:
+            name: Name = "duplicate" if ticket.duplicate else "new"
+            if not ticket.duplicate and ticket.record.attempt > 1 and ticket.record.uncertain:
+                name = "taken_over"
+            took = perf_counter() - started
+            self.observers.tell(name, call, ticket.record.attempt, took)
+        return ticket
+
+    def _cached(self, call: Call) -> Ticket | None:
+        answer = self._cache.get(call.identity) if self._cache is not None else None
+        return None if answer is None else self._judge(call, answer, patience=0.0)
+
+    def _enter(self, call: Call) -> Ticket:
+        deadline = monotonic() + call.terms.wait
+        while True:
+            flight, leads = self._flights.join(call.identity)
+            if leads:
+                try:
+                    return self._lead(call, flight, deadline)
+                except BaseException:
+                    self._flights.land(flight)
+                    raise
+            ticket = self._follow(call, flight, deadline)
+            if ticket is not None:
+                return ticket
+
+    def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
+        """What the flight of another caller here means for this one; None: try again."""
+        patience = deadline - monotonic()
+        seen = flight.answer
+        if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
+            raise reused(call)
+        if patience > 0 and flight.wait(patience):
+            landed = flight.answer
+            if landed is None:
+                return None
+            left = deadline - monotonic()
+            return self._judge(call, Answer(landed.record, flight.now()), left)
+        if seen is None and patience <= 0:
+            return self._lead(call, None, deadline)  # only the store can tell
+        raise in_progress(call, call.terms.retry_after) if seen is None else busy(seen, call)
+
+    def _judge(self, call: Call, seen: Answer, patience: float) -> Ticket | None:
+        """What a record that was seen here means for the call; None: only the store can tell."""
+        after, answer = machine.claim(seen.record, call.claim(""), seen.now)
+        if after is not seen.record:
+            return None
+        choice = after_claim(answer, call, patience=patience)
+        if type(choice) is Refuse:
+            raise choice.error
+        return Ticket(call, answer, duplicate=True) if type(choice) is Serve else None
+
+    def _lead(self, call: Call, flight: Flight | None, deadline: float) -> Ticket:
+        """Ask the store until it is clear what to do."""
+        polls = 0
+        while True:
+            try:
+                answer = self._claim(call, token_hex(8))
+            except StoreError as error:
+                if not call.terms.fail_open:
+                    raise
+                return self._unprotected(call, flight, error)
+            if flight is not None:
+                flight.saw(answer)
+            patience = deadline - monotonic()
+            choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
+            if type(choice) is Reconcile:
+                choice = self._reconcile(call, answer, flight, patience)
+            if type(choice) is Run:
+                return self._start(call, answer, flight)
+            if type(choice) is not Wait:
+                return self._answered(choice, call, answer, flight)
+            polls += 1
+            pause(choice.seconds)
+
+    def _answered(
+        self, choice: Choice | Ticket, call: Call, answer: Answer, flight: Flight | None
+    ) -> Ticket:
+        """The ticket of a call that does not run; those who wait here judge by the same record."""
+        if isinstance(choice, Ticket):
+            return choice
+        self._land(flight, answer.record)
+        if isinstance(choice, Refuse):
+            raise choice.error
+        return Ticket(call, answer, duplicate=True)
+
+    def _claim(self, call: Call, nonce: str) -> Answer:
+        """The store's answer. A claim that nobody waits for any more is given back."""
+        try:
+            return self._insist(self._store.claim, call.claim(nonce))
+        except StoreError as error:
+            if error.happened is None:
+                keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
+            raise
+        except Exception:
+            raise
+        except BaseException:  # cut off while the store may have granted it
+            keeper.take_up(Abandoned(self._behind, call, nonce), 0.0)
+            raise
+
+    @staticmethod
+    def _reconciler(call: Call) -> Callable[[Record], object]:
+        assert call.reconcile is not None  # noqa: S101 - `decide` asks only where there is one
+        return call.reconcile
+
+    def _start(self, call: Call, answer: Answer, flight: Flight | None) -> Ticket:
+        """The ticket of a granted claim, whose lease is renewed from now on."""
+        ticket = Ticket(call, answer, flight=flight)
+        if call.terms.heartbeat:
+            ticket.renewal = Renewal(self._behind, ticket, self.observers)
+            keeper.take_up(ticket.renewal, call.terms.heartbeat_every)
+        return ticket
+
+    def _unprotected(self, call: Call, flight: Flight | None, error: StoreError) -> Ticket:
+        """The ticket of a run that no store knows of."""
+        ticket = unprotected(call, flight)
+        if flight is not None:
+            flight.saw(Answer(ticket.record, ticket.now()))
+        self.observers.tell("unprotected", call, 1, detail=str(error))
+        return ticket
+
+    def _reconcile(
+        self, call: Call, answer: Answer, flight: Flight | None, patience: float
+    ) -> Run | Wait | Ticket:
+        """Ask the user's code how the uncertain attempt before this one ended."""
+        ticket = self._start(call, answer, None)
+        try:
+            said = invoke(self._reconciler(call), answer.record)
+            choice = after_reconcile(said, answer, call)
+        except BaseException:
+            self.leave(ticket, call.release(ticket.record, unused=True))
+            raise
+        if isinstance(choice, Complete):
+            return self._found_done(ticket, choice.result, flight)
+        if isinstance(choice, Hold):
+            self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
+            raise unknown(call)
+        if isinstance(choice, Postpone):
+            self.leave(ticket, call.release(ticket.record, unused=True))
+            if patience <= 0:
+                raise in_progress(call, choice.seconds)
+            return Wait(min(choice.seconds, patience))
+        self._end(ticket, None)
+        return choice
+
+    def _found_done(self, ticket: Ticket, result: bytes, flight: Flight | None) -> Ticket:
+        """The call is answered with what `reconcile` found."""
+        ask = ticket.call.settle(ticket.record, "completed", result=result)
+        ticket.record = self.settle(ticket, ask) or ticket.after_settle(ask)
+        ticket.duplicate = True
+        self._land(flight, ticket.record)
+        return ticket

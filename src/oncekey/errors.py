@@ -1,0 +1,121 @@
+"""Every error a user can meet.
+
+    OncekeyError
+     ├── ConfigurationError      the code or the settings are wrong; nothing was claimed
+     ├── InvalidKeyError         the key is empty, too long or not printable; nothing was claimed
+     ├── KeyReusedError          the key belongs to a call with other arguments
+     ├── InProgressError         somebody else is running it now
+     ├── OutcomeUnknownError     an attempt ended without a definite outcome; a human decides
+     ├── LeaseLostError          this attempt was taken over before it could be recorded
+     ├── RememberedError         the first call failed, and its failure was kept
+     ├── ResultNotKeptError      it was done, but its result was not kept
+     ├── UnreadableError         what is stored cannot be read by this version or as this type
+     ├── StoreError              the store did not answer, or refused
+     └── NotRecordedError        it was done, but the store could not be told in time
+
+Facts are attributes. `status_hint` is the HTTP status a server may answer with.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OncekeyError(Exception):
+    """Base of all errors of this library."""
+
+    status_hint: ClassVar[int] = 500
+
+
+class ConfigurationError(OncekeyError):
+    """The code or the settings are wrong; nothing was claimed and nothing ran."""
+
+
+class InvalidKeyError(OncekeyError):
+    """The key cannot be used; nothing was claimed and nothing ran."""
+
+    status_hint = 400
+
+
+class _KeyedError(OncekeyError):
+    """An error about one key, which it names."""
+
+    def __init__(self, message: str, *, key: str, scope: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.scope = scope
+
+
+class KeyReusedError(_KeyedError):
+    """The key belongs to a call with other arguments; nothing ran."""
+
+    status_hint = 422
+
+
+class InProgressError(_KeyedError):
+    """Another attempt holds the key; ask again after `retry_after` seconds."""
+
+    status_hint = 409
+
+    def __init__(
+        self, message: str, *, key: str, scope: str | None = None, retry_after: float
+    ) -> None:
+        super().__init__(message, key=key, scope=scope)
+        self.retry_after = retry_after
+
+
+class OutcomeUnknownError(_KeyedError):
+    """An attempt ended without a definite outcome; the key is held until it is resolved."""
+
+    status_hint = 409
+
+
+class LeaseLostError(_KeyedError):
+    """The lease ran out and another attempt owns the key; this one was not recorded."""
+
+    status_hint = 409
+
+
+class RememberedError(_KeyedError):
+    """The first call failed with `type_name`, and its failure was kept."""
+
+    def __init__(self, message: str, *, key: str, scope: str | None = None, type_name: str) -> None:
+        super().__init__(f"{type_name}: {message}", key=key, scope=scope)
+        self.type_name = type_name
+        self.message = message
+
+
+class ResultNotKeptError(_KeyedError):
+    """The operation was completed, but its result was not kept; it does not run again."""
+
+    status_hint = 409
+
+
+class UnreadableError(_KeyedError):
+    """What is stored under the key cannot be read here; it does not run again."""
+
+
+class StoreError(OncekeyError):
+    """The store did not do what was asked.
+
+    `happened` is False when the verb surely changed nothing, and None when nobody knows.
+    """
+
+    status_hint = 503
+
+    def __init__(self, message: str, *, happened: bool | None = None) -> None:
+        super().__init__(message)
+        self.happened = happened
+
+
+class NotRecordedError(_KeyedError):
+    """The operation ran and returned `result`, but the store could not be told in time.
+
+    Recording goes on in the background. Ask again with the same key, not with a new one.
+    """
+
+    status_hint = 503
+
+    def __init__(self, message: str, *, key: str, scope: str | None = None, result: object) -> None:
+        super().__init__(message, key=key, scope=scope)
+        self.result = result

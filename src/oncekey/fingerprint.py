@@ -1,0 +1,155 @@
+"""Fingerprints: whether two calls with one key ask for the same thing.
+
+A value is brought into one canonical form, and that form is hashed. Types count:
+1, True, 1.0 and "1" differ. Forms carry a version, and forms of two versions are never compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cache
+from hashlib import sha256
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from oncekey.errors import ConfigurationError
+
+VERSION: Final = "1"
+
+# Exact types whose msgpack form already tells them apart.
+_SCALARS: Final = frozenset({str, bool, float, bytes, type(None)})
+_MSGPACK_INTEGERS: Final = range(-(2**63), 2**64)
+_encode = msgspec.msgpack.Encoder().encode
+_json = msgspec.json.Decoder(float_hook=Decimal)
+
+
+def of_arguments(arguments: Mapping[str, object]) -> str:
+    """The fingerprint of a call, told by its bound arguments."""
+    form: list[object] = []
+    for name, value in arguments.items():
+        form.append(name)
+        try:
+            form.append(value if type(value) in _SCALARS else _canonical(value))
+        except (_UnknownTypeError, RecursionError) as error:
+            msg = (
+                f"the argument {name!r} cannot be fingerprinted ({_reason(error)}); choose what "
+                f'counts with fingerprint=("{name}.id",), a function, or None'
+            )
+            raise ConfigurationError(msg) from None
+    return _digest(form)
+
+
+def of_value(value: object) -> str:
+    """The fingerprint of any one value."""
+    try:
+        return _digest(_canonical(value))
+    except (_UnknownTypeError, RecursionError) as error:
+        msg = f"the fingerprint cannot be made ({_reason(error)}); pass plain values or bytes"
+        raise ConfigurationError(msg) from None
+
+
+def of_json(body: bytes) -> str:
+    """The fingerprint of a JSON text: white space, key order and 100 against 100.0 do not count.
+
+    A text that is not JSON raises ValueError.
+    """
+    return _digest(["json", _canonical(_json.decode(body), typed=False)])
+
+
+def differ(one: str | None, other: str | None) -> bool:
+    """Whether both are known, are of one version, and are not the same."""
+    if one is None or other is None or one == other:
+        return False
+    return one.partition(":")[0] == other.partition(":")[0]
+
+
+class _UnknownTypeError(Exception):
+    """A value has no canonical form."""
+
+
+def _reason(error: Exception) -> str:
+    return "it contains itself" if isinstance(error, RecursionError) else str(error)
+
+
+def _digest(form: object) -> str:
+    return f"{VERSION}:{sha256(_encode(form)).hexdigest()}"
+
+
+def _decimal(value: Decimal) -> str:
+    """Digits and exponent without trailing zeros; no rounding, unlike `Decimal.normalize`."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)
+    text = "".join(map(str, digits)).lstrip("0")
+    short = text.rstrip("0")
+    if not short:
+        return "0"
+    return f"{'-' if sign else ''}{short}e{exponent + len(text) - len(short)}"
+
+
+def _number(value: int | Decimal) -> object:
+    if type(value) is int:
+        return value if value in _MSGPACK_INTEGERS else ["int", str(value)]
+    return ["dec", _decimal(Decimal(value))]
+
+
+def _canonical(value: Any, *, typed: bool = True) -> object:  # noqa: ANN401, C901, PLR0911 - one line per kind of value reads best in one place
+    """The value as lists of scalars, each list opened by a tag; untyped, numbers are numbers."""
+    kind: Any = type(value)
+    if isinstance(value, (int, Decimal)) and kind in (int, Decimal):
+        return _number(value) if typed else ["n", _decimal(Decimal(value))]
+    if kind in _SCALARS:
+        return value
+    if isinstance(value, Mapping):
+        pairs = [(_canonical(k, typed=typed), _canonical(v, typed=typed)) for k, v in value.items()]
+        return ["map", sorted(_encode(pair) for pair in pairs)]
+    if isinstance(value, (list, tuple)):
+        return [_tag(kind), [_canonical(item, typed=typed) for item in value]]
+    if isinstance(value, (set, frozenset)):
+        return ["set", sorted(_encode(_canonical(item)) for item in value)]
+    if isinstance(value, Enum):
+        return [_tag(kind), value.name]
+    if isinstance(value, (datetime, date, time)):
+        return [_tag(kind), value.isoformat()]
+    if isinstance(value, timedelta):
+        return ["timedelta", value.days, value.seconds, value.microseconds]
+    if isinstance(value, (UUID, PurePath)):
+        return [_tag(kind), str(value)]
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (str, int, float, bytes)):  # a subclass: its tag keeps it apart
+        plain: Any = next(base for base in (str, int, float, bytes) if isinstance(value, base))
+        return [_tag(kind), _canonical(plain(value))]
+    names = _fields(kind)
+    return [_tag(kind), [[name, _canonical(getattr(value, name))] for name in names]]
+
+
+@cache
+def _tag(kind: type[Any]) -> str:
+    return (
+        kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+@cache
+def _fields(kind: type[Any]) -> Sequence[str]:
+    """The fields of a dataclass, a Struct, an attrs class or a pydantic model."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.compare]
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    if attributes is not None:
+        return [attribute.name for attribute in attributes if attribute.eq]
+    model_fields = getattr(kind, "__pydantic_fields__", None)
+    if model_fields is not None:
+        return list(model_fields)
+    msg = f"{kind.__module__}.{kind.__qualname__} has no canonical form"
+    raise _UnknownTypeError(msg)

@@ -1,0 +1,119 @@
+"""Single flight: of all callers in this process with one key, one talks to the store.
+
+The first caller leads. The others wait for it to land and are then judged by the record that it
+left, without asking the store; if it left none, one of them leads next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from oncekey.call import Identity
+from oncekey.fork import renew_after_fork
+from oncekey.record import Record
+from oncekey.verbs import Answer
+
+
+class Flight:
+    """One caller's way to the store and back, and who waits for it."""
+
+    __slots__ = ("_lock", "_wake", "answer", "identity", "landed", "taken_at", "thread")
+
+    def __init__(self, identity: Identity, lock: threading.Lock) -> None:
+        """A flight that has not landed; the lock is the one of its `Flights`."""
+        self.identity = identity
+        self.thread = threading.get_ident()
+        self.answer: Answer | None = None
+        self.taken_at = 0.0
+        self.landed = False
+        self._lock = lock
+        self._wake: list[Callable[[], None]] = []
+
+    def saw(self, answer: Answer) -> None:
+        """Those who wait may know what the store said last, and when."""
+        self.answer, self.taken_at = answer, monotonic()
+
+    def now(self) -> int:
+        """The store's time, as far as it can be told without asking."""
+        assert self.answer is not None  # noqa: S101 - callers look at the answer first
+        return self.answer.now + round((monotonic() - self.taken_at) * 1_000_000)
+
+    def wait(self, seconds: float) -> bool:
+        """Block until it landed, at most so long; whether it did.
+
+        A flight that this very thread leads, for a coroutine, cannot land while it blocks here.
+        """
+        if self.thread == threading.get_ident():
+            return self.landed
+        event = threading.Event()
+        return self._call_when_landed(event.set) or event.wait(seconds)
+
+    async def wait_async(self, seconds: float) -> bool:
+        """Wait until it landed, at most so long; whether it did."""
+        loop = asyncio.get_running_loop()
+        landed: asyncio.Future[None] = loop.create_future()
+
+        def set_it() -> None:
+            if not landed.done():
+                landed.set_result(None)
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(set_it)
+            except RuntimeError:  # that loop is closed: nobody waits there any more
+                return
+
+        if self._call_when_landed(wake):
+            return True
+        done, _ = await asyncio.wait([landed], timeout=seconds)
+        return bool(done)
+
+    def _call_when_landed(self, wake: Callable[[], None]) -> bool:
+        with self._lock:
+            if not self.landed:
+                self._wake.append(wake)
+            return self.landed
+
+    def _land(self) -> list[Callable[[], None]]:
+        self.landed = True
+        wake, self._wake = self._wake, []
+        return wake
+
+
+class Flights:
+    """The flights of one store in this process."""
+
+    def __init__(self) -> None:
+        """No flights yet."""
+        self._lock = threading.Lock()
+        self._flights: dict[Identity, Flight] = {}
+        renew_after_fork(self)
+
+    def join(self, identity: Identity) -> tuple[Flight, bool]:
+        """The flight of this identity, and whether the caller leads it."""
+        mine = Flight(identity, self._lock)
+        flight = self._flights.setdefault(identity, mine)  # atomic, and so without the lock
+        return flight, flight is mine
+
+    def land(self, flight: Flight, record: Record | None = None) -> None:
+        """The flight is over; those who waited judge by the record, if there is one."""
+        with self._lock:
+            if flight.landed:
+                return
+            if record is None:
+                flight.answer = None
+            elif flight.answer is not None:
+                flight.saw(Answer(record, flight.now()))
+            if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
+                del self._flights[flight.identity]
+            wake = flight._land()  # noqa: SLF001 - the other half of the same pair
+        for one in wake:
+            one()
+
+    def after_fork(self) -> None:
+        """The parent's flights land in the parent."""
+        self._lock = threading.Lock()
+        self._flights = {}

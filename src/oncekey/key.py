@@ -1,0 +1,175 @@
+"""Keys and scopes: their limits, templates that make them, and how a store writes them down.
+
+A key is 1 to 255 printable ASCII characters. Values that a template fills in are
+percent-escaped, so that two different sets of values never make the same key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from hashlib import sha256
+from string import Formatter
+from typing import Final
+from urllib.parse import quote
+from uuid import UUID
+
+from oncekey.errors import ConfigurationError, InvalidKeyError
+
+LONGEST: Final = 255
+
+_PRINTABLE = re.compile(r"[\x20-\x7e]+")
+# What may stand unescaped in a value: printable, and with no meaning in a key.
+_SAFE = "!\"#$&'()*+,-.;<=>?@[\\]^_`|~"
+_NEEDS_NO_ESCAPE = re.compile(r"[A-Za-z0-9!\"#$&'()*+,\-.;<=>?@\[\\\]^_`|~]+")
+_PLAIN = (str, int, float, Decimal, UUID, bytes)
+
+KeyFunction = Callable[..., str]
+
+
+def checked_key(key: object) -> str:
+    """The key itself, if it can be one."""
+    if not isinstance(key, str):
+        msg = f"a key must be a string, but it is {type(key).__name__}; convert it first"
+        raise InvalidKeyError(msg)
+    if not key:
+        msg = "a key must not be empty; name the operation, for example 'charge:42'"
+        raise InvalidKeyError(msg)
+    if len(key) > LONGEST:
+        msg = f"a key has at most {LONGEST} characters, this one has {len(key)}; hash the long part"
+        raise InvalidKeyError(msg)
+    if not _PRINTABLE.fullmatch(key):
+        msg = f"a key must be printable ASCII, but it is {key!r}; percent-encode or hash it"
+        raise InvalidKeyError(msg)
+    return key
+
+
+def checked_scope(scope: object) -> str | None:
+    """The scope itself, if it can be one; None stands for no scope."""
+    if scope is None:
+        return None
+    if not isinstance(scope, str) or not 0 < len(scope) <= LONGEST:
+        msg = f"a scope must be None or a string of 1 to {LONGEST} characters, not {scope!r}"
+        raise ConfigurationError(msg)
+    if not _PRINTABLE.fullmatch(scope):
+        msg = f"a scope must be printable ASCII, but it is {scope!r}; percent-encode it"
+        raise ConfigurationError(msg)
+    return scope
+
+
+def function_key(key: str) -> str:
+    """A key that a template or a function made: a long one ends in its digest.
+
+    Digested keys have exactly 255 characters and others fewer, so the two never meet.
+    """
+    if len(key) < LONGEST:
+        return checked_key(key)
+    digest = sha256(key.encode()).hexdigest()
+    return checked_key(f"{key[: LONGEST - len(digest) - 1]}~{digest}")
+
+
+def escape(value: str) -> str:
+    """The value with everything escaped that could be mistaken for part of a key's form."""
+    return value if _NEEDS_NO_ESCAPE.fullmatch(value) else quote(value, safe=_SAFE)
+
+
+def stored_key(scope: str | None, key: str) -> str:
+    """One string for scope and key; different pairs give different strings."""
+    plain = key.replace("%", "%25").replace("/", "%2F")
+    if scope is None:
+        return plain
+    return f"{scope.replace('%', '%25').replace('/', '%2F')}/{plain}"
+
+
+class Path:
+    """A dotted path into the arguments of a call, such as `order.id`."""
+
+    def __init__(self, path: str, parameters: tuple[str, ...], where: str) -> None:
+        """The path starts at a parameter of the function, or this fails at once."""
+        self.text = path
+        self.root, *rest = path.split(".")
+        self.rest = tuple(rest)
+        if not all(part.isidentifier() for part in (self.root, *rest)):
+            msg = f"{where} has the placeholder {{{path}}}; write an argument's name, or a.b.c"
+            raise ConfigurationError(msg)
+        if self.root not in parameters:
+            known = ", ".join(parameters) or "none"
+            msg = f"{where} uses the argument {self.root!r}, but the function has: {known}"
+            raise ConfigurationError(msg)
+
+    def of(self, arguments: Mapping[str, object]) -> object:
+        """What the path leads to; a step is an attribute, or the key of a mapping."""
+        value = arguments[self.root]
+        for part in self.rest:
+            try:
+                value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+            except (KeyError, AttributeError):
+                msg = f"{self.text!r} leads nowhere: {type(value).__name__} has no {part!r}"
+                raise InvalidKeyError(msg) from None
+        return value
+
+
+class Template:
+    """A key with placeholders, such as `charge:{order.id}`, ready to be filled in."""
+
+    def __init__(self, text: str, parameters: tuple[str, ...]) -> None:
+        """Every placeholder names an argument of the function, or this fails at once."""
+        self.text = text
+        self._parts: list[tuple[str, Path | None]] = []
+        where = f"the key template {text!r}"
+        try:
+            parsed = list(Formatter().parse(text))
+        except ValueError as error:
+            msg = f"{where} cannot be read: {error}; write literal braces as {{{{ and }}}}"
+            raise ConfigurationError(msg) from None
+        for literal, placeholder, spec, conversion in parsed:
+            if literal and not _PRINTABLE.fullmatch(literal):
+                msg = f"{where} must be printable ASCII"
+                raise ConfigurationError(msg)
+            if spec or conversion:
+                msg = f"{where} formats {{{placeholder}}}; pass a key function for that"
+                raise ConfigurationError(msg)
+            path = None if placeholder is None else Path(placeholder, parameters, where)
+            self._parts.append((literal, path))
+        if not self._parts:
+            msg = "a key template must not be empty; name the operation, for example 'charge:{id}'"
+            raise ConfigurationError(msg)
+
+    def fill(self, arguments: Mapping[str, object]) -> str:
+        """The key for these arguments."""
+        made: list[str] = []
+        for literal, path in self._parts:
+            made.append(literal)
+            if path is not None:
+                made.append(escape(_as_text(path.of(arguments), path.text)))
+        return function_key("".join(made))
+
+
+def _as_text(value: object, name: str) -> str:
+    """A text that is the same in every process for equal values."""
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or value in ("", b""):
+        msg = f"the placeholder {{{name}}} is {value!r}; a key needs a value there"
+        raise InvalidKeyError(msg)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, _PLAIN) or _prints_itself(type(value)):
+        return str(value)
+    msg = (
+        f"the placeholder {{{name}}} is a {type(value).__name__}, whose text is not the same "
+        f"for equal values; use one of its fields, as in {{{name}.id}}"
+    )
+    raise InvalidKeyError(msg)
+
+
+def _prints_itself(kind: type) -> bool:
+    """Whether the type says itself how it reads: neither a bare object nor a container."""
+    if issubclass(kind, (list, tuple, dict, set, frozenset)):
+        return False
+    return kind.__str__ is not object.__str__

@@ -1,0 +1,142 @@
+"""What an attempt does while it runs and when it ends. Its twin awaits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, TypeVar
+
+from oncekey.cache import Cache
+from oncekey.chores import RETRY, Unsettled
+from oncekey.colours import pause
+from oncekey.decide import Refuse, after_refusal
+from oncekey.errors import StoreError
+from oncekey.flight import Flight, Flights
+from oncekey.lease import keeper
+from oncekey.observe import Name, Observers
+from oncekey.record import Record
+from oncekey.stores.base import Store
+from oncekey.ticket import Ticket
+from oncekey.verbs import Note, Release, Request, Settle, Verdict
+
+R = TypeVar("R", bound=Request)
+A = TypeVar("A")
+
+_ASK_AGAIN: Final = (0.0, 0.05, 0.2)
+SETTLE_PATIENCE: Final = 2.0
+
+
+class Leaving:
+    """The half of the engine that tells the store what became of an attempt."""
+
+    def __init__(
+        self,
+        store: Store,
+        behind: Store,
+        flights: Flights,
+        observers: Observers,
+        cache: Cache | None,
+    ) -> None:
+        """`behind` is the same store as the keeper's thread can use it."""
+        self._store = store
+        self._behind = behind
+        self._flights = flights
+        self.observers = observers
+        self._cache = cache
+
+    def note(self, ticket: Ticket, ask: Note) -> Verdict:
+        """The notes are kept; the verdict says whether the attempt still owns its record."""
+        if not ticket.protected:
+            return Verdict.DONE
+        return self._insist(self._store.note, ask)
+
+    def settle(self, ticket: Ticket, ask: Settle) -> Record | None:
+        """The record that answers from now on; None when the store could not be told in time."""
+        settled = ticket.after_settle(ask)
+        if not ticket.protected:
+            self._end(ticket, settled)
+            return settled
+        try:
+            verdict = self._settle(ask)
+        except StoreError as error:
+            keeper.take_up(Unsettled(self._behind, ask), RETRY)
+            self._end(ticket, settled)
+            self.observers.tell(
+                "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
+            )
+            return None
+        except BaseException:  # cut off: what was done must be recorded all the same
+            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            self._end(ticket, settled)
+            raise
+        if verdict is not Verdict.DONE:
+            return self._refused(ticket)
+        self._end(ticket, settled)
+        if self._cache is not None:
+            self._cache.put(settled, ticket.now())
+        self.observers.tell(ask.status, ticket.call, ticket.record.attempt)
+        return settled
+
+    def _settle(self, ask: Settle) -> Verdict:
+        give_up = monotonic() + SETTLE_PATIENCE
+        while True:
+            try:
+                return self._store.settle(ask)
+            except StoreError:
+                if monotonic() >= give_up:
+                    raise
+            pause(0.05)
+
+    def _refused(self, ticket: Ticket) -> Record:
+        """Another attempt owns the record: its answer, or `LeaseLostError`."""
+        call = ticket.call
+        ticket.lost = True
+        self.observers.tell("lost", call, ticket.record.attempt)
+        try:
+            record = self._store.get(call.scope, call.key)
+        except StoreError:
+            record = None
+        choice = after_refusal(record, call)
+        self._end(ticket, record)
+        if type(choice) is Refuse:
+            raise choice.error
+        return record or ticket.record
+
+    def leave(self, ticket: Ticket, ask: Release) -> None:
+        """The claim is given back, now or, while the store does not answer, later."""
+        left = ticket.after_release(ask)
+        try:
+            if ticket.protected:
+                self._store.release(ask)
+        except StoreError:
+            keeper.take_up(Unsettled(self._behind, ask), RETRY)
+        except BaseException:  # cut off: the key must not stay taken for a lease
+            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            self._end(ticket, None)
+            raise
+        self._end(ticket, left)
+        if ticket.protected and not ask.unused:
+            name: Name = "held" if ask.hold else "released"
+            self.observers.tell(name, ticket.call, ticket.record.attempt)
+
+    def _insist(self, verb: Callable[[R], A], ask: R) -> A:
+        """The answer of the verb; while its outcome is unknown it is asked for again."""
+        delays = iter(_ASK_AGAIN)
+        while True:
+            try:
+                return verb(ask)
+            except StoreError as error:
+                delay = next(delays, None)
+                if delay is None or error.happened is False:
+                    raise
+            pause(delay)
+
+    def _end(self, ticket: Ticket, record: Record | None) -> None:
+        renewal, ticket.renewal = ticket.renewal, None
+        if renewal is not None:
+            keeper.drop(renewal)
+        self._land(ticket.flight, record)
+
+    def _land(self, flight: Flight | None, record: Record | None) -> None:
+        if flight is not None:
+            self._flights.land(flight, record)

@@ -1,0 +1,284 @@
+"""The machine: every rule about what may happen to a record, as pure functions.
+
+Each verb takes the record (None: there is none), the request and the store's time, and gives
+back the record as it is afterwards and the answer. It reads no clock and does no I/O. Every
+store applies these rules in one atomic step: memory and SQLite by calling them, the others in
+their own language, compared with this file by the model test.
+
+The theory, in seven sentences.
+
+1. A record has one owner at a time: the attempt whose token *and* nonce stand in it.
+   Every write proves both, so an attempt that was paused, cut off or taken over can do no harm.
+2. Tokens grow: a new one is larger than the record's last one and than the store's time in
+   microseconds. Downstream systems can therefore refuse an old attempt by its token alone.
+3. A nonce is chosen by the asker before it asks. When a reply is lost it asks again with the
+   same nonce and gets the same answer; after its release that nonce is spent, so that a request
+   that was delayed in the network cannot claim for somebody who has left.
+4. A lease that ran out proves nothing about the effect. The next attempt inherits the notes and
+   is told that the end was uncertain; under `hold` there is no next attempt until a human says so.
+   The old owner may still settle as long as nobody else was granted the record.
+5. What was settled is never run again while the record lives. What was released may be.
+6. A fingerprint is judged before anything else, also on take-over: a key never changes its
+   meaning while something of the earlier meaning is alive. Only a release without notes leaves
+   nothing alive.
+7. Expired is the same as absent, except that the token still counts.
+
+`table.py` says the same row by row. It draws the diagram in the docs, and the tests check that
+the functions below do what it says and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeGuard
+
+from msgspec.structs import replace
+
+from oncekey.fingerprint import differ
+from oncekey.record import Record
+from oncekey.verbs import (
+    Answer,
+    Busy,
+    Claim,
+    Forget,
+    Granted,
+    Held,
+    Mismatch,
+    Note,
+    Owned,
+    Release,
+    Renew,
+    Replay,
+    Resolve,
+    Settle,
+    Spent,
+    Verdict,
+)
+
+HOUR: Final = 3_600_000_000
+DAY: Final = 24 * HOUR
+
+
+def claim(record: Record | None, ask: Claim, now: int) -> tuple[Record, Answer]:
+    """One asker is granted the record; everybody else is told why not."""
+    if record is None or expired(record, now):
+        return _granted(_first(record, ask, now), now)
+    if _means_something_else(record, ask):
+        return record, Mismatch(record, now)
+    if record.status == "running":
+        return _claim_running(record, ask, now)
+    if record.status == "released":
+        return _claim_released(record, ask, now)
+    if record.status == "held":
+        return record, Held(record, now)
+    return record, Replay(record, now)
+
+
+def _claim_running(record: Record, ask: Claim, now: int) -> tuple[Record, Answer]:
+    if record.nonce == ask.nonce:
+        return record, Granted(record, now)
+    if now < record.lease_end:
+        return record, Busy(record, now)
+    if ask.on_expired == "hold" or not _attempts_left(record, ask):
+        return _held(record, now, finished=record.lease_end, uncertain=True)
+    lapsed = replace(record, uncertain=True, finished=record.lease_end)
+    return _granted(_next(lapsed, ask, now), now)
+
+
+def _claim_released(record: Record, ask: Claim, now: int) -> tuple[Record, Answer]:
+    if record.nonce == ask.nonce:
+        return record, Spent(record, now)
+    if differ(record.fingerprint, ask.fingerprint):
+        return _granted(_first(record, ask, now), now)
+    if not _attempts_left(record, ask):
+        return _held(record, now, finished=record.finished, uncertain=record.uncertain)
+    return _granted(_next(record, ask, now), now)
+
+
+def renew(record: Record | None, ask: Renew, now: int) -> tuple[Record | None, Verdict]:
+    """The owner's lease ends a lease's length from now."""
+    if not _owns(record, ask, now):
+        return record, Verdict.LOST
+    if record.status != "running":
+        return record, Verdict.ENDED
+    end = now + ask.lease
+    return replace(
+        record, lease_end=end, updated=now, expires=_running_until(end, ask.ttl)
+    ), Verdict.DONE
+
+
+def note(record: Record | None, ask: Note, now: int) -> tuple[Record | None, Verdict]:
+    """The owner's notes are kept; older ones than those kept already change nothing."""
+    if not _owns(record, ask, now):
+        return record, Verdict.LOST
+    if record.status not in ("running", "held"):
+        return record, Verdict.ENDED
+    if ask.revision <= record.revision:
+        return record, Verdict.DONE
+    return replace(record, noted=ask.noted, revision=ask.revision, updated=now), Verdict.DONE
+
+
+def settle(record: Record | None, ask: Settle, now: int) -> tuple[Record | None, Verdict]:
+    """The record answers duplicates until its ttl is over."""
+    if not _owns(record, ask, now):
+        return record, Verdict.LOST
+    if record.status in ("running", "held"):
+        return _settled(record, ask, now), Verdict.DONE
+    return record, Verdict.DONE if record.status == ask.status else Verdict.ENDED
+
+
+def release(record: Record | None, ask: Release, now: int) -> tuple[Record | None, Verdict]:
+    """The key is free at once, or held; the history stays for the next attempt."""
+    if not _owns(record, ask, now):
+        return record, Verdict.LOST
+    if record.status == "running":
+        error = ask.error if ask.error is not None else record.error
+        uncertain = record.uncertain or ask.uncertain
+        # A definite end does not move the moment since when the record has been uncertain.
+        finished = record.finished if uncertain and not ask.uncertain else now
+        attempt = record.attempt - ask.unused
+        left = replace(record, error=error, attempt=attempt, lease_end=now)
+        if ask.hold:
+            return _held(left, now, finished=finished, uncertain=uncertain)[0], Verdict.DONE
+        until = now + (ask.ttl if record.noted else max(ask.lease, HOUR))
+        return replace(
+            left,
+            status="released",
+            uncertain=uncertain,
+            updated=now,
+            finished=finished,
+            expires=until,
+        ), Verdict.DONE
+    same = record.status == ("held" if ask.hold else "released")
+    return record, Verdict.DONE if same else Verdict.ENDED
+
+
+def resolve(record: Record | None, ask: Resolve, now: int) -> tuple[Record | None, Verdict]:
+    """A held record ends as somebody decided; its last attempt can write no more."""
+    if record is None or record.status != "held" or record.token != ask.token:
+        return record, Verdict.LOST
+    token = _next_token(record, now)  # shuts the attempt out that may still be running
+    if ask.status != "released":
+        return replace(_settled(record, ask, now), token=token), Verdict.DONE
+    return replace(
+        record,
+        status="released",
+        token=token,
+        attempt=0,  # "run it again" gives it all its attempts again
+        uncertain=False,
+        updated=now,
+        finished=now,
+        expires=now + max(ask.ttl, HOUR),
+    ), Verdict.DONE
+
+
+def forget(record: Record | None, ask: Forget, now: int) -> tuple[Record | None, Verdict]:
+    """There is no record; an attempt that was running can write no more."""
+    if record is None or expired(record, now):
+        return None, Verdict.DONE
+    alive = record.status in ("running", "held")
+    if record.token != ask.token or (alive and not ask.force):
+        return record, Verdict.LOST
+    return None, Verdict.DONE
+
+
+def expired(record: Record, now: int) -> bool:
+    """Whether the record counts as absent."""
+    return 0 < record.expires <= now
+
+
+def purgeable(record: Record, now: int, grace: int) -> bool:
+    """Whether the record may be removed: expired for longer than the grace period."""
+    return 0 < record.expires <= now - grace
+
+
+# What the verbs are made of
+
+
+def _owns(record: Record | None, ask: Owned, now: int) -> TypeGuard[Record]:
+    return (
+        record is not None
+        and record.token == ask.token
+        and record.nonce == ask.nonce
+        and not expired(record, now)
+    )
+
+
+def _means_something_else(record: Record, ask: Claim) -> bool:
+    if record.status == "released" and not record.noted:
+        return False
+    return differ(record.fingerprint, ask.fingerprint)
+
+
+def _attempts_left(record: Record, ask: Claim) -> bool:
+    return ask.max_attempts is None or record.attempt < ask.max_attempts
+
+
+def _next_token(record: Record | None, now: int) -> int:
+    return now if record is None else max(record.token + 1, now)
+
+
+def _running_until(lease_end: int, ttl: int) -> int:
+    return lease_end + max(ttl, DAY)
+
+
+def _granted(record: Record, now: int) -> tuple[Record, Answer]:
+    return record, Granted(record, now)
+
+
+def _first(record: Record | None, ask: Claim, now: int) -> Record:
+    end = now + ask.lease
+    return Record(
+        scope=ask.scope,
+        key=ask.key,
+        status="running",
+        fingerprint=ask.fingerprint,
+        token=_next_token(record, now),
+        nonce=ask.nonce,
+        attempt=1,
+        lease_end=end,
+        label=ask.label,
+        reference=ask.reference,
+        created=now,
+        started=now,
+        updated=now,
+        expires=_running_until(end, ask.ttl),
+    )
+
+
+def _next(record: Record, ask: Claim, now: int) -> Record:
+    """The next attempt: what was noted, what went wrong and when it began stay."""
+    end = now + ask.lease
+    return replace(
+        record,
+        status="running",
+        fingerprint=record.fingerprint if ask.fingerprint is None else ask.fingerprint,
+        token=_next_token(record, now),
+        nonce=ask.nonce,
+        attempt=record.attempt + 1,
+        lease_end=end,
+        label=ask.label or record.label,
+        reference=ask.reference or record.reference,
+        started=now,
+        updated=now,
+        expires=_running_until(end, ask.ttl),
+    )
+
+
+def _held(record: Record, now: int, *, finished: int, uncertain: bool) -> tuple[Record, Answer]:
+    held = replace(
+        record, status="held", updated=now, finished=finished, uncertain=uncertain, expires=0
+    )
+    return held, Held(held, now)
+
+
+def _settled(record: Record, ask: Settle | Resolve, now: int) -> Record:
+    return replace(
+        record,
+        status=ask.status,
+        result=ask.result,
+        error=ask.error,
+        uncertain=False,
+        updated=now,
+        finished=now,
+        expires=now + ask.ttl,
+    )

@@ -1,0 +1,211 @@
+"""Policy: how an operation is protected, and Terms: the same with every blank filled in.
+
+A field that is None is left to the next in line:
+the single use, then the policy of the `Once`, then the environment, then the surface's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypedDict, cast
+
+from msgspec import Struct
+
+from oncekey.duration import Duration, microseconds, seconds, size
+from oncekey.errors import ConfigurationError
+
+OnError = Literal["release", "keep"]
+OnCrash = Literal["retry", "hold"]
+FailMode = Literal["open", "closed"]
+Errors = tuple[type[BaseException], ...]
+
+_DURATIONS = ("ttl", "lease", "max_run", "retry_after")
+_MAY_BE_ZERO = ("wait", "quiet")
+_CHOICES = {
+    "on_error": ("release", "keep"),
+    "on_crash": ("retry", "hold"),
+    "fail_mode": ("open", "closed"),
+}
+_FROM_ENVIRONMENT = ("ttl", "lease", "wait", "fail_mode")
+
+
+class PolicyFields(TypedDict, total=False):
+    """The fields of `Policy`, as keyword arguments of whatever takes a policy."""
+
+    ttl: Duration | None
+    lease: Duration | None
+    heartbeat: bool | None
+    max_run: Duration | None
+    wait: Duration | None
+    retry_after: Duration | None
+    on_error: OnError | None
+    keep: type[BaseException] | Errors | None
+    uncertain: type[BaseException] | Errors | None
+    on_crash: OnCrash | None
+    max_attempts: int | None
+    fail_mode: FailMode | None
+    max_result: str | int | None
+    quiet: Duration | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """How an operation is protected. None leaves a field to the next in line."""
+
+    ttl: Duration | None = None
+    """How long a settled record answers duplicates."""
+    lease: Duration | None = None
+    """How long a claim lives without renewal."""
+    heartbeat: bool | None = None
+    """Whether the lease is renewed at a third of its length while the code runs."""
+    max_run: Duration | None = None
+    """After this long the lease is not renewed any more."""
+    wait: Duration | None = None
+    """How long a duplicate waits for the attempt that is running."""
+    retry_after: Duration | None = None
+    """What a refused duplicate is told to wait, at most the lease left."""
+    on_error: OnError | None = None
+    """Whether a definite exception frees the key or is kept and raised again."""
+    keep: type[BaseException] | Errors | None = None
+    """Exceptions that are kept and raised again, whatever `on_error` says."""
+    uncertain: type[BaseException] | Errors | None = None
+    """Exceptions after which nobody knows whether the effect happened."""
+    on_crash: OnCrash | None = None
+    """Whether an attempt without a definite outcome is run again or held for a human."""
+    max_attempts: int | None = None
+    """After this many attempts the key is held."""
+    fail_mode: FailMode | None = None
+    """Whether a call runs unprotected or is refused while the store is down."""
+    max_result: str | int | None = None
+    """A larger result is not kept; the operation counts as completed all the same."""
+    quiet: Duration | None = None
+    """How long after an uncertain end a `NotDone` from `reconcile` is not yet believed.
+
+    A request of a dead attempt may still be on its way. Set 0 when the effect carries
+    `downstream_key`, so that it cannot happen twice. Default: twice the lease.
+    """
+
+    _seconds: dict[str, float] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
+
+    def __post_init__(self) -> None:
+        """Each field is checked now, so that a mistake shows where it was written."""
+        for name in (*_DURATIONS, *_MAY_BE_ZERO):
+            value = getattr(self, name)
+            if value is not None:
+                self._seconds[name] = seconds(value, name, zero=name in _MAY_BE_ZERO)
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                msg = f"{name} must be one of {', '.join(choices)}, but it is {value!r}"
+                raise ConfigurationError(msg)
+        for name in ("keep", "uncertain"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _exception_types(value, name))
+        if self.heartbeat is not None and not isinstance(self.heartbeat, bool):
+            msg = f"heartbeat must be True or False, but it is {self.heartbeat!r}"
+            raise ConfigurationError(msg)
+        _check_attempts(self.max_attempts)
+        if self.max_result is not None:
+            object.__setattr__(self, "max_result", size(self.max_result, "max_result"))
+
+    def over(self, below: Policy) -> Policy:
+        """What this policy says, and what `below` says where it says nothing."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return replace(below, **{name: value for name, value in said.items() if value is not None})
+
+
+def _exception_types(value: object, name: str) -> Errors:
+    types = value if isinstance(value, tuple) else (value,)
+    for one in types:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            msg = f"{name} must be an exception type or a tuple of them, but it holds {one!r}"
+            raise ConfigurationError(msg)
+    return cast("Errors", types)
+
+
+def _check_attempts(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        msg = f"max_attempts must be a whole number above zero, but it is {value!r}"
+        raise ConfigurationError(msg)
+
+
+FUNCTION = Policy(
+    ttl="24h",
+    lease="5min",
+    heartbeat=True,
+    wait="10s",
+    retry_after="1s",
+    on_error="release",
+    keep=(),
+    uncertain=(TimeoutError, ConnectionError),
+    on_crash="retry",
+    fail_mode="closed",
+    max_result="1MiB",
+)
+"""What holds for a protected function where nobody says otherwise."""
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """A policy with every blank filled in, in the units that the engine counts in."""
+
+    ttl: int
+    lease: int
+    heartbeat: bool
+    max_run: float | None
+    wait: float
+    retry_after: float
+    keep_all: bool
+    keep: Errors
+    uncertain: Errors
+    hold: bool
+    max_attempts: int | None
+    fail_open: bool
+    max_result: int
+    quiet: int
+
+    @property
+    def heartbeat_every(self) -> float:
+        """Seconds between two renewals."""
+        return self.lease / 3_000_000
+
+
+def terms(policy: Policy) -> Terms:
+    """The terms of a policy that lies over a complete one."""
+    at = policy._seconds  # noqa: SLF001 - the same module, the other half of Policy
+    lease = microseconds(at["lease"])
+    return Terms(
+        ttl=microseconds(at["ttl"]),
+        lease=lease,
+        heartbeat=bool(policy.heartbeat),
+        max_run=at.get("max_run"),
+        wait=at["wait"],
+        retry_after=at["retry_after"],
+        keep_all=policy.on_error == "keep",
+        keep=cast("Errors", policy.keep),
+        uncertain=cast("Errors", policy.uncertain),
+        hold=policy.on_crash == "hold",
+        max_attempts=policy.max_attempts,
+        fail_open=policy.fail_mode == "open",
+        max_result=cast("int", policy.max_result),
+        quiet=microseconds(at["quiet"]) if "quiet" in at else 2 * lease,
+    )
+
+
+def from_environment(environment: Mapping[str, str]) -> Policy:
+    """What `ONCEKEY_TTL`, `_LEASE`, `_WAIT` and `_FAIL_MODE` say."""
+    said: dict[str, str] = {}
+    for name in _FROM_ENVIRONMENT:
+        value = environment.get(f"ONCEKEY_{name.upper()}")
+        if value:
+            said[name] = value
+    try:
+        return Policy(**cast("PolicyFields", said))
+    except ConfigurationError as error:
+        msg = f"the environment sets ONCEKEY_*: {error}"
+        raise ConfigurationError(msg) from None

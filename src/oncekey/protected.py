@@ -1,0 +1,159 @@
+"""A protected function: called like the one it wraps, and run once per key. Two colours."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from oncekey import attempt, attempt_async
+from oncekey.arguments import Arguments
+from oncekey.attempt_base import Outcome
+from oncekey.call import Call
+from oncekey.codec import Codec, codec_of
+from oncekey.errors import ConfigurationError
+from oncekey.key import Template, function_key
+from oncekey.options import UNSET, Options, fingerprinter, made_key
+from oncekey.record import Record
+from oncekey.target import name_of, scope_of
+
+if TYPE_CHECKING:
+    from oncekey.once import Once
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Protected(Generic[P]):
+    """What both colours share: from arguments to a call."""
+
+    def __init__(
+        self,
+        once: Once,
+        function: Callable[P, Any],
+        key: str | Callable[..., str],
+        options: Options,
+    ) -> None:
+        """Every mistake that can be seen without calling the function shows now."""
+        self._once = once
+        self._function = function
+        self._receiver: tuple[Any, ...] = ()
+        self._arguments = Arguments(function)
+        self._key: Template | Callable[..., str]
+        if isinstance(key, str):
+            self._key = Template(key, self._arguments.names)
+        elif callable(key):
+            self._key = key
+        else:
+            msg = f"a key is a template such as 'charge:{{order.id}}' or a function, not {key!r}"
+            raise ConfigurationError(msg)
+        self._fingerprint = fingerprinter(options.fingerprint, self._arguments)
+        self._options = options
+        self._terms = options.terms()
+        self._scope: str | None = scope_of(function) if options.scope is UNSET else options.scope
+        self._label = options.label or name_of(function)
+        self._codec: Codec | None = None
+        functools.update_wrapper(cast("Callable[..., Any]", self), function)
+
+    def __repr__(self) -> str:
+        """The function's name and scope."""
+        return f"<{type(self).__name__} {self._label} in scope {self._scope!r}>"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401 - as methods are bound
+        """On an instance, the method of that instance."""
+        if instance is None:
+            return self
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__)
+        bound._receiver = (instance,)
+        return bound
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of a call with these arguments; empty when it would run unprotected."""
+        return self._key_of(self._receiver + args, kwargs)[0]
+
+    def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        bound = self._arguments.bind(args, kwargs)
+        if isinstance(self._key, Template):
+            return self._key.fill(bound), bound
+        made = made_key(self._key(*args, **kwargs))
+        return function_key(made) if made else "", bound
+
+    def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """The call with these arguments; None when its key is empty."""
+        key, bound = self._key_of(args, kwargs)
+        if not key:
+            return None
+        if self._codec is None:  # annotations may name what is defined after the function
+            self._codec = codec_of(self._function)
+        return Call(
+            scope=self._scope,
+            key=key,
+            terms=self._terms,
+            fingerprint=self._fingerprint(bound, args, kwargs),
+            label=self._label,
+            reference=self._options.reference,
+            codec=self._codec,
+            reconcile=self._options.reconcile,
+        )
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        key, _ = self._key_of(self._receiver + args, kwargs)
+        if not key:
+            msg = "the key function gave an empty key for these arguments: there is no record"
+            raise ConfigurationError(msg)
+        return key
+
+
+class Protected(_Protected[P], Generic[P, R]):
+    """A protected function that blocks."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of the function, which ran now or before."""
+        return self.outcome(*args, **kwargs).value
+
+    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
+        """The result, and whether it is a duplicate's."""
+        given = self._receiver + args
+        call = self._call_of(given, kwargs)
+        core, active, call = self._once._use(call, self._terms)  # noqa: SLF001 - our own front door
+        return attempt.perform(core.engine(), call, self._function, given, kwargs, active=active)
+
+    def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
+        """The record of a call with these arguments, if there is one."""
+        return self._once.get(self._named(args, kwargs), scope=self._scope)
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """A call with these arguments is as if it had never been made; whether it had been."""
+        return self._once.forget(self._named(args, kwargs), scope=self._scope)
+
+
+class AsyncProtected(_Protected[P], Generic[P, R]):
+    """A protected coroutine function."""
+
+    # What `asyncio.iscoroutinefunction` and, from Python 3.12 on, `inspect` look for.
+    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", True)
+    _is_coroutine_mark = getattr(inspect, "_is_coroutine_mark", None)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of the function, which ran now or before."""
+        return (await self.outcome(*args, **kwargs)).value
+
+    async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
+        """The result, and whether it is a duplicate's."""
+        given = self._receiver + args
+        call = self._call_of(given, kwargs)
+        core, active, call = self._once._use(call, self._terms)  # noqa: SLF001 - our own front door
+        return await attempt_async.perform(
+            core.engine_async(), call, self._function, given, kwargs, active=active
+        )
+
+    async def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
+        """The record of a call with these arguments, if there is one."""
+        return await self._once.get_async(self._named(args, kwargs), scope=self._scope)
+
+    async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """A call with these arguments is as if it had never been made; whether it had been."""
+        return await self._once.forget_async(self._named(args, kwargs), scope=self._scope)

@@ -1,0 +1,90 @@
+"""The record: everything a store keeps about one scope and key."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from oncekey.codec import PLAIN, UnreadableBytesError, error_words
+from oncekey.errors import UnreadableError
+from oncekey.notes import Notes, read_notes
+
+Status = Literal["running", "completed", "failed", "released", "held"]
+
+FORMAT: Final = 1
+"""The version of the record's form. A reader refuses what is newer than itself."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Record(Struct, kw_only=True, frozen=True):
+    """One scope and key. Times are microseconds of the store's clock; 0 stands for not yet.
+
+    `expires` is 0 for a record that never does. `finished` is when the last attempt ended, or,
+    while the record is uncertain, when the uncertain attempt did. `result` is None where none
+    was kept; a result that is None is kept as bytes like any other.
+    """
+
+    scope: str | None
+    key: str
+    status: Status
+    fingerprint: str | None
+    token: int
+    nonce: str
+    attempt: int
+    lease_end: int
+    result: bytes | None = None
+    error: bytes | None = None
+    noted: bytes = b""
+    revision: int = 0
+    uncertain: bool = False
+    label: str = ""
+    reference: str = ""
+    created: int
+    started: int
+    updated: int
+    finished: int = 0
+    expires: int
+    version: int = FORMAT
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The facts that attempts have noted."""
+        return self._read_notes().facts
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of the steps that attempts have done."""
+        return tuple(self._read_notes().steps)
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - whatever the function returned, as plain values
+        """The kept result as plain values, without the types of the function."""
+        if self.result is None:
+            return None
+        try:
+            return PLAIN.decode(self.result)
+        except UnreadableBytesError as error:
+            msg = f"the result of {self.key!r} cannot be read: {error}"
+            raise UnreadableError(msg, key=self.key, scope=self.scope) from None
+
+    @property
+    def failure(self) -> str:
+        """What went wrong last, in words; empty when nothing did."""
+        return error_words(self.error) if self.error else ""
+
+    def at(
+        self, name: Literal["created", "started", "updated", "finished", "expires"]
+    ) -> datetime | None:
+        """One of the times as a datetime in UTC; None for not yet, or never."""
+        moment: int = getattr(self, name)
+        return _EPOCH + timedelta(microseconds=moment) if moment else None
+
+    def _read_notes(self) -> Notes:
+        try:
+            return read_notes(self.noted)
+        except UnreadableBytesError as error:
+            msg = f"the notes of {self.key!r} cannot be read: {error}"
+            raise UnreadableError(msg, key=self.key, scope=self.scope) from None

@@ -1,0 +1,67 @@
+"""Markers and results without functions: the twin of `simple.py`."""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from time import perf_counter
+from typing import Any, Final
+
+from oncekey.core import Core
+from oncekey.decide import served
+from oncekey.errors import StoreError
+from oncekey.observe import Name
+from oncekey.policy import Terms
+from oncekey.simple_rules import check_call, result_call, result_of
+from oncekey.stores.base import AsyncStore
+from oncekey.verbs import Forget, Granted
+
+_TRIES: Final = 8
+
+
+class AsyncSimple:
+    """A key is new, or it is not; a result is there, or it is not."""
+
+    def __init__(self, core: Core, store: AsyncStore) -> None:
+        """The markers of this store, in a scope of their own."""
+        self._core = core
+        self._store = store
+
+    async def check(self, scope: str | None, key: str, terms: Terms) -> bool:
+        """Whether the key is new: True for one caller until the ttl is over."""
+        call = check_call(scope, key, terms)
+        observers = self._core.observers
+        started = perf_counter()
+        try:
+            answer = await self._store.claim(call.claim(token_hex(8)))
+            new = type(answer) is Granted
+            if new:
+                await self._store.settle(call.settle(answer.record, "completed"))
+        except StoreError as error:
+            took = perf_counter() - started
+            name: Name = "unprotected" if terms.fail_open else "refused"
+            observers.tell(name, call, seconds=took, detail=str(error))
+            if terms.fail_open:
+                return True
+            raise
+        observers.tell("new" if new else "duplicate", call, 1, perf_counter() - started)
+        return new
+
+    async def keep_result(self, scope: str | None, key: str, value: object, terms: Terms) -> None:
+        """The value is kept under the key until the ttl is over, whatever was there before."""
+        call = result_call(scope, key, terms)
+        result = result_of(call, value)
+        for _ in range(_TRIES):  # somebody who keeps a result at this moment is overtaken
+            answer = await self._store.claim(call.claim(token_hex(8)))
+            record = answer.record
+            if type(answer) is Granted:
+                await self._store.settle(call.settle(record, "completed", result=result))
+                return
+            await self._store.forget(Forget(*call.identity, token=record.token, force=True))
+
+    async def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:  # noqa: ANN401 - the user's value
+        """The value that was kept, or the default."""
+        call = result_call(scope, key, terms)
+        record = await self._store.get(*call.identity)
+        if record is None or record.status != "completed":
+            return default
+        return served(record, call)

@@ -1,0 +1,29 @@
+-- One row per scope and key. Times are microseconds; 0 stands for not yet, or never.
+-- No scope is the empty text, which no scope can be.
+CREATE TABLE oncekey_records (
+    scope       TEXT    NOT NULL,
+    key         TEXT    NOT NULL,
+    status      TEXT    NOT NULL,
+    fingerprint TEXT,
+    token       INTEGER NOT NULL,
+    nonce       TEXT    NOT NULL,
+    attempt     INTEGER NOT NULL,
+    lease_end   INTEGER NOT NULL,
+    result      BLOB,
+    error       BLOB,
+    noted       BLOB    NOT NULL,
+    revision    INTEGER NOT NULL,
+    uncertain   INTEGER NOT NULL,
+    label       TEXT    NOT NULL,
+    reference   TEXT    NOT NULL,
+    created     INTEGER NOT NULL,
+    started     INTEGER NOT NULL,
+    updated     INTEGER NOT NULL,
+    finished    INTEGER NOT NULL,
+    expires     INTEGER NOT NULL,
+    version     INTEGER NOT NULL,
+    PRIMARY KEY (scope, key)
+);
+
+-- What purge looks for.
+CREATE INDEX oncekey_records_expires ON oncekey_records (expires) WHERE expires > 0;

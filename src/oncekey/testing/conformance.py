@@ -1,0 +1,81 @@
+"""The suite that proves a store, for both colours.
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def store(self, clock):
+            return MyStore(clock=clock)
+
+That is all. The store starts empty for each test, and is closed after it. `Suite` says what
+else may be overridden, for a store whose time is its server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from oncekey.stores.base import AsyncStore, Store
+from oncekey.testing.model import Time, check_against_machine
+from oncekey.testing.suite.base import Tick
+from oncekey.testing.suite.claims import Claims
+from oncekey.testing.suite.crowd import Crowd
+from oncekey.testing.suite.drive import Blocking, Line, OnRunner
+from oncekey.testing.suite.endings import Endings
+from oncekey.testing.suite.keeping import Keeping
+from oncekey.testing.suite.ownership import Ownership
+from oncekey.testing.suite.shapes import Shapes
+
+
+class _Both(Claims, Ownership, Endings, Keeping, Shapes, Crowd):
+    """What is the same in both colours."""
+
+    def test_it_does_what_the_machine_does(
+        self, line: Line, clock: Callable[[], int], tick: Tick
+    ) -> None:
+        """Whatever is asked in whatever order, at whatever time."""
+        time = Time(clock, tick, self.lease, self.ttl)
+        check_against_machine(line, time, purges=self.purges)
+
+
+class StoreConformance(_Both):
+    """Proves a blocking store. Give it as the fixture `store`."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        """The store under test, empty. Yours overrides this one."""
+        msg = "a conformance test needs a fixture `store` that returns the store to prove"
+        raise NotImplementedError(msg)
+
+    @pytest.fixture
+    def line(self, store: Store) -> Iterator[Line]:
+        """The store, closed at the end."""
+        yield Blocking(store)
+        store.close()
+
+    def test_it_has_the_shape_of_a_store(self, store: Store) -> None:
+        """Every verb is there."""
+        assert isinstance(store, Store)  # noqa: S101 - a test
+
+
+class AsyncStoreConformance(_Both):
+    """Proves a store for coroutines: the same tests, awaited on one event loop."""
+
+    @pytest.fixture
+    def store(self) -> AsyncStore:
+        """The store under test, empty. Yours overrides this one."""
+        msg = "a conformance test needs a fixture `store` that returns the store to prove"
+        raise NotImplementedError(msg)
+
+    @pytest.fixture
+    def line(self, store: AsyncStore) -> Iterator[Line]:
+        """The store, driven on a loop of its own and closed at the end."""
+        with asyncio.Runner() as runner:
+            line = OnRunner(store, runner)
+            yield line
+            line.close()
+
+    def test_it_has_the_shape_of_a_store(self, store: AsyncStore) -> None:
+        """Every verb is there, and is a coroutine function or as good as one."""
+        assert isinstance(store, AsyncStore)  # noqa: S101 - a test

@@ -1,0 +1,211 @@
+"""Random verbs against a store, each answer compared with the machine applied to a dict.
+
+Several workers, whose tokens and nonces are never thrown away, ask in any order; requests are
+sent again; time moves to where a rule changes its mind, and to one microsecond beside it.
+"""
+# ruff: noqa: S101 - a comparison that fails is the point
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+
+from oncekey import machine
+from oncekey.record import Record
+from oncekey.stores.base import Store
+from oncekey.testing import asks
+from oncekey.testing.asks import SPOTS, Who
+from oncekey.testing.reference import RULES, Place, Reference
+from oncekey.verbs import Answer, Forget, Granted, Note, Owned, Request, Scan, Verdict
+
+STEPS: Final = 30
+LONGEST: Final = 5_000_000
+"""Microseconds: no wait for a moment is longer than this where time cannot be moved."""
+
+EVERYTHING: Final = 10_000
+
+MANY: Final = 30
+WHAT: Final = ("ask", "ask", "ask", "ask", "ask", "again", "wait")
+
+
+class Time(NamedTuple):
+    """The store's time, how to make it pass, and how long things last."""
+
+    clock: Callable[[], int]
+    tick: Callable[[int], None]
+    lease: int
+    ttl: int
+
+    @property
+    def lives(self) -> tuple[int, int, int]:
+        """The lives that a request may ask for."""
+        return self.ttl, 1, 10 * self.ttl
+
+
+def check_against_machine(store: Store, time: Time, *, purges: bool = True) -> None:
+    """The store, alone used by this test, answers every random run as the machine does."""
+    run_state_machine_as_test(
+        lambda: StoreModel(store, time, purges=purges),  # type: ignore[arg-type]  # documented: a factory
+        settings=settings(
+            deadline=None, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+class StoreModel(RuleBasedStateMachine):
+    """A store beside the machine; after each verb they must agree."""
+
+    def __init__(self, store: Store, time: Time, *, purges: bool) -> None:
+        """Nothing has been asked yet."""
+        super().__init__()
+        self.store = store
+        self.time = time
+        self.purges = purges
+        self.expected = Reference(time.clock)
+        self.granted = [(1, "a")]  # nobody was, but an old proof must always be at hand
+        self.last: Request | None = None
+
+    @initialize(random=st.randoms(use_true_random=True))
+    def start(self, random: Random) -> None:
+        """What the run before this one left is gone, and something has happened since."""
+        for record in self.store.scan(Scan(limit=EVERYTHING)).records:
+            self.store.forget(Forget(record.scope, record.key, token=record.token, force=True))
+        self.store.purge(0, EVERYTHING)
+        self._much_happens(random)
+
+    # The workers
+
+    @rule(random=st.randoms(use_true_random=False))
+    def happen(self, random: Random) -> None:
+        """Somebody asks, or a reply is lost, or time passes."""
+        self._happen(random)
+
+    @rule(random=st.randoms(use_true_random=True))
+    def much_happens(self, random: Random) -> None:
+        """The same many times over; here Hypothesis chooses the seed and nothing more."""
+        self._much_happens(random)
+
+    # The housekeeping
+
+    @rule(grace=st.sampled_from([0, 1, 500_000]), limit=st.sampled_from([1, 2, 100]))
+    def purge(self, grace: int, limit: int) -> None:
+        """What expired goes, at most so many; which ones go first is the store's choice."""
+        due = self.expected.purgeable(grace)
+        first = self.store.purge(grace, limit)
+        assert first == (min(limit, len(due)) if self.purges else 0)
+        assert self.store.purge(grace, EVERYTHING) == (len(due) - first if self.purges else 0)
+        for place in due:
+            self.expected.put(place, None)
+
+    @rule(random=st.randoms(use_true_random=True))
+    def scan(self, random: Random) -> None:
+        """Somebody lists the records, page after page."""
+        ask = asks.scan(random)
+        while True:
+            page = self.store.scan(ask)
+            assert page == self.expected.scan(ask)
+            if page.after is None:
+                return
+            ask = replace(ask, after=page.after)
+
+    @invariant()
+    def they_agree(self) -> None:
+        """Every key reads as the machine left it."""
+        for spot in SPOTS:
+            assert self.store.get(*spot) == self.expected.get(*spot), spot
+
+    # How it is done
+
+    def _much_happens(self, random: Random) -> None:
+        for _ in range(MANY):
+            self._happen(random)
+
+    def _happen(self, random: Random) -> None:
+        what = random.choice(WHAT)
+        if what == "wait":
+            self._wait(random)
+            return
+        if what == "ask" or self.last is None:
+            age = random.randrange(len(self.granted))
+            self.last = self._complete(asks.request(random), asks.who(random), age)
+        self._send(self.last)
+
+    def _wait(self, random: Random) -> None:
+        """It is just before, exactly at, or just past a moment that matters."""
+        record = self.store.get(*asks.spot(random))
+        if record is not None:
+            moment = random.choice([record.lease_end, record.lease_end, record.expires])
+            wait = moment + random.choice([-1, 0, 1]) - self.time.clock()
+            if wait > 0 and (wait <= LONGEST or hasattr(self.time.clock, "tick")):
+                self.time.tick(wait)
+
+    def _complete(self, ask: Any, who: Who, age: int) -> Any:  # noqa: ANN401 - some request
+        """The request with a proof, a revision and lengths of time that fit the moment.
+
+        The proof is what stands in the record, what an old attempt had, or one of each.
+        """
+        record = self.expected.records.get(_place(ask))
+        token, nonce = self.granted[age]
+        if record is not None:
+            token = record.token if who in ("owner", "old nonce") else token
+            nonce = record.nonce if who in ("owner", "old token") else nonce
+        fitting: dict[str, object] = {}
+        if hasattr(ask, "token"):
+            fitting["token"] = token
+        if isinstance(ask, Owned):
+            fitting["nonce"] = nonce
+        if isinstance(ask, Note):
+            fitting["revision"] = (record.revision if record else 0) + ask.revision
+        if hasattr(ask, "lease"):
+            fitting["lease"] = ask.lease * self.time.lease
+        if hasattr(ask, "ttl"):
+            fitting["ttl"] = self.time.lives[ask.ttl]
+        return replace(ask, **fitting)
+
+    def _send(self, ask: Request) -> None:
+        """The store answers, and leaves, what the machine does at that time."""
+        before = self.expected.records.get(_place(ask))
+        earliest = self.time.clock()
+        if before is not None and not self.purges and machine.expired(before, earliest):
+            before = None
+        answer = getattr(self.store, type(ask).__name__.lower())(ask)
+        after = self.store.get(ask.scope, ask.key)
+        moments = self._moments(answer, after, earliest)
+        outcomes = [RULES[type(ask)](before, ask, moment) for moment in moments]
+        same = [one for one, told in outcomes if told == answer and self._living(one) == after]
+        assert same, f"{ask}\n was told {answer}\n and left {after}\n instead of {outcomes}"
+        self.expected.put(_place(ask), same[0])
+        if isinstance(answer, Granted) and (proof := _proof(answer.record)) not in self.granted:
+            self.granted.append(proof)
+
+    def _moments(self, answer: Answer | Verdict, after: Record | None, earliest: int) -> list[int]:
+        """When the store may have decided; always the same where time stands still."""
+        if isinstance(answer, Answer):
+            return [answer.now]
+        latest = self.time.clock()
+        told = [after.updated] if after is not None and earliest <= after.updated <= latest else []
+        return [*told, earliest, latest]
+
+    def _living(self, record: Record | None) -> Record | None:
+        expired = record is not None and machine.expired(record, self.time.clock())
+        return None if expired else record
+
+
+def _proof(record: Record) -> tuple[int, str]:
+    return record.token, record.nonce
+
+
+def _place(ask: Request) -> Place:
+    return ask.scope or "", ask.key

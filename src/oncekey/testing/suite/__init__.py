@@ -1,0 +1,1 @@
+"""The parts of the suite that proves a store, one subject each."""

@@ -1,0 +1,74 @@
+"""The ticket: what a caller holds between entering a call and leaving it."""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from time import monotonic, time_ns
+from typing import Final
+
+from oncekey import machine
+from oncekey.call import Call
+from oncekey.flight import Flight
+from oncekey.lease import Chore
+from oncekey.record import Record
+from oncekey.verbs import Answer, Release, Settle
+
+
+class Ticket:
+    """The right to run a call, or the record that answers it instead.
+
+    `protected` is False where no store knows of this run: the store is down and the call runs
+    all the same, or protection is switched off. The record is then one of this process alone.
+    """
+
+    __slots__ = (
+        "_now",
+        "_taken_at",
+        "call",
+        "duplicate",
+        "flight",
+        "lost",
+        "protected",
+        "record",
+        "renewal",
+    )  # fmt: skip - one line per slot says nothing more
+
+    def __init__(
+        self,
+        call: Call,
+        answer: Answer,
+        *,
+        flight: Flight | None = None,
+        duplicate: bool = False,
+        protected: bool = True,
+    ) -> None:
+        """What the store answered just now."""
+        self.call = call
+        self.record: Record = answer.record
+        self.flight: Final = flight
+        self.duplicate = duplicate
+        self.protected: Final = protected
+        self.renewal: Chore | None = None
+        self.lost = False
+        self._now = answer.now
+        self._taken_at = monotonic()
+
+    def now(self) -> int:
+        """The store's time, as far as it can be told without asking."""
+        return self._now + round((monotonic() - self._taken_at) * 1_000_000)
+
+    def after_settle(self, ask: Settle) -> Record:
+        """The record as the store has it after it said yes to `ask`."""
+        record, _ = machine.settle(self.record, ask, self.now())
+        return record or self.record
+
+    def after_release(self, ask: Release) -> Record:
+        """The record as the store has it after it said yes to `ask`."""
+        record, _ = machine.release(self.record, ask, self.now())
+        return record or self.record
+
+
+def unprotected(call: Call, flight: Flight | None = None) -> Ticket:
+    """A ticket for a run that no store knows of, with a record of this process's own time."""
+    _, answer = machine.claim(None, call.claim(token_hex(8)), time_ns() // 1000)
+    return Ticket(call, answer, flight=flight, protected=False)

@@ -1,0 +1,124 @@
+"""The pages name everything that is public, and the generated ones are up to date."""
+
+import dataclasses
+import inspect
+import re
+import runpy
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import oncekey
+import oncekey.errors
+import oncekey.stores
+import oncekey.testing
+from oncekey import Once, OncekeyError, Policy
+from oncekey.observe import Name
+from oncekey.policy import FUNCTION
+from tests.docs.snippets import blocks
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = (DOCS / "reference.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+
+NAMES = [*oncekey.__all__, *oncekey.stores.__all__, *oncekey.testing.__all__]
+ERRORS = [
+    error
+    for error in vars(oncekey.errors).values()
+    if isinstance(error, type)
+    and issubclass(error, OncekeyError)
+    and not error.__name__.startswith("_")
+]
+FIELDS = [field.name for field in dataclasses.fields(Policy) if field.init]
+METHODS = [
+    name
+    for name, value in vars(Once).items()
+    if inspect.isfunction(value) and not name.startswith("_")
+]
+
+
+@pytest.fixture
+def maker() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "make_states.py"))
+
+
+def test_the_page_of_states_is_what_the_table_says(maker):
+    assert (DOCS / "states.md").read_text("utf-8") == maker["page"](), (
+        "python docs/make_states.py writes it again"
+    )
+
+
+def test_the_diagram_of_states_is_what_the_table_says(maker):
+    assert (DOCS / "images" / "states.svg").read_text("utf-8") == maker["diagram"](), (
+        "python docs/make_states.py draws it again"
+    )
+
+
+def test_an_arrow_that_is_not_drawn_is_noticed(maker):
+    arrows = maker["ARROWS"]
+    del arrows["held", "released"]
+    with pytest.raises(ValueError, match=r"held.*released"):
+        maker["diagram"]()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_names_what_is_public(name):
+    assert f"`{name}" in REFERENCE
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_reference_names_every_method_of_once(name):
+    assert f"`{name}" in REFERENCE or f".{name}(" in REFERENCE
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_the_reference_names_every_error_with_its_status_hint(error):
+    assert re.search(
+        rf"^\| `{error.__name__}` \|.*\| {error.status_hint} \|$", REFERENCE, re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize("text", [REFERENCE, README], ids=["reference", "readme"])
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_setting_is_in_the_tables(field, text):
+    assert re.search(rf"^\| `{field}` \| .+ \| .+ \|$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", [REFERENCE, README], ids=["reference", "readme"])
+def test_both_tables_give_the_same_defaults(text):
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \| [^|]+ \|$", text, re.MULTILINE))
+    for field in ("ttl", "lease", "wait", "retry_after", "max_result"):
+        said = rows[field].replace("\N{NO-BREAK SPACE}", "").replace(" ", "")
+        made = dataclasses.replace(Policy(), **{field: said})
+        assert _comparable(made, field) == _comparable(FUNCTION, field)
+    assert rows["on_error"] == "`release`"
+    assert rows["on_crash"] == "`retry`"
+    assert rows["fail_mode"] == "`closed`"
+
+
+def _comparable(policy: Policy, field: str) -> object:
+    return policy.max_result if field == "max_result" else policy._seconds[field]
+
+
+@pytest.mark.parametrize("event", get_args(Name))
+def test_the_reference_names_every_event(event):
+    assert f"`{event}`" in REFERENCE
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_inside_the_project_lead_somewhere(page):
+    text = page.read_text("utf-8")
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_store_in_the_reference_passes_the_suite_that_it_names(pytester):
+    code = [block.code for block in blocks(REFERENCE) if "DictStore" in block.code]
+    pytester.makepyfile("\n".join(["from oncekey import Once", *code]))
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider")
+    assert result.ret == 0
+    assert result.parseoutcomes().keys() == {"passed"}

@@ -1,0 +1,114 @@
+"""Several real processes on one SQLite file: crowds, kills, pauses and forks."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from oncekey import Once, current, current_async
+
+KEYS = 200
+
+
+@pytest.mark.row("P4", "P11")
+@pytest.mark.parametrize(("mode", "callers"), [("crowd_of_threads", 16), ("crowd_of_tasks", 64)])
+def test_one_key_and_many_processes_run_it_once(files, spawn, mode, callers):
+    db, ledger = files
+    crowd = [spawn(mode, db, ledger, str(KEYS), str(callers)) for _ in range(4)]
+    for worker in crowd:
+        worker.until("ready")
+    for worker in crowd:
+        worker.go_on()
+    printed = [json.loads(worker.output()) for worker in crowd]
+    assert sorted(map(int, Path(ledger).read_text().split())) == list(range(KEYS))
+    winners = set()
+    for key in range(KEYS):
+        answers = {answer for answers in printed for answer in answers[key]}
+        assert len(answers) == 1
+        winners.add(answers.pop().split(":")[1])
+    assert len(winners) > 1  # they did meet: more than one process won a key
+
+
+@pytest.mark.row("P13")
+@pytest.mark.parametrize("mode", ["stall", "stall_async"])
+def test_a_killed_worker_is_taken_over_with_its_notes_and_steps(files, spawn, mode):
+    db, ledger = files
+    worker = spawn(mode, db, ledger, "loser")
+    worker.until("inside")
+    worker.signal(signal.SIGKILL)
+    assert worker.process.wait(30) == -signal.SIGKILL
+    seen = []
+
+    def work() -> str:
+        attempt = current()
+        seen.append((attempt.number, attempt.uncertain, attempt.notes, attempt.record.steps))
+        attempt.step("charge", lambda: pytest.fail("the step was done"))
+        return "winner"
+
+    once = Once(f"sqlite:///{db}").options(wait="30s", fingerprint=None)
+    assert once.run("import:1", work) == "winner"
+    assert seen == [(2, True, {"reference": "ref-1"}, ("charge",))]
+    assert Path(ledger).read_text() == "charge\n"
+
+
+@pytest.mark.row("P13")
+@pytest.mark.parametrize("mode", ["stall", "stall_async"])
+def test_a_paused_worker_answers_with_the_winners_result(files, spawn, mode):
+    db, ledger = files
+    worker = spawn(mode, db, ledger, "loser")
+    worker.until("inside")
+    worker.signal(signal.SIGSTOP)
+
+    async def work() -> str:
+        attempt = current_async()
+        assert attempt.number == 2
+        return "winner"
+
+    once = Once(f"sqlite:///{db}").options(wait="30s")
+    assert asyncio.run(once.run_async("import:1", work)) == "winner"
+    worker.signal(signal.SIGCONT)
+    assert worker.output() == "winner"
+    assert once.get("import:1").value == "winner"
+
+
+@pytest.mark.parametrize("mode", ["stall", "stall_async"])
+def test_a_living_worker_keeps_its_lease(files, spawn, mode):
+    """It blocks for many leases, and nobody takes over."""
+    db, ledger = files
+    worker = spawn(mode, db, ledger, "alive")
+    worker.until("inside")
+    once = Once(f"sqlite:///{db}")
+    first = once.get("import:1").lease_end
+    while once.get("import:1").lease_end < first + 1_000_000:  # more than two leases later
+        assert once.get("import:1").attempt == 1
+    assert worker.output() == "alive"
+
+
+def test_a_once_made_before_a_fork_works_in_the_child(files, spawn):
+    worker = spawn("fork", *files)
+    assert worker.output() == "both lived"
+    expected = ["before", "before-a", "child", "child-a", "after", "after-a"]
+    assert Path(files[1]).read_text().split() == expected
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite"])
+def test_two_loops_one_after_another_share_a_once(files, url):
+    once = Once(f"sqlite:///{files[0]}" if url == "sqlite" else url)
+    runs = []
+
+    async def work() -> int:
+        runs.append(1)
+        await asyncio.sleep(0)
+        return 5
+
+    async def crowd() -> list[int]:
+        return await asyncio.gather(*(once.run_async("loops", work) for _ in range(5)))
+
+    assert asyncio.run(crowd()) == [5] * 5
+    assert asyncio.run(crowd()) == [5] * 5
+    assert runs == [1]
+    asyncio.run(once.aclose())
+    assert asyncio.run(crowd()) == [5] * 5
+    once.close()

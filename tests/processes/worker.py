@@ -1,0 +1,152 @@
+"""A process of its own, driven by the tests: python -m tests.processes.worker MODE DB LEDGER ...
+
+The ledger is a file to which every effect adds a line; it prevents nothing, it counts.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+from oncekey import ConfigurationError, Once, current, current_async
+
+LEASE = "400ms"
+
+
+def effect(ledger: str, line: str) -> None:
+    with Path(ledger).open("a") as file:  # one small append is one write
+        file.write(f"{line}\n")
+
+
+def say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def line_up() -> None:
+    """Start when everybody is there."""
+    say("ready")
+    sys.stdin.readline()
+
+
+def crowd_of_threads(db: str, ledger: str, keys: str, threads: str) -> None:
+    """Every thread asks for every key; the answers are printed by key."""
+    once = Once(f"sqlite:///{db}")
+    answers: dict[int, set[str]] = {key: set() for key in range(int(keys))}
+    barrier = threading.Barrier(int(threads))
+
+    def run(key: int) -> str:
+        effect(ledger, f"{key}")
+        return f"{key}:{os.getpid()}:{threading.get_ident()}"
+
+    def work() -> None:
+        for key, heard in answers.items():
+            barrier.wait()
+            heard.add(once.options(wait="60s").run(f"key:{key}", run, key))
+
+    crowd = [threading.Thread(target=work) for _ in range(int(threads))]
+    line_up()
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join()
+    say(json.dumps([sorted(heard) for heard in answers.values()]))
+
+
+def crowd_of_tasks(db: str, ledger: str, keys: str, tasks: str) -> None:
+    """Every task asks for every key; the answers are printed by key."""
+    once = Once(f"sqlite:///{db}")
+
+    async def run(key: int) -> str:
+        effect(ledger, f"{key}")
+        await asyncio.sleep(0)
+        return f"{key}:{os.getpid()}:{id(asyncio.current_task())}"
+
+    async def work() -> list[list[str]]:
+        patient = once.options(wait="60s")
+        return [
+            sorted(
+                set(
+                    await asyncio.gather(
+                        *(patient.run_async(f"key:{key}", run, key) for _ in range(int(tasks)))
+                    )
+                )
+            )
+            for key in range(int(keys))
+        ]
+
+    line_up()
+    say(json.dumps(asyncio.run(work())))
+
+
+def stall(db: str, ledger: str, answer: str) -> None:
+    """Note, step, say so, wait to be killed or stopped; if it goes on, print the outcome."""
+    once = Once(f"sqlite:///{db}").options(lease=LEASE)
+
+    def work() -> str:
+        attempt = current()
+        attempt.note(reference=f"ref-{attempt.number}")
+        attempt.step("charge", effect, ledger, "charge")
+        say("inside")
+        sys.stdin.readline()
+        return answer
+
+    say(once.run("import:1", work))
+
+
+def stall_async(db: str, ledger: str, answer: str) -> None:
+    """The same for coroutines. The loop is blocked while it waits: the keeper does not mind."""
+    once = Once(f"sqlite:///{db}").options(lease=LEASE)
+
+    async def work() -> str:
+        attempt = current_async()
+        await attempt.note(reference=f"ref-{attempt.number}")
+        await attempt.step("charge", effect, ledger, "charge")
+        say("inside")
+        sys.stdin.readline()
+        return answer
+
+    say(asyncio.run(once.run_async("import:1", work)))
+
+
+def fork(db: str, ledger: str) -> None:
+    """A `Once` that was made and used before a fork works in the child, in both colours."""
+    once = Once(f"sqlite:///{db}").options(lease=LEASE)
+
+    def work(name: str) -> str:
+        effect(ledger, name)
+        return name
+
+    async def work_async(name: str) -> str:
+        effect(ledger, name)
+        return name
+
+    def both(name: str) -> None:
+        for _ in range(2):
+            assert once.run(f"{name}", work, name) == name
+            assert asyncio.run(once.run_async(f"{name}-a", work_async, f"{name}-a")) == f"{name}-a"
+
+    def forked() -> int:
+        """Fork in the middle of a protected call, whose flight and attempt stay the parent's."""
+        child = os.fork()
+        if child == 0:
+            try:
+                current()
+            except ConfigurationError:
+                both("child")
+                both("before")  # answered from the record that the parent made
+                os._exit(0)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    both("before")
+    assert once.run("forking", forked) == 0
+    both("after")
+    say("both lived")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,30 @@
+"""docs/cli.md says what the program does."""
+
+import re
+
+import pytest
+from typer.main import get_command
+
+from oncekey.cli import exits
+from oncekey.cli.program import program
+from tests.surfaces.cli.page import PAGE, steady, whole
+
+TEXT = PAGE.read_text("utf-8")
+COMMANDS = getattr(get_command(program(terminal=False)), "commands")  # noqa: B009 - untyped
+
+
+def test_every_example_of_the_page_prints_what_the_page_shows():
+    assert steady(whole(TEXT)) == steady(TEXT)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_names_every_option_of_a_command(name):
+    section = TEXT.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    known = {option for option in known if option.startswith("-")} - {"-h", "--help"}
+    assert set(re.findall(r"`(--?[a-z]+)", section)) >= known
+
+
+def test_the_page_has_every_exit_code():
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)]
+    assert codes == [exits.DONE, exits.NOTHING, exits.WRONG, exits.REFUSED, exits.STORE]

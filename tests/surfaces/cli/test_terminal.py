@@ -1,0 +1,159 @@
+"""The program on a terminal: colours, questions and progress."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from oncekey import Once
+from tests.surfaces.cli.page import environment
+from tests.surfaces.cli.shop import url_of
+
+CHARGE = ("forget", "charge:1041", "--scope", "billing")
+
+
+class Terminal:
+    """A program on a pseudo-terminal: what it printed, and its exit code in the end."""
+
+    def __init__(self, *arguments: str, **settings: str) -> None:
+        self._master, slave = pty.openpty()
+        self.screen = ""
+        self._process = subprocess.Popen(
+            ["oncekey", *arguments],  # noqa: S607 - the one beside this interpreter
+            env={**environment(), "COLUMNS": "120", **settings},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    def until(self, text: str) -> None:
+        """The text is on the screen."""
+        while text not in self.screen:
+            self.screen += os.read(self._master, 65536).decode()
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def end(self) -> int:
+        """It has ended; its exit code."""
+        with suppress(OSError):  # Linux says so when the last writer has closed the terminal
+            while more := os.read(self._master, 65536):
+                self.screen += more.decode()
+        os.close(self._master)
+        return self._process.wait()
+
+
+@pytest.fixture
+def answer() -> Callable[[str], Terminal]:
+    """The program has asked whether to forget, and got this answer."""
+
+    def answer(text: str) -> Terminal:
+        terminal = Terminal(*CHARGE)
+        terminal.until("[y/N]")
+        terminal.type(text)
+        return terminal
+
+    return answer
+
+
+def forgotten(shop) -> bool:
+    once = Once(url_of(shop), observers=())
+    record = once.get("charge:1041", scope="billing")
+    once.close()
+    return record is None
+
+
+def test_statuses_have_colours(shop):
+    terminal = Terminal("ls")
+    assert terminal.end() == 0
+    assert re.search(r"\x1b\[1;33mheld", terminal.screen)
+    assert re.search(r"\x1b\[32mcompleted", terminal.screen)
+
+
+@pytest.mark.parametrize("command", [("ls",), ("show", "charge:1043", "--scope", "billing")])
+def test_no_color_leaves_plain_text(shop, command):
+    terminal = Terminal(*command, NO_COLOR="1")
+    assert terminal.end() == 0
+    assert "held" in terminal.screen
+    assert "\x1b" not in terminal.screen
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_keys(shop):
+    terminal = Terminal("ls", COLUMNS="70", NO_COLOR="1")
+    assert terminal.end() == 0
+    titles, *lines = terminal.screen.splitlines()
+    assert titles.split() == [
+        "STATUS",
+        "SCOPE",
+        "KEY",
+        "ATTEMPT",
+        "AGE",
+        "EXPIRES",
+        "NOTES",
+        "STEPS",
+    ]
+    assert [line.split()[2] for line in lines if "charge" in line] == [
+        "charge:1041",
+        "charge:1042",
+        "charge:1043",
+    ]
+
+
+def test_forget_asks_and_takes_a_yes(shop, answer):
+    terminal = answer("y\n")
+    assert terminal.end() == 0
+    assert "Forget 'charge:1041' in 'billing' (completed, 2 h old)?" in terminal.screen
+    assert forgotten(shop)
+
+
+@pytest.mark.parametrize("text", ["n\n", "\n", "\x04", "\x03"], ids=["no", "enter", "end", "break"])
+def test_forget_asks_and_takes_anything_else_as_a_no(shop, answer, text):
+    terminal = answer(text)
+    assert terminal.end() == 1
+    assert "nothing was changed" in terminal.screen
+    assert "Traceback" not in terminal.screen
+    assert not forgotten(shop)
+
+
+def test_forget_does_not_ask_after_yes(shop):
+    terminal = Terminal(*CHARGE, "--yes")
+    assert terminal.end() == 0
+    assert "[y/N]" not in terminal.screen
+    assert forgotten(shop)
+
+
+def test_a_yes_is_about_the_record_that_was_shown(shop, answer):
+    terminal = Terminal(*CHARGE)
+    terminal.until("[y/N]")
+    once = Once(url_of(shop), observers=(), scope="billing")
+    once.forget("charge:1041")
+    once.run("charge:1041", lambda: "charged anew")
+    once.close()
+    terminal.type("y\n")
+    assert terminal.end() == 1
+    assert "has changed in the meantime" in terminal.screen
+    assert not forgotten(shop)
+
+
+def test_purge_shows_its_progress(shop):
+    terminal = Terminal("purge")
+    assert terminal.end() == 0
+    assert "purging" in terminal.screen
+    assert "1 record purged" in terminal.screen
+
+
+def test_the_help_has_frames_on_a_terminal_and_errors_have_none(shop):
+    helping = Terminal("ls", "--help")
+    assert helping.end() == 0
+    assert "╭" in helping.screen
+    wrong = Terminal("show")
+    assert wrong.end() == 2
+    assert wrong.screen == "oncekey: Missing argument 'KEY'; see `oncekey show --help`\r\n"

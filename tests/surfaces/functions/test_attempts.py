@@ -1,0 +1,200 @@
+"""The attempt as the code sees it: blocks, notes, steps, and what it refuses."""
+
+from decimal import Decimal
+
+import pytest
+
+from oncekey import ConfigurationError, KeyReusedError, ResultNotKeptError, UnreadableError, current
+from tests.surfaces.functions.things import CardDeclinedError, Receipt, answer_two
+
+
+@pytest.mark.row("P12")
+def test_an_attempt_block_runs_once(once, runs):
+    def import_rows():
+        with once.attempt("import:42", fingerprint=b"body") as attempt:
+            if not attempt.duplicate:
+                runs.append(1)
+                attempt.note(upload="u-1")
+                rows = attempt.step("load", lambda: [1, 2])
+                attempt.complete(rows)
+            return attempt.result
+
+    assert import_rows() == [1, 2]
+    assert import_rows() == [1, 2]
+    assert runs == [1]
+    assert once.get("import:42").notes == {"upload": "u-1"}
+    with pytest.raises(KeyReusedError), once.attempt("import:42", fingerprint=b"other"):
+        pytest.fail("it must not run")
+
+
+def test_a_block_without_complete_completes_with_nothing(once):
+    with once.attempt("nothing") as attempt:
+        assert not attempt.duplicate
+        with pytest.raises(ConfigurationError, match="before complete"):
+            _ = attempt.result
+    with once.attempt("nothing") as attempt:
+        assert attempt.duplicate
+        assert attempt.result is None
+
+
+def test_a_block_that_raises_frees_or_keeps(once):
+    keeping = once.options(keep=CardDeclinedError)
+    with pytest.raises(ValueError), keeping.attempt("block"):
+        raise ValueError
+    with pytest.raises(CardDeclinedError), keeping.attempt("block") as attempt:
+        assert attempt.number == 2
+        raise CardDeclinedError(51, "no funds")
+    with keeping.attempt("block") as attempt, pytest.raises(CardDeclinedError):
+        _ = attempt.result
+
+
+def test_a_block_that_raises_after_complete_stays_completed(once):
+    with pytest.raises(ValueError), once.attempt("after") as attempt:
+        attempt.complete(7)
+        assert attempt.result == 7
+        raise ValueError
+    assert once.get("after").value == 7
+
+
+def test_a_block_can_say_what_it_returns(once):
+    for _ in range(2):
+        with once.attempt("typed", returns=Receipt) as attempt:
+            if not attempt.duplicate:
+                attempt.complete(Receipt("r", Decimal(1)))
+            assert attempt.result == Receipt("r", Decimal(1))
+
+
+def test_a_duplicate_has_nothing_to_do(once):
+    once.run("dup", answer_two)
+    with once.options(fingerprint=None).attempt("dup") as attempt:
+        with pytest.raises(ConfigurationError, match="duplicate"):
+            attempt.note(late=True)
+        with pytest.raises(ConfigurationError, match="duplicate"):
+            attempt.complete()
+        with pytest.raises(ConfigurationError, match="duplicate"):
+            attempt.step("s", answer_two)
+        with pytest.raises(ConfigurationError, match="duplicate"):
+            attempt.downstream_key("s")
+        with pytest.raises(ConfigurationError, match="duplicate"):
+            _ = attempt.token
+        assert (attempt.key, attempt.scope, attempt.protected) == ("dup", None, True)
+        assert attempt.record.value == 2
+
+
+def test_what_an_attempt_refuses_while_it_runs(once):
+    with once.attempt("misuse") as attempt:
+        attempt.step("one", answer_two)
+        with pytest.raises(ConfigurationError, match="already"):
+            attempt.step("one", answer_two)
+        with pytest.raises(ConfigurationError, match="needs a name"):
+            attempt.step("", answer_two)
+        with pytest.raises(ConfigurationError, match="name of the effect"):
+            attempt.downstream_key("")
+        with pytest.raises(ConfigurationError, match="plain values"):
+            attempt.note(thing=object())
+        with pytest.raises(ConfigurationError, match="64 KiB"):
+            attempt.note(thing="x" * 70_000)
+        attempt.complete()
+        with pytest.raises(ConfigurationError, match="ended"):
+            attempt.complete()
+
+
+def test_a_step_whose_result_cannot_be_kept_is_not_done_twice(once, events):
+    def work(error):
+        current().step("odd", object)
+        raise error
+
+    with pytest.raises(ValueError):
+        once.options(fingerprint=None).run("odd", work, ValueError)
+    assert "not_kept" in [event.name for event in events]
+    with pytest.raises(ResultNotKeptError, match="odd"):
+        once.options(fingerprint=None).run("odd", work, ValueError)
+
+
+def test_a_step_that_was_kept_as_something_else_is_unreadable(once):
+    def text() -> str:
+        return "five"
+
+    def number() -> int:
+        return 5
+
+    def work(step):
+        current().step("five", step)
+        raise ValueError
+
+    loose = once.options(fingerprint=None)
+    with pytest.raises(ValueError):
+        loose.run("kind", work, text)
+    with pytest.raises(UnreadableError, match="five"):
+        loose.run("kind", work, number)
+
+
+def test_notes_that_cannot_be_read_are_an_error_and_nothing_runs_on(once, store):
+    def work():
+        _ = current().notes
+
+    def garble(do):
+        answer = do()
+        return type(answer)(
+            type(answer.record)(
+                **{f: getattr(answer.record, f) for f in answer.record.__struct_fields__}
+                | {"noted": b"\xc1"}
+            ),
+            answer.now,
+        )
+
+    store.instead("claim", garble)
+    with pytest.raises(UnreadableError, match="notes"):
+        once.run("garbled", work)
+
+
+@pytest.mark.row("P12")
+def test_the_current_attempt_is_there_while_the_code_runs_and_not_after(once):
+    with pytest.raises(ConfigurationError, match="no attempt"):
+        current()
+
+    def outer():
+        mine = current()
+
+        def inner():
+            assert current() is not mine
+            return current().key
+
+        assert once.run("inner", inner) == "inner"
+        assert current() is mine
+        return mine.key
+
+    assert once.run("outer", outer) == "outer"
+    with pytest.raises(ConfigurationError, match="no attempt"):
+        current()
+
+
+def test_a_call_inside_of_itself_is_refused_at_once(once, store):
+    def outer():
+        return once.run("self", outer)
+
+    with pytest.raises(ConfigurationError, match="inside itself"):
+        once.run("self", outer)
+    assert store.calls["claim"] == 1
+
+    def sideways():
+        return once.run("other", lambda: once.run("self2", answer_two))
+
+    assert once.run("self2x", sideways) == 2
+
+
+def test_code_that_completes_by_itself_is_taken_at_its_word(once):
+    def work():
+        current().complete(1)
+        return 2
+
+    assert once.run("itself", work) == 1
+    assert once.run("itself", work) == 1
+
+    def fails():
+        current().complete(1)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        once.run("itself2", fails)
+    assert once.get("itself2").value == 1

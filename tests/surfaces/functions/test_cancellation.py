@@ -1,0 +1,101 @@
+"""Coroutines that are cancelled, at every place where they can be."""
+
+import asyncio
+
+import pytest
+
+from oncekey import Once, OutcomeUnknownError, current_async
+from oncekey.stores import SQLiteStore
+from tests.surfaces.functions.things import until_async, until_status_async
+
+
+async def test_a_cancelled_call_frees_its_key_and_keeps_its_history(once, runs):
+    async def work():
+        await current_async().note(step=len(runs))
+        runs.append(current_async().uncertain)
+        if len(runs) == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    task = asyncio.ensure_future(once.run_async("k", work))
+    await until_async(lambda: runs)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    record = once.get("k")
+    assert (record.status, record.uncertain, record.notes) == ("released", True, {"step": 0})
+    assert await once.run_async("k", work) == "done"
+    assert runs == [False, True]
+
+
+async def test_a_cancelled_call_is_held_under_hold(once):
+    inside = asyncio.Event()
+
+    async def work():
+        inside.set()
+        await asyncio.Event().wait()
+
+    holding = once.options(on_crash="hold")
+    task = asyncio.ensure_future(holding.run_async("k", work))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(OutcomeUnknownError):
+        await holding.run_async("k", work)
+
+
+async def test_a_claim_granted_after_its_caller_was_cancelled_is_released(once, store, runs):
+    async def work():
+        runs.append(1)
+
+    go_on = store.block("claim")
+    task = asyncio.ensure_future(once.run_async("k", work))
+    await until_async(lambda: store.calls["claim"])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    await until_status_async(once, "k", "released")
+    assert runs == []
+    await once.run_async("k", work)
+    assert once.get("k").attempt == 1
+
+
+async def test_a_call_cancelled_while_it_settles_is_settled(once, store):
+    go_on = store.block("settle")
+    task = asyncio.ensure_future(once.run_async("k", asyncio.sleep, 0, 5))
+    await until_async(lambda: store.calls["settle"])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    await until_status_async(once, "k", "completed")
+    assert await once.run_async("k", asyncio.sleep, 0, 5) == 5
+
+
+async def test_a_cancelled_waiter_leaves_the_others_alone(once):
+    go_on = asyncio.Event()
+
+    async def work():
+        await go_on.wait()
+        return "done"
+
+    first = asyncio.ensure_future(once.run_async("k", work))
+    waiters = [asyncio.ensure_future(once.run_async("k", work)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    waiters[0].cancel()
+    go_on.set()
+    assert await asyncio.gather(first, *waiters[1:]) == ["done"] * 3
+
+
+async def test_a_cancelled_write_in_a_batch_leaves_the_others_alone(tmp_path):
+    once = Once(SQLiteStore(tmp_path / "records.db"), observers=())
+    tasks = [asyncio.ensure_future(once.run_async(f"k{n}", asyncio.sleep, 0, n)) for n in range(9)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+    assert await asyncio.gather(*tasks[1:]) == list(range(1, 9))
+    assert await once.run_async("k0", asyncio.sleep, 0, 0) == 0
+    await once.aclose()

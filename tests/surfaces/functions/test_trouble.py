@@ -1,0 +1,215 @@
+"""A store that fails: before it does what it is asked, or after, with its reply lost."""
+
+import pytest
+
+from oncekey import Done, LeaseLostError, NotRecordedError, StoreError, UnreadableError, current
+from oncekey import leaving as leaving_module
+from tests.surfaces.functions.things import (
+    CUT_OFF,
+    answer_two,
+    fail_definitely,
+    start,
+    until,
+    until_status,
+)
+
+
+@pytest.mark.row("J7")
+def test_while_the_store_is_down_a_closed_call_is_refused(once, store, runs, events):
+    store.refuse("claim")
+    with pytest.raises(StoreError):
+        once.run("down", runs.append, 1)
+    assert runs == []
+    assert events[-1].name == "refused"
+    assert once.run("down", runs.append, 1) is None
+
+
+@pytest.mark.row("J7")
+def test_while_the_store_is_down_an_open_call_runs_all_the_same(once, store, runs, events):
+    def work():
+        runs.append(1)
+        current().note(kept="nowhere")
+        assert not current().protected
+        assert current().token > 0
+        return "done"
+
+    store.refuse("claim", 2)
+    opened = once.options(fail_mode="open")
+    assert opened.run("down", work) == "done"
+    assert opened.run("down", work) == "done"
+    assert runs == [1, 1]
+    assert [event.name for event in events] == ["unprotected", "unprotected"]
+    store.refuse("claim")
+    with pytest.raises(ValueError):
+        opened.run("down2", fail_definitely)
+
+
+def test_unprotected_callers_here_share_one_run(once, store, gate, runs):
+    def work():
+        runs.append(1)
+        gate.enter()
+        return "done"
+
+    store.refuse("claim", 50)
+    opened = once.options(fail_mode="open")
+    first = start(lambda: opened.run("down", work))
+    gate.until_inside()
+    rest = [start(lambda: opened.run("down", work)) for _ in range(5)]
+    gate.go_on.set()
+    assert [caller.outcome() for caller in (first, *rest)] == ["done"] * 6
+    assert runs == [1]
+
+
+def test_an_unprotected_caller_that_does_not_lead_runs_on_its_own(once, store, gate, runs):
+    go_on = store.block("claim")
+    leader = start(lambda: once.run("down", runs.append, 1))
+    until(lambda: store.calls["claim"])
+    store.refuse("claim")
+    assert once.options(fail_mode="open", wait=0).run("down", runs.append, 1) is None
+    go_on.set()
+    leader.outcome()
+    assert runs == [1, 1]
+
+
+def test_a_claim_whose_reply_is_lost_is_asked_for_again(once, store, runs):
+    store.lose_reply("claim", 2)
+    assert once.run("lost", runs.append, 1) is None
+    assert runs == [1]
+    assert once.get("lost").attempt == 1
+
+
+def test_a_claim_that_is_never_heard_of_is_given_back(once, store, runs):
+    store.lose_reply("claim", 4)
+    with pytest.raises(StoreError):
+        once.run("unheard", runs.append, 1)
+    until_status(once, "unheard", "released")
+    assert once.run("unheard", runs.append, 1) is None
+    assert once.get("unheard").attempt == 1  # nobody had run it
+
+
+def test_a_claim_that_is_cut_off_is_given_back(once, store, runs):
+    def cut_off(do):
+        do()
+        raise CUT_OFF
+
+    store.instead("claim", cut_off)
+    with pytest.raises(CUT_OFF):
+        once.run("cut", runs.append, 1)
+    until_status(once, "cut", "released")
+    assert once.run("cut", runs.append, 1) is None
+    assert runs == [1]
+
+
+def test_an_unreadable_record_is_no_store_trouble(once, store, runs):
+    def unreadable(do):
+        msg = "newer"
+        raise UnreadableError(msg, key="k")
+
+    store.instead("claim", unreadable)
+    with pytest.raises(UnreadableError):
+        once.options(fail_mode="open").run("k", runs.append, 1)
+    assert runs == []
+
+
+@pytest.mark.parametrize("verb", ["settle", "note"])
+def test_a_write_whose_reply_is_lost_is_repeated(once, store, verb):
+    def work():
+        current().note(a=1)
+        return "done"
+
+    store.lose_reply(verb, 2)
+    assert once.run("write", work) == "done"
+    record = once.get("write")
+    assert (record.status, record.notes, record.attempt) == ("completed", {"a": 1}, 1)
+
+
+def test_what_could_not_be_settled_is_settled_later(once, store, monkeypatch, events):
+    monkeypatch.setattr(leaving_module, "SETTLE_PATIENCE", 0.0)
+    store.refuse("settle", 3)
+    with pytest.raises(NotRecordedError) as caught:
+        once.run("later", answer_two)
+    assert caught.value.result == 2
+    assert "not_recorded" in [event.name for event in events]
+    until_status(once, "later", "completed")
+    assert once.run("later", answer_two) == 2
+
+
+def test_what_could_not_be_settled_is_returned_where_calls_fail_open(once, store, monkeypatch):
+    monkeypatch.setattr(leaving_module, "SETTLE_PATIENCE", 0.0)
+    store.refuse("settle")
+    assert once.options(fail_mode="open").run("later", answer_two) == 2
+    until_status(once, "later", "completed")
+
+
+def test_a_kept_failure_that_could_not_be_settled_is_raised_all_the_same(once, store, monkeypatch):
+    monkeypatch.setattr(leaving_module, "SETTLE_PATIENCE", 0.0)
+    store.refuse("settle")
+    with pytest.raises(ValueError):
+        once.options(on_error="keep").run("later", fail_definitely)
+    until_status(once, "later", "failed")
+
+
+def test_a_settle_that_is_cut_off_is_made_later(once, store):
+    def cut_off(do):
+        raise CUT_OFF
+
+    store.instead("settle", cut_off)
+    with pytest.raises(CUT_OFF):
+        once.run("cut", answer_two)
+    until_status(once, "cut", "completed")
+    assert once.run("cut", answer_two) == 2
+
+
+@pytest.mark.parametrize("how", ["refused", "cut off"])
+def test_a_release_that_could_not_be_made_is_made_later(once, store, how):
+    def cut_off(do):
+        raise CUT_OFF
+
+    if how == "refused":
+        store.refuse("release")
+    else:
+        store.instead("release", cut_off)
+    with pytest.raises(ValueError if how == "refused" else CUT_OFF):
+        once.run("free", fail_definitely)
+    until_status(once, "free", "released")
+
+
+def test_a_refused_settle_that_cannot_even_be_looked_up_is_a_lost_lease(
+    once, other, clock, gate, store
+):
+    running = start(lambda: once.options(heartbeat=False).run("slow", gate.enter))
+    gate.until_inside()
+    clock.advance("5min")
+    assert other.options(fingerprint=None).run("slow", answer_two) == 2
+    store.refuse("get")
+    gate.go_on.set()
+    with pytest.raises(LeaseLostError):
+        running.outcome()
+
+
+def test_a_refused_settle_for_other_arguments_is_a_lost_lease(once, other, gate):
+    def slow(amount: int):
+        gate.enter()
+
+    running = start(lambda: once.options(heartbeat=False).run("slow", slow, 1))
+    gate.until_inside()
+    once.forget("slow", force=True)
+    other.run("slow", answer_two)
+    gate.go_on.set()
+    with pytest.raises(LeaseLostError):
+        running.outcome()
+    assert once.get("slow").value == 2
+
+
+def test_what_reconcile_found_is_returned_even_while_it_cannot_be_settled(once, store, monkeypatch):
+    monkeypatch.setattr(leaving_module, "SETTLE_PATIENCE", 0.0)
+
+    def work():
+        raise TimeoutError
+
+    asking = once.options(reconcile=lambda record: Done(7))
+    with pytest.raises(TimeoutError):
+        asking.run("found", work)
+    store.refuse("settle")
+    assert asking.run("found", work) == 7
+    until_status(once, "found", "completed")

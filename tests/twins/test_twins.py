@@ -1,0 +1,111 @@
+"""The two colours are the same code: with `async` and `await` taken away, the trees are equal."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "oncekey"
+
+# Everything that may differ: a dozen names at most.
+PAIRS = {
+    "AsyncEngine": "Engine",
+    "AsyncLeaving": "Leaving",
+    "AsyncAttempt": "Attempt",
+    "AsyncAdmin": "Admin",
+    "AsyncSimple": "Simple",
+    "wait_async": "wait",
+    "pause_async": "pause",
+    "invoke_async": "invoke",
+    "current_async": "current",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+}
+TWINS = ["engine", "leaving", "attempt", "admin", "simple"]
+
+
+class Bleach(ast.NodeTransformer):
+    """Takes the colour out: async, await, paired names, annotations, imports and docstrings."""
+
+    def visit_AsyncFunctionDef(self, node):
+        return self.visit_FunctionDef(ast.FunctionDef(**vars(node)))
+
+    def visit_FunctionDef(self, node):
+        self.generic_visit(node)
+        node.name = PAIRS.get(node.name, node.name)
+        node.returns = None
+        return node
+
+    def visit_arg(self, node):
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node):
+        self.generic_visit(node)
+        return ast.Assign([node.target], node.value or ast.Constant(None), lineno=0)
+
+    def visit_ClassDef(self, node):
+        self.generic_visit(node)
+        node.name = PAIRS.get(node.name, node.name)
+        return node
+
+    def visit_Await(self, node):
+        return self.visit(node.value)
+
+    def visit_AsyncFor(self, node):
+        return self.generic_visit(ast.For(**vars(node)))
+
+    def visit_AsyncWith(self, node):
+        return self.generic_visit(ast.With(**vars(node)))
+
+    def visit_Name(self, node):
+        node.id = PAIRS.get(node.id, node.id)
+        return node
+
+    def visit_Attribute(self, node):
+        self.generic_visit(node)
+        node.attr = PAIRS.get(node.attr, node.attr)
+        return node
+
+    def visit_Constant(self, node):
+        if isinstance(node.value, str):  # messages may name the other colour
+            node.value = PAIRS.get(node.value, node.value)
+        return node
+
+    def visit_ImportFrom(self, node):
+        return None
+
+
+def bleached(path: Path) -> list[str]:
+    tree = Bleach().visit(ast.parse(path.read_text()))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_twins_are_equal_but_for_their_colour(name):
+    sync = bleached(SOURCE / f"{name}.py")
+    coroutine = bleached(SOURCE / f"{name}_async.py")
+    assert [line.replace('"current_async"', '"current"') for line in sync] == coroutine
+
+
+def test_at_most_a_dozen_names_differ():
+    assert len(PAIRS) <= 12
+
+
+def test_every_file_with_a_twin_is_compared():
+    found = {path.name.removesuffix("_async.py") for path in SOURCE.glob("*_async.py")}
+    assert found == set(TWINS)
+
+
+def test_a_drift_of_one_token_is_seen(tmp_path):
+    text = (SOURCE / "engine_async.py").read_text()
+    drifted = text.replace("if patience > 0", "if patience >= 0", 1)
+    assert drifted != text
+    copy = tmp_path / "engine_async.py"
+    copy.write_text(drifted)
+    assert bleached(copy) != bleached(SOURCE / "engine.py")

@@ -1,0 +1,60 @@
+"""What the unit tests are made of: a call, a record, and patience without luck."""
+
+import time
+
+import pytest
+
+from oncekey.call import Call
+from oncekey.policy import FUNCTION, Policy, terms
+from oncekey.record import Record
+
+NOW = 1_767_225_600_000_000
+
+
+@pytest.fixture
+def calling():
+    """Makes a call; fields of the policy and of the call may be given."""
+
+    def make(scope="billing", key="charge:42", *, policy=None, **fields):
+        return Call(
+            scope=scope, key=key, terms=terms((policy or Policy()).over(FUNCTION)), **fields
+        )
+
+    return make
+
+
+@pytest.fixture
+def recorded():
+    """Makes a record that is running; any field may be given."""
+
+    def make(**fields):
+        facts = {
+            "scope": "billing",
+            "key": "charge:42",
+            "status": "running",
+            "fingerprint": None,
+            "token": NOW,
+            "nonce": "mine",
+            "attempt": 1,
+            "lease_end": NOW + 300_000_000,
+            "created": NOW,
+            "started": NOW,
+            "updated": NOW,
+            "expires": NOW + 90_000_000_000,
+        }
+        return Record(**(facts | fields))
+
+    return make
+
+
+@pytest.fixture
+def until():
+    """Waits until a condition holds, and fails when it never does."""
+
+    def wait(condition):
+        give_up = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < give_up, "it never happened"
+            time.sleep(0.001)
+
+    return wait
