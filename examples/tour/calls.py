@@ -30,7 +30,7 @@ def first_facts(receipt: Receipt) -> Iterator[Fact]:
 
 FIRST = Step(
     title="The first call runs",
-    uses=(charge.__wrapped__,),  # type: ignore[attr-defined]  # functools.update_wrapper sets it
+    uses=(charge.__wrapped__,),
     scene=first_call,
     facts=first_facts,
     why="The key was claimed in the store before the function ran, and its result was kept after.",
@@ -101,7 +101,7 @@ def concurrent_facts(
 
 CONCURRENT = Step(
     title="Many callers at the same time",
-    uses=(slow_charge.__wrapped__, slow_charge_async.__wrapped__),  # type: ignore[attr-defined]  # functools.update_wrapper sets it
+    uses=(slow_charge.__wrapped__, slow_charge_async.__wrapped__),
     scene=concurrent_callers,
     facts=concurrent_facts,
     why="One claim is granted. The others wait for its end and are answered by the record.",
@@ -163,7 +163,7 @@ def kept_facts(seen: list[Exception]) -> Iterator[Fact]:
 
 KEPT = Step(
     title="A failure can be the answer",
-    uses=(charge_card.__wrapped__,),  # type: ignore[attr-defined]  # functools.update_wrapper sets it
+    uses=(charge_card.__wrapped__,),
     scene=kept_failure,
     facts=kept_facts,
     why="keep= names the errors that are final. After any other error the next call runs again.",

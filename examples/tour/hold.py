@@ -40,7 +40,7 @@ def hold_facts(seen: tuple[list[Exception], str, Receipt]) -> Iterator[Fact]:
 
 HOLD = Step(
     title="Outcome unknown: held, and resolved by hand",
-    uses=(wire.__wrapped__,),  # type: ignore[attr-defined]  # functools.update_wrapper sets it
+    uses=(wire.__wrapped__,),
     scene=hold_and_resolve,
     facts=hold_facts,
     why="A time-out does not say whether the effect happened. Under on_crash='hold' nothing "

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final, cast
 
 from oncekey.cache import Cache
@@ -22,6 +23,8 @@ from oncekey.observe import Observer, Observers
 from oncekey.stores import AsyncStore, Store, open_store
 from oncekey.stores.adapt import Looped, Threaded
 from oncekey.stores.base import VERBS
+
+_log = logging.getLogger("oncekey")
 
 DEFAULT_STORE: Final = "sqlite:///oncekey.db"
 _DEFAULT_CACHE: Final = "16MiB"
@@ -97,13 +100,7 @@ class Core:
 
 def _chosen(store: str | Store | AsyncStore | None) -> Store | AsyncStore:
     if store is None:
-        store = os.environ.get("ONCEKEY_STORE") or os.environ.get("REDIS_URL")
-        if not store:
-            store = DEFAULT_STORE
-            logging.getLogger("oncekey").warning(
-                "no store was given; records go to the file %s",
-                os.path.abspath(DEFAULT_STORE.removeprefix("sqlite:///")),  # noqa: PTH100 - the file need not exist
-            )
+        return _from_environment()
     if isinstance(store, str):
         return open_store(store)
     missing = [verb for verb in VERBS if not callable(getattr(store, verb, None))]
@@ -114,6 +111,20 @@ def _chosen(store: str | Store | AsyncStore | None) -> Store | AsyncStore:
         )
         raise ConfigurationError(msg)
     return store
+
+
+def _from_environment() -> Store:
+    for name in ("ONCEKEY_STORE", "REDIS_URL"):
+        url = os.environ.get(name)
+        if url:
+            try:
+                return open_store(url)
+            except ConfigurationError as error:
+                msg = f"${name} names no store that can be opened: {error}"
+                raise ConfigurationError(msg) from None
+    file = Path(DEFAULT_STORE.removeprefix("sqlite:///")).absolute()
+    _log.warning("no store was given; records go to the file %s", file)
+    return open_store(DEFAULT_STORE)
 
 
 def _both_colours(store: Store | AsyncStore) -> tuple[Store | None, Any]:

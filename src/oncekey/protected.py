@@ -29,6 +29,8 @@ R = TypeVar("R")
 class _Protected(Generic[P]):
     """What both colours share: from arguments to a call."""
 
+    __wrapped__: Callable[P, Any]
+
     def __init__(
         self,
         once: Once,

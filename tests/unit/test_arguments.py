@@ -93,7 +93,7 @@ def test_a_callable_without_a_name_has_arguments_too():
     assert Arguments(Job()).receiver is None
 
 
-@pytest.mark.parametrize("function", [dict.fromkeys and type, print.__class__, 7])
+@pytest.mark.parametrize("function", [type, 7])
 def test_a_function_without_a_signature_says_what_to_do(function):
     with pytest.raises(ConfigurationError) as caught:
         Arguments(function)

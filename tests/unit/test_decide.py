@@ -280,7 +280,6 @@ def test_what_cannot_be_read_is_an_error_and_no_run(calling, recorded, facts):
 # What `reconcile` says
 
 
-@pytest.mark.row("P13")
 def test_done_completes_with_its_value(calling, recorded):
     answer = Granted(recorded(uncertain=True), NOW)
     assert after_reconcile(Done(7), answer, calling()) == Complete(PLAIN.encode(7))

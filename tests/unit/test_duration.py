@@ -12,7 +12,6 @@ from oncekey.errors import ConfigurationError
 UNITS = {"ms": 0.001, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "": 1}
 
 
-@pytest.mark.row("J2")
 @pytest.mark.parametrize(
     ("written", "expected"),
     [

@@ -95,7 +95,7 @@ def test_the_rules_leave_their_input_alone_and_answer_the_same_twice(row):
     )()
 
 
-def test_a_record_cannot_be_changed():
+def test_a_record_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         RUNNING.status = "completed"  # type: ignore[misc]  # that is what is tried
 

@@ -130,7 +130,6 @@ def test_a_path_must_start_at_an_argument():
 # Key functions
 
 
-@pytest.mark.row("J5")
 def test_a_key_function_gives_a_string_and_may_give_an_empty_one():
     assert made_key("charge:7") == "charge:7"
     assert made_key("") == ""

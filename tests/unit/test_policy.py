@@ -148,7 +148,6 @@ def test_no_field_gets_lost_on_the_way_down():
     assert (made.max_result, made.quiet) == (7168, 8_000_000)
 
 
-@pytest.mark.row("J2")
 def test_what_holds_where_nobody_says_otherwise():
     made = terms(Policy().over(FUNCTION))
     assert (made.ttl, made.lease, made.heartbeat) == (DAY, 300_000_000, True)

@@ -13,7 +13,7 @@ from oncekey.errors import ConfigurationError
 
 Name = Literal[
     "new",  # granted: the code runs
-    "taken_over",  # granted after another attempt's lease ended
+    "taken_over",  # granted after an attempt whose end was uncertain
     "duplicate",  # answered from the record
     "busy",  # refused: in progress elsewhere
     "reused",  # refused: the key belongs to other arguments

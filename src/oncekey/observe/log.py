@@ -10,7 +10,7 @@ from oncekey.observe import Event, Name
 
 _LINES: Final[dict[Name, tuple[int, str]]] = {
     "new": (logging.DEBUG, "task claimed"),
-    "taken_over": (logging.WARNING, "task taken over after its lease ended"),
+    "taken_over": (logging.WARNING, "task taken over after an uncertain end"),
     "duplicate": (logging.DEBUG, "duplicate task skipped"),
     "busy": (logging.DEBUG, "duplicate task refused, the first is in progress"),
     "reused": (logging.WARNING, "key reused with other arguments, refused"),

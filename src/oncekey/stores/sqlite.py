@@ -6,23 +6,21 @@ what everybody has queued by then in one transaction, so that sixteen callers pa
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oncekey import machine
 from oncekey.duration import Duration, seconds
-from oncekey.errors import ConfigurationError, OncekeyError, StoreError
+from oncekey.errors import ConfigurationError
 from oncekey.fork import renew_after_fork
 from oncekey.record import Record
 from oncekey.stores import sqlite_file as file
+from oncekey.stores.sqlite_writer import Job, Writer
 from oncekey.verbs import (
     Answer,
     Claim,
@@ -43,28 +41,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Request)
 A = TypeVar("A")
-T = TypeVar("T")
 
 Transition = Callable[[Record | None, R, int], tuple[Record | None, A]]
-_LARGEST_BATCH: Final = 512
-
-
-class Job:
-    """One write that waits for a transaction, and what came of it."""
-
-    __slots__ = ("done", "error", "future", "value", "work")
-
-    def __init__(
-        self,
-        work: Callable[[sqlite3.Connection, int], Any],
-        future: asyncio.Future[Any] | None = None,
-    ) -> None:
-        """`work` runs inside the transaction; `future` is told on its own loop."""
-        self.work = work
-        self.future = future
-        self.value: Any = None
-        self.error: OncekeyError | None = None
-        self.done = False
 
 
 class SQLiteStore:
@@ -104,10 +82,10 @@ class SQLiteStore:
 
     def _reset(self) -> None:
         self._read_lock = threading.Lock()
-        self._write_lock = threading.Lock()
         self._reader: sqlite3.Connection | None = None
-        self._writer: sqlite3.Connection | None = None
-        self._queue: deque[Job] = deque()
+        self.writer = Writer(
+            self._connect, lambda error: file.explain(error, self.path), self._clock
+        )
 
     # The verbs
 
@@ -179,16 +157,16 @@ class SQLiteStore:
         # Most of the time nothing has expired; looking costs no commit.
         if not self._rows(file.ANY_EXPIRED, self._clock() - grace):
             return 0
-        purged: int = self.commit(Job(work))
+        purged: int = self.writer.commit(Job(work))
         return purged
 
     def close(self) -> None:
         """The file is closed. The next use opens it again."""
-        with self._write_lock, self._read_lock:
-            for connection in (self._reader, self._writer):
-                if connection is not None:
-                    connection.close()
-            self._reader = self._writer = None
+        self.writer.close()
+        with self._read_lock:
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                reader.close()
 
     def as_async(self) -> AsyncSQLiteStore:
         """The same store for coroutines: they share its writer, and a thread leads for them."""
@@ -198,7 +176,7 @@ class SQLiteStore:
 
     def after_fork(self) -> None:
         """The parent's connections are never touched again, not even to close them."""
-        self._inherited += [self._reader, self._writer]
+        self._inherited += [self._reader, self.writer.connection]
         self._reset()
 
     # Reading
@@ -235,92 +213,5 @@ class SQLiteStore:
         return work
 
     def _write(self, change: Transition[R, A], ask: R) -> A:
-        answer: A = self.commit(Job(self.transition(change, ask)))
+        answer: A = self.writer.commit(Job(self.transition(change, ask)))
         return answer
-
-    def commit(self, job: Job) -> Any:  # noqa: ANN401 - whatever the work returns
-        """The job is committed, together with whatever else is queued; its value, or its error."""
-        self._queue.append(job)
-        with self._write_lock:
-            while not job.done:  # whoever held the lock before us may have done it
-                self._commit_queued()
-        if job.error is not None:
-            raise job.error
-        return job.value
-
-    def enqueue(self, job: Job) -> None:
-        """The job is committed by whoever leads next; its future hears of it."""
-        self._queue.append(job)
-
-    def commit_queued(self) -> bool:
-        """Commit what is queued, if anything is; whether there was something."""
-        with self._write_lock:
-            return self._commit_queued()
-
-    def _commit_queued(self) -> bool:
-        jobs: list[Job] = []
-        while self._queue and len(jobs) < _LARGEST_BATCH:
-            jobs.append(self._queue.popleft())
-        if jobs:
-            try:
-                self._in_one_transaction(jobs)
-            except (StoreError, ConfigurationError) as error:
-                for job in jobs:
-                    job.value, job.error = None, copy(error)  # one for each who raises it
-            _tell(jobs)
-        return bool(jobs)
-
-    def _in_one_transaction(self, jobs: list[Job]) -> None:
-        if self._writer is None:
-            self._writer = self._connect()
-        connection = self._writer
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            now = self._clock()
-            for job in jobs:
-                try:
-                    job.value = job.work(connection, now)
-                except OncekeyError as error:  # about this record alone, before it was changed
-                    job.error = error
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._rolled_back(connection, error) from error
-
-    def _rolled_back(
-        self, connection: sqlite3.Connection, error: sqlite3.Error
-    ) -> StoreError | ConfigurationError:
-        """What to tell everybody in a transaction that failed."""
-        explained = file.explain(error, self.path)
-        if connection.in_transaction:
-            try:
-                connection.execute("ROLLBACK")
-            except sqlite3.Error:
-                return explained
-            if isinstance(explained, StoreError):
-                explained.happened = False
-        return explained
-
-
-def _tell(jobs: list[Job]) -> None:
-    """The jobs are done; each loop that waits for some of them is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-    for job in jobs:
-        job.done = True
-        if job.future is not None:
-            by_loop.setdefault(job.future.get_loop(), []).append(job)
-    for loop, done in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_set_futures, done)
-        except RuntimeError:  # that loop is closed: nobody waits there any more
-            continue
-
-
-def _set_futures(jobs: list[Job]) -> None:
-    for job in jobs:
-        assert job.future is not None  # noqa: S101 - they were chosen by it
-        if job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.value)

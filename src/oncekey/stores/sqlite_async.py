@@ -12,7 +12,8 @@ import threading
 from oncekey import machine
 from oncekey.fork import renew_after_fork
 from oncekey.stores.adapt import Threaded
-from oncekey.stores.sqlite import A, Job, R, SQLiteStore, Transition
+from oncekey.stores.sqlite import A, R, SQLiteStore, Transition
+from oncekey.stores.sqlite_writer import Job
 from oncekey.verbs import Answer, Claim, Forget, Note, Release, Renew, Resolve, Settle, Verdict
 
 
@@ -62,7 +63,7 @@ class AsyncSQLiteStore(Threaded):
 
     async def _write(self, change: Transition[R, A], ask: R) -> A:
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self.blocking.enqueue(Job(self.blocking.transition(change, ask), future))
+        self.blocking.writer.enqueue(Job(self.blocking.transition(change, ask), future))
         self._leader.wake()
         return await future
 
@@ -105,7 +106,7 @@ class _Leader:
     def _run(self, work: threading.Semaphore) -> None:
         while True:
             work.acquire()
-            while self._store.commit_queued():
+            while self._store.writer.commit_queued():
                 continue
             if self._stopping:
                 return

@@ -26,8 +26,8 @@ from oncekey.verbs import (
 Spot = tuple[str | None, str]
 Who = Literal["owner", "old", "old nonce", "old token"]
 
-SPOTS: Final[tuple[Spot, ...]] = ((None, "k"), ("s", "k"), ("s", "l"))
-_USUAL_SPOTS: Final = (*SPOTS, *SPOTS[:1] * 3)  # most about one key: it gets further
+SPOTS: Final[tuple[Spot, ...]] = ((None, "k"), ("s", "k"), ("s", "l"), ("t", "k"))
+_USUAL_SPOTS: Final = (*SPOTS, *SPOTS[:1] * 4)  # most about one key: it gets further
 _BLOBS: Final = (None, b"", b"\xc0", b"blob")
 _FINGERPRINTS: Final = ("1:x", "1:x", "1:x", "1:x", "1:y", "2:x", None)
 _ON_EXPIRED: Final[tuple[OnExpired, ...]] = ("take", "take", "hold")
@@ -57,7 +57,7 @@ def request(random: Random) -> Request:
 def scan(random: Random) -> Scan:
     """Any question for a list, on small pages."""
     return Scan(
-        scope=random.choice([None, "s", "t"]),
+        scope=random.choice([None, "s", "nowhere"]),
         any_scope=random.choice([True, False]),
         status=random.choice(_STATUSES),
         limit=random.randint(1, 4),

@@ -192,9 +192,10 @@ class StoreModel(RuleBasedStateMachine):
 
     def _moments(self, answer: Answer | Verdict, after: Record | None, earliest: int) -> list[int]:
         """When the store may have decided; always the same where time stands still."""
-        if isinstance(answer, Answer):
-            return [answer.now]
         latest = self.time.clock()
+        if isinstance(answer, Answer):
+            assert earliest <= answer.now <= latest, f"{answer} does not tell the time"
+            return [answer.now]
         told = [after.updated] if after is not None and earliest <= after.updated <= latest else []
         return [*told, earliest, latest]
 

@@ -96,7 +96,7 @@ def test_a_reader_that_leaves_early_is_no_error(shop, folder):
     )
     assert reading.stdout is not None
     reading.stdout.close()
-    assert reading.communicate() == (b"", b"")  # type: ignore[comparison-overlap]  # closed above
+    assert reading.communicate() == (b"", b"")
     assert reading.returncode == 0
 
 

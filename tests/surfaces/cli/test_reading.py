@@ -129,16 +129,16 @@ def test_a_time_that_no_calendar_knows_is_its_last_moment(shop, run, once):
 
 
 @pytest.mark.parametrize(
-    ("key", "scope", "words", "command"),
+    ("named", "words", "command"),
     [
-        ("report:11", (), "An attempt is running", "oncekey forget report:11 --force"),
-        ("charge:1041", ("--scope", "billing"), "gets the result", "oncekey forget charge:1041 "),
-        ("charge:1042", ("--scope", "billing"), "same failure", "oncekey forget charge:1042 "),
-        ("import:42", (), "finds what was noted", None),
+        (("report:11",), "An attempt is running", "oncekey forget report:11 --force"),
+        (("charge:1041", "--scope", "billing"), "gets the result", "oncekey forget charge:1041 "),
+        (("charge:1042", "--scope", "billing"), "same failure", "oncekey forget charge:1042 "),
+        (("import:42",), "finds what was noted", None),
     ],
 )
-def test_show_says_what_can_be_done_next(shop, run, key, scope, words, command):
-    text = run("show", key, *scope).stdout
+def test_show_says_what_can_be_done_next(shop, run, named, words, command):
+    text = run("show", *named).stdout
     assert words in text
     assert command is None or f"  {command}" in text
     assert ("oncekey" in text) == (command is not None)

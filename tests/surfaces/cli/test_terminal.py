@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,6 +42,10 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does on the terminal that controls the program."""
+        self._process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
         """It has ended; its exit code."""
@@ -114,9 +119,19 @@ def test_forget_asks_and_takes_a_yes(shop, answer):
     assert forgotten(shop)
 
 
-@pytest.mark.parametrize("text", ["n\n", "\n", "\x04", "\x03"], ids=["no", "enter", "end", "break"])
+@pytest.mark.parametrize("text", ["n\n", "\n", "\x04"], ids=["no", "enter", "end"])
 def test_forget_asks_and_takes_anything_else_as_a_no(shop, answer, text):
     terminal = answer(text)
+    assert terminal.end() == 1
+    assert "nothing was changed" in terminal.screen
+    assert "Traceback" not in terminal.screen
+    assert not forgotten(shop)
+
+
+def test_an_interrupted_question_changes_nothing(shop):
+    terminal = Terminal(*CHARGE)
+    terminal.until("[y/N]")
+    terminal.interrupt()
     assert terminal.end() == 1
     assert "nothing was changed" in terminal.screen
     assert "Traceback" not in terminal.screen

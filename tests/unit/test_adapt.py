@@ -1,0 +1,226 @@
+"""Stores of one colour, seen from the other."""
+
+import asyncio
+import threading
+
+import pytest
+
+from oncekey.errors import StoreError
+from oncekey.stores import MemoryStore, adapt
+from oncekey.stores.adapt import Inline, Looped, Threaded
+from oncekey.stores.base import VERBS, AsyncStore, Store
+from oncekey.verbs import Forget, Granted, Resolve, Scan, Verdict
+
+
+class Watched(MemoryStore):
+    """Remembers in which thread each verb was called, and whether it was closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.threads: dict[str, threading.Thread] = {}
+        self.closed = False
+
+    def __getattribute__(self, name):
+        if name in VERBS:
+            self.threads[name] = threading.current_thread()
+        return super().__getattribute__(name)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("kind", [Inline, Threaded])
+async def test_a_blocking_store_answers_coroutines(calling, kind):
+    blocking = Watched()
+    store: AsyncStore = kind(blocking)
+    call = calling()
+    answer = await store.claim(call.claim("n"))
+    assert type(answer) is Granted
+    record = answer.record
+    assert await store.renew(call.renew(record)) is Verdict.DONE
+    assert await store.note(call.note(record, b"", 1)) is Verdict.DONE
+    assert await store.release(call.release(record, uncertain=True, hold=True)) is Verdict.DONE
+    held = await store.get(*call.identity)
+    assert held is not None
+    assert held.status == "held"
+    ask = Resolve(
+        *call.identity, token=held.token, status="released", result=None, error=None, ttl=1
+    )
+    assert await store.resolve(ask) is Verdict.DONE
+    record = (await store.claim(call.claim("m"))).record
+    assert await store.settle(call.settle(record, "completed")) is Verdict.DONE
+    assert len((await store.scan(Scan())).records) == 1
+    assert await store.purge(0, 10) == 0
+    forget = Forget(*call.identity, token=record.token, force=False)
+    assert await store.forget(forget) is Verdict.DONE
+    assert await store.get(*call.identity) is None
+    await store.aclose()
+    assert blocking.closed
+    assert set(blocking.threads) == set(VERBS)
+    assert isinstance(blocking, Store)
+    assert isinstance(store, AsyncStore)
+
+
+async def test_a_store_that_never_waits_is_called_on_the_loop_itself():
+    blocking = Watched()
+    await Inline(blocking).get(None, "k")
+    assert blocking.threads["get"] is threading.current_thread()
+
+
+async def test_a_store_that_blocks_does_not_block_the_loop():
+    turn = threading.Event()
+
+    class Slow(MemoryStore):
+        def get(self, scope, key, /):
+            assert turn.wait(10)
+            return super().get(scope, key)
+
+    asked = asyncio.create_task(Threaded(Slow()).get(None, "k"))
+    await asyncio.sleep(0)
+    turn.set()
+    assert await asked is None
+
+
+# A native async store and the keeper's thread
+
+
+class Native:
+    """An async store that is one: it lives on the loop that uses it."""
+
+    def __init__(self):
+        self.memory = MemoryStore()
+        self.loops = []
+        self.gate = None
+        self.cancelled = threading.Event()
+
+    async def _do(self, name, *arguments):
+        self.loops.append(asyncio.get_running_loop())
+        if self.gate is not None:
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        return getattr(self.memory, name)(*arguments)
+
+    async def claim(self, ask, /):
+        return await self._do("claim", ask)
+
+    async def get(self, scope, key, /):
+        return await self._do("get", scope, key)
+
+    async def aclose(self):
+        """Nothing to close."""
+
+
+async def test_the_keeper_asks_on_the_loop_that_used_the_store(calling):
+    native = Native()
+    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    assert await looped.get(None, "k") is None
+    answer = await asyncio.to_thread(looped.blocking.claim, calling().claim("n"))
+    assert type(answer) is Granted
+    assert native.loops == [asyncio.get_running_loop()] * 2
+
+
+def test_the_loop_that_used_the_store_last_counts(calling):
+    native = Native()
+    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+
+    async def use():
+        await looped.get(None, "k")
+        await asyncio.to_thread(looped.blocking.get, None, "k")
+
+    asyncio.run(use())
+    asyncio.run(use())
+    first, second, third, fourth = native.loops
+    assert first is second
+    assert third is fourth
+    assert first is not third
+
+
+def test_a_store_that_no_loop_has_used_cannot_be_asked():
+    looped = Looped(Native())  # type: ignore[arg-type]  # two verbs are enough here
+    with pytest.raises(StoreError) as caught:
+        looped.blocking.get(None, "k")
+    assert str(caught.value) == "get was not sent: the event loop of the store is closed"
+    assert caught.value.happened is False
+
+
+def test_a_store_whose_loop_is_closed_cannot_be_asked():
+    looped = Looped(Native())  # type: ignore[arg-type]  # two verbs are enough here
+
+    async def use():
+        await looped.get(None, "k")
+
+    asyncio.run(use())
+    with pytest.raises(StoreError) as caught:
+        looped.blocking.get(None, "k")
+    assert caught.value.happened is False
+
+
+def test_a_loop_that_closes_at_this_very_moment_is_closed_too(monkeypatch):
+    looped = Looped(Native())  # type: ignore[arg-type]  # two verbs are enough here
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_used(looped))
+    loop.close()
+    monkeypatch.setattr(loop, "is_closed", lambda: False)
+    with pytest.raises(StoreError) as caught:
+        looped.blocking.get(None, "k")
+    assert caught.value.happened is False
+
+
+async def _used(looped):
+    await looped.get(None, "k")
+
+
+async def test_a_loop_that_does_not_answer_in_time_leaves_it_unknown(monkeypatch):
+    monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
+    native = Native()
+    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    await looped.get(None, "k")
+    native.gate = asyncio.Event()
+    with pytest.raises(StoreError) as caught:
+        await asyncio.to_thread(looped.blocking.get, None, "k")
+    words = "get was sent, but the event loop of the store did not answer in time"
+    assert str(caught.value) == words
+    assert caught.value.happened is None
+    while not native.cancelled.is_set():
+        await asyncio.sleep(0)
+
+
+async def test_a_verb_that_was_cancelled_leaves_it_unknown():
+    native = Native()
+    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    await looped.get(None, "k")
+    native.gate = asyncio.Event()
+    before = asyncio.all_tasks()
+    asking = asyncio.create_task(asyncio.to_thread(looped.blocking.get, None, "k"))
+    while len(native.loops) < 2:
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - before - {asking}:
+        task.cancel()
+    with pytest.raises(StoreError) as caught:
+        await asking
+    assert caught.value.happened is None
+
+
+async def test_an_error_of_the_store_comes_through_as_it_is():
+    class Down(Native):
+        async def get(self, scope, key, /):
+            msg = "no way through"
+            raise StoreError(msg, happened=False)
+
+    looped = Looped(Down())  # type: ignore[arg-type]  # two verbs are enough here
+    with pytest.raises(StoreError, match="no way through"):
+        await looped.get(None, "k")
+    with pytest.raises(StoreError, match="no way through") as caught:
+        await asyncio.to_thread(looped.blocking.get, None, "k")
+    assert caught.value.happened is False
+
+
+def test_the_blocking_side_has_verbs_and_nothing_else():
+    blocking = Looped(Native()).blocking  # type: ignore[arg-type]  # two verbs are enough here
+    assert all(callable(getattr(blocking, verb)) for verb in VERBS)
+    for name in ("aclose", "remote", "as_async"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(blocking, name)

@@ -1,0 +1,281 @@
+"""What the keeper does for calls."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+
+from oncekey import chores
+from oncekey.chores import (
+    PURGE_BATCH,
+    PURGE_EVERY,
+    RETRY,
+    Abandoned,
+    Purging,
+    Renewal,
+    Unsettled,
+)
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.observe import Observers
+from oncekey.policy import Policy
+from oncekey.stores import MemoryStore
+from oncekey.testing.clock import FakeClock
+from oncekey.ticket import Ticket
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock):
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+@pytest.fixture
+def observers(heard):
+    return Observers([heard.append])
+
+
+def down(*_):
+    msg = "no way through"
+    raise StoreError(msg, happened=None)
+
+
+def broken(*_):
+    msg = "no such table"
+    raise ConfigurationError(msg)
+
+
+SOON = Policy(lease="30s", ttl="1h")
+
+
+# Renewal
+
+
+@pytest.fixture
+def ticket(calling, store):
+    call = calling(policy=SOON)
+    return Ticket(call, store.claim(call.claim("n")))
+
+
+def end_of(store, ticket):
+    return store.get(*ticket.call.identity).lease_end
+
+
+def test_a_renewal_moves_the_lease_and_comes_again_after_a_third_of_it(
+    store, clock, ticket, observers
+):
+    renewal = Renewal(store, ticket, observers)
+    before = end_of(store, ticket)
+    clock.advance("10s")
+    assert renewal.do() == pytest.approx(10)
+    assert end_of(store, ticket) == before + 10_000_000
+    assert not ticket.lost
+    assert not renewal.urgent
+
+
+@pytest.mark.parametrize("ending", ["settle", "release"])
+def test_after_the_end_there_is_nothing_to_renew(store, ticket, observers, ending):
+    record = ticket.record
+    if ending == "settle":
+        store.settle(ticket.call.settle(record, "completed"))
+    else:
+        store.release(ticket.call.release(record))
+    assert Renewal(store, ticket, observers).do() is None
+    assert not ticket.lost
+
+
+def test_an_attempt_that_was_taken_over_is_told_that_it_lost(
+    store, clock, ticket, observers, calling
+):
+    clock.advance("31s")
+    store.claim(ticket.call.claim("somebody else"))
+    assert Renewal(store, ticket, observers).do() is None
+    assert ticket.lost
+
+
+def test_a_renewal_that_failed_is_tried_again_soon_and_is_no_loss(
+    ticket, observers, heard
+):
+    renewal = Renewal(SimpleNamespace(renew=down), ticket, observers)
+    assert renewal.do() == RETRY
+    assert not ticket.lost
+    [event] = heard
+    assert (event.name, event.key, event.attempt) == ("renewal_failed", "charge:42", 1)
+    assert event.detail == "no way through"
+
+
+def test_a_short_lease_is_tried_again_even_sooner(calling, store, observers):
+    call = calling(policy=Policy(lease="300ms"))
+    ticket = Ticket(call, store.claim(call.claim("n")))
+    assert Renewal(SimpleNamespace(renew=down), ticket, observers).do() == pytest.approx(0.1)
+
+
+def test_after_the_longest_run_the_lease_is_left_to_end(
+    monkeypatch, calling, store, observers
+):
+    now = [100.0]
+    monkeypatch.setattr(chores, "monotonic", lambda: now[0])
+    call = calling(policy=Policy(lease="30s", max_run="60s"))
+    ticket = Ticket(call, store.claim(call.claim("n")))
+    renewal = Renewal(store, ticket, observers)
+    now[0] = 159.9
+    assert renewal.do() == pytest.approx(10)
+    before = end_of(store, ticket)
+    now[0] = 160.0
+    assert renewal.do() is None
+    assert end_of(store, ticket) == before
+
+
+# What could not be settled
+
+
+@pytest.mark.parametrize("ending", ["completed", "released"])
+def test_what_was_not_recorded_is_recorded_later(store, ticket, ending):
+    call, record = ticket.call, ticket.record
+    ask = call.release(record) if ending == "released" else call.settle(record, "completed")
+    chore = Unsettled(store, ask)
+    assert chore.urgent
+    assert chore.do() is None
+    assert store.get(*call.identity).status == ending
+    assert chore.do() is None
+    assert store.get(*call.identity).status == ending
+
+
+def test_while_the_store_is_down_it_is_tried_again(ticket):
+    for ask in (ticket.call.settle(ticket.record, "completed"), ticket.call.release(ticket.record)):
+        assert Unsettled(SimpleNamespace(settle=down, release=down), ask).do() == RETRY
+
+
+def test_what_no_repetition_can_mend_is_given_up(ticket):
+    ask = ticket.call.settle(ticket.record, "completed")
+    assert Unsettled(SimpleNamespace(settle=broken), ask).do() is None
+
+
+# Claims that nobody waits for
+
+
+def test_a_claim_that_was_granted_is_given_back(calling, store):
+    call = calling()
+    store.claim(call.claim("gone"))
+    chore = Abandoned(store, call, "gone")
+    assert chore.urgent
+    assert chore.do() is None
+    record = store.get(*call.identity)
+    assert (record.status, record.attempt, record.uncertain) == ("released", 0, False)
+
+
+def test_a_claim_that_was_never_granted_leaves_the_key_free(calling, store):
+    call = calling()
+    assert Abandoned(store, call, "gone").do() is None
+    assert store.get(*call.identity).status == "released"
+    answer = store.claim(call.claim("next"))
+    assert (answer.record.nonce, answer.record.attempt) == ("next", 1)
+
+
+@pytest.mark.parametrize("then", ["running", "completed"])
+def test_the_claim_of_somebody_else_is_left_alone(calling, store, then):
+    call = calling()
+    record = store.claim(call.claim("other")).record
+    if then == "completed":
+        store.settle(call.settle(record, "completed"))
+    before = store.get(*call.identity)
+    assert Abandoned(store, call, "gone").do() is None
+    assert store.get(*call.identity) == before
+
+
+def test_a_claim_that_has_ended_already_is_not_touched(calling, store):
+    call = calling()
+    record = store.claim(call.claim("gone")).record
+    store.release(call.release(record))
+    before = store.get(*call.identity)
+    assert Abandoned(store, call, "gone").do() is None
+    assert store.get(*call.identity) == before
+
+
+def test_while_the_store_is_down_it_is_asked_again(calling, store):
+    call = calling()
+    assert Abandoned(SimpleNamespace(claim=down), call, "gone").do() == RETRY
+    half = SimpleNamespace(claim=store.claim, release=down)
+    assert Abandoned(half, call, "gone").do() == RETRY
+    assert Abandoned(store, call, "gone").do() is None
+    assert store.get(*call.identity).status == "released"
+
+
+def test_a_store_that_is_misused_is_not_asked_again(calling):
+    assert Abandoned(SimpleNamespace(claim=broken), calling(), "gone").do() is None
+
+
+# Purging
+
+
+class Counted:
+    """A store that has so many records to purge."""
+
+    def __init__(self, *counts):
+        self.counts = list(counts)
+        self.asked = []
+
+    def purge(self, grace, limit):
+        self.asked.append((grace, limit))
+        return self.counts.pop(0)
+
+
+def test_a_full_batch_is_followed_by_the_next_one_soon(observers, heard):
+    store = Counted(PURGE_BATCH, PURGE_BATCH - 1, 0)
+    purging = Purging(store, observers)
+    first = purging.do()
+    assert first is not None
+    assert first < 1
+    assert purging.do() == PURGE_EVERY
+    assert purging.do() == PURGE_EVERY
+    assert store.asked == [(0, PURGE_BATCH)] * 3
+    assert [(event.name, event.count) for event in heard] == [
+        ("purged", PURGE_BATCH),
+        ("purged", PURGE_BATCH - 1),
+    ]
+    assert not purging.urgent
+
+
+@pytest.mark.parametrize("trouble", [down, broken])
+def test_purging_can_wait_for_better_times(observers, heard, monkeypatch, trouble):
+    store = Counted()
+    monkeypatch.setattr(store, "purge", trouble)
+    assert Purging(store, observers).do() == PURGE_EVERY
+    assert not heard
+
+
+def test_a_store_that_nobody_uses_is_not_kept_alive(observers):
+    store = Counted(0)
+    purging = Purging(store, observers)
+    del store
+    gc.collect()
+    assert purging.do() is None
+
+
+class Slotted:
+    """A store as small as it can be: nothing can point at it weakly."""
+
+    __slots__ = ()
+
+    def purge(self, grace, limit):
+        return 0
+
+
+def test_a_store_that_cannot_be_watched_is_purged_all_the_same(observers):
+    assert Purging(Slotted(), observers).do() == PURGE_EVERY
+
+
+def test_expired_records_are_gone(calling, store, clock, observers):
+    call = calling(policy=Policy(ttl="1s"))
+    store.settle(call.settle(store.claim(call.claim("n")).record, "completed"))
+    clock.advance("2s")
+    assert Purging(store, observers).do() == PURGE_EVERY
+    assert not store._records

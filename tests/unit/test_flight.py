@@ -1,0 +1,211 @@
+"""Single flight: one leads, the others wait, in threads and in tasks."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from oncekey import flight as module
+from oncekey.flight import Flights
+from oncekey.verbs import Answer
+
+NOW = 1_767_225_600_000_000
+LONG = 10.0
+ID = ("billing", "charge:42")
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+def test_the_first_leads_and_the_others_join_it():
+    flights = Flights()
+    first, leads = flights.join(ID)
+    second, follows = flights.join(ID)
+    assert leads
+    assert not follows
+    assert second is first
+
+
+def test_another_identity_is_another_flight():
+    flights = Flights()
+    one, _ = flights.join(ID)
+    other, leads = flights.join((None, "charge:42"))
+    assert leads
+    assert other is not one
+
+
+def test_of_many_threads_one_leads(pool):
+    flights, start = Flights(), threading.Barrier(4)
+
+    def join(_):
+        start.wait()
+        return flights.join(ID)
+
+    for _ in range(50):
+        joined = list(pool.map(join, range(4)))
+        assert sum(leads for _, leads in joined) == 1
+        assert len({id(flight) for flight, _ in joined}) == 1
+        flights.land(joined[0][0])
+
+
+def test_after_the_landing_somebody_else_leads():
+    flights = Flights()
+    first, _ = flights.join(ID)
+    flights.land(first)
+    second, leads = flights.join(ID)
+    assert leads
+    assert second is not first
+    assert first.landed
+    assert not second.landed
+
+
+def test_landing_wakes_every_thread_that_waits(pool, until):
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    waiting = [pool.submit(flight.wait, LONG) for _ in range(4)]
+    until(lambda: len(flight._wake) == 4)
+    assert not any(one.done() for one in waiting)
+    flights.land(flight)
+    assert [one.result(LONG) for one in waiting] == [True] * 4
+
+
+async def test_landing_in_a_thread_wakes_every_task_that_waits():
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    tasks = [asyncio.create_task(flight.wait_async(LONG)) for _ in range(3)]
+    while len(flight._wake) < 3:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(flights.land, flight)
+    assert await asyncio.gather(*tasks) == [True] * 3
+
+
+async def test_landing_on_a_loop_wakes_a_thread_that_waits():
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    waiting = asyncio.create_task(asyncio.to_thread(flight.wait, LONG))
+    while not flight._wake:
+        await asyncio.sleep(0)
+    flights.land(flight)
+    assert await waiting
+
+
+def test_what_has_landed_needs_no_waiting(pool):
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    flights.land(flight)
+    assert pool.submit(flight.wait, LONG).result(LONG)
+    assert asyncio.run(flight.wait_async(LONG))
+    assert flight.wait(LONG)
+
+
+def test_patience_ends(pool):
+    flight, _ = Flights().join(ID)
+    assert not pool.submit(flight.wait, 0.001).result(LONG)
+    assert not asyncio.run(flight.wait_async(0.001))
+
+
+def test_a_thread_does_not_wait_for_a_flight_that_it_leads_itself():
+    flight, _ = Flights().join(ID)
+    assert not flight.wait(LONG)
+    assert not flight._wake
+
+
+async def test_a_task_waits_for_a_flight_that_its_own_thread_leads():
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    task = asyncio.create_task(flight.wait_async(LONG))
+    while not flight._wake:
+        await asyncio.sleep(0)
+    flights.land(flight)
+    assert await task
+
+
+async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed():
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    cancelled = asyncio.create_task(flight.wait_async(LONG))
+    assert not await flight.wait_async(0.001)
+    while len(flight._wake) < 2:
+        await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    flights.land(flight)
+    await asyncio.sleep(0)
+    assert flight.landed
+
+
+async def test_a_landing_that_comes_just_after_a_cancellation_does_no_harm():
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    task = asyncio.create_task(flight.wait_async(LONG))
+    while not flight._wake:
+        await asyncio.sleep(0)
+    wake = flight._wake[0]
+    flights.land(flight)
+    wake()
+    assert await task
+
+
+def test_a_closed_loop_has_nobody_to_wake(pool, until):
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    assert not asyncio.run(flight.wait_async(0.001))
+    waiting = pool.submit(flight.wait, LONG)
+    until(lambda: len(flight._wake) == 2)
+    flights.land(flight)
+    assert waiting.result(LONG)
+
+
+def test_landing_twice_is_harmless(recorded):
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    flight.saw(Answer(recorded(), NOW))
+    flights.land(flight, recorded(status="completed"))
+    later, _ = flights.join(ID)
+    flights.land(flight)
+    assert flight.answer is not None
+    assert flight.answer.record.status == "completed"
+    assert flights.join(ID) == (later, False)
+
+
+def test_those_who_waited_judge_by_the_record_and_the_time_of_the_landing(monkeypatch, recorded):
+    times = iter([100.0, 100.5, 101.0, 103.0])
+    monkeypatch.setattr(module, "monotonic", lambda: next(times))
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    flight.saw(Answer(recorded(), NOW))
+    flights.land(flight, recorded(status="completed"))
+    assert flight.answer == Answer(recorded(status="completed"), NOW + 500_000)
+    assert flight.now() == NOW + 500_000 + 2_000_000
+
+
+def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    flight.saw(Answer(recorded(), NOW))
+    flights.land(flight)
+    assert flight.answer is None
+
+
+def test_a_leader_that_never_heard_of_the_store_has_no_time_to_tell(recorded):
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    flights.land(flight, recorded())
+    assert flight.landed
+    assert flight.answer is None
+
+
+def test_the_flights_of_a_parent_are_not_those_of_its_child():
+    flights = Flights()
+    parents, _ = flights.join(ID)
+    flights._lock.acquire()
+    flights.after_fork()
+    mine, leads = flights.join(ID)
+    assert leads
+    flights.land(parents)
+    assert flights.join(ID) == (mine, False)

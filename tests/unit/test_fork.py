@@ -1,0 +1,76 @@
+"""What must not cross a fork is made new in the child."""
+
+import gc
+import os
+import subprocess
+import sys
+
+from oncekey import fork
+from oncekey.fork import generation, renew_after_fork
+
+
+class Thing:
+    def __init__(self):
+        self.renewed = 0
+
+    def after_fork(self):
+        self.renewed += 1
+
+
+def test_every_registered_thing_is_made_new(monkeypatch):
+    monkeypatch.setattr(fork, "_registered", type(fork._registered)())
+    before = generation()
+    monkeypatch.setattr(fork._Process, "generation", before)
+    one, other = Thing(), Thing()
+    renew_after_fork(one)
+    renew_after_fork(other)
+    renew_after_fork(one)
+    fork._in_child()
+    assert (one.renewed, other.renewed) == (1, 1)
+    assert generation() == before + 1
+
+
+def test_a_thing_is_not_kept_alive(monkeypatch):
+    monkeypatch.setattr(fork, "_registered", type(fork._registered)())
+    renew_after_fork(Thing())
+    gc.collect()
+    assert not list(fork._registered)
+
+
+SCRIPT = """
+import os
+from oncekey.fork import generation, renew_after_fork
+
+class Thing:
+    renewed = 0
+    def after_fork(self):
+        self.renewed += 1
+
+def fork():
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    return not child
+
+thing = Thing()
+renew_after_fork(thing)
+assert generation() == 0
+if fork():
+    assert (generation(), thing.renewed) == (1, 1)
+    if fork():
+        assert (generation(), thing.renewed) == (2, 2)
+    os._exit(0)
+assert (generation(), thing.renewed) == (0, 0)
+"""
+
+
+def test_a_forked_child_is_another_generation():
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr

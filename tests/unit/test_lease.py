@@ -1,0 +1,310 @@
+"""The keeper: chores in time, one after the other, whatever they do."""
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from oncekey import lease
+from oncekey.lease import Chore, Keeper
+
+LONG = 10.0
+
+
+class Job(Chore):
+    """Counts, tells, and does what it was told to answer."""
+
+    __slots__ = ("answers", "done", "must", "times")
+
+    def __init__(self, *answers, urgent=False):
+        super().__init__()
+        self.answers = list(answers)
+        self.done = threading.Event()
+        self.times = 0
+        self.must = urgent
+
+    def do(self):
+        self.times += 1
+        answer = self.answers.pop(0) if self.answers else None
+        if not self.answers:
+            self.done.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer() if callable(answer) else answer
+
+    @property
+    def urgent(self):
+        return self.must
+
+
+@pytest.fixture
+def keeper():
+    keeper = Keeper()
+    yield keeper
+    keeper.finish()
+    atexit.unregister(keeper.finish)
+
+
+class Still(Keeper):
+    """A keeper without a thread, whose clock is moved by hand."""
+
+    def _start(self):
+        """Nothing runs by itself."""
+
+
+@pytest.fixture
+def still(monkeypatch):
+    class Clock:
+        now = 100.0
+
+        def __call__(self):
+            return self.now
+
+    keeper = Still()
+    clock = Clock()
+    monkeypatch.setattr(lease, "monotonic", clock)
+    yield keeper, clock
+    atexit.unregister(keeper.finish)
+
+
+def test_no_thread_runs_before_there_is_something_to_do(keeper):
+    assert keeper._thread is None
+    job = Job()
+    keeper.take_up(job, 0.0)
+    assert job.done.wait(LONG)
+    assert keeper._thread.name == "oncekey-keeper"
+    assert keeper._thread.daemon
+
+
+def test_one_thread_does_all_chores(keeper):
+    threads = []
+    jobs = [Job(lambda: threads.append(threading.current_thread())) for _ in range(5)]
+    for delay, job in enumerate(jobs):
+        keeper.take_up(job, delay / 1000)
+    last = Job()
+    keeper.take_up(last, 0.05)
+    assert all(job.done.wait(LONG) for job in [*jobs, last])
+    assert threads == [keeper._thread] * 5
+
+
+def test_a_chore_is_done_again_until_it_says_that_it_is_over(keeper):
+    job, other = Job(0.0, 0.001, 0.0, None), Job(0.01, None)
+    keeper.take_up(job, 0.0)
+    keeper.take_up(other, 0.0)
+    assert job.done.wait(LONG)
+    assert other.done.wait(LONG)
+    assert (job.times, other.times) == (4, 2)
+
+
+def test_what_is_due_sooner_is_not_kept_waiting_by_what_is_due_later(keeper):
+    late, soon = Job(), Job()
+    keeper.take_up(late, 3600.0)
+    keeper.take_up(soon, 0.01)
+    assert soon.done.wait(LONG)
+    assert late.times == 0
+
+
+def test_chores_are_due_in_the_order_of_their_times(still):
+    keeper, clock = still
+    first, second, third = Job(), Job(), Job()
+    keeper.take_up(second, 2.0)
+    keeper.take_up(first, 1.0)
+    clock.now += 0.5
+    keeper.take_up(third, 2.0)
+    assert keeper._due() == []
+    assert keeper._wakes_at == 101.0
+    clock.now = 101.0
+    assert keeper._due() == [first]
+    assert keeper._wakes_at == 102.0
+    clock.now = 102.4
+    assert keeper._due() == [second]
+    clock.now = 102.5
+    assert keeper._due() == [third]
+    assert keeper._wakes_at == clock.now + 3600
+    assert keeper._due() == []
+
+
+def test_of_chores_that_are_overdue_the_oldest_comes_first(still):
+    keeper, clock = still
+    second, first = Job(), Job()
+    keeper.take_up(second, 2.0)
+    keeper.take_up(first, 1.0)
+    clock.now += 5
+    assert keeper._due() == [first, second]
+
+
+def test_odd_delays_do_not_pile_up(still):
+    keeper, clock = still
+    for n in range(200):
+        keeper.take_up(Job(), 1.0 + n / 1000)
+    assert len(keeper._queues) == 200
+    clock.now += 2
+    assert len(keeper._due()) == 200
+    assert len(keeper._queues) <= 64
+    keeper.take_up(Job(), 1.0)
+    clock.now += 1
+    assert len(keeper._due()) == 1
+
+
+def test_a_dropped_chore_is_not_done(keeper):
+    job, other = Job(), Job()
+    keeper.take_up(job, 0.02)
+    keeper.drop(job)
+    keeper.drop(job)
+    keeper.take_up(other, 0.04)
+    assert other.done.wait(LONG)
+    assert job.times == 0
+
+
+def test_a_chore_that_nobody_keeps_can_be_dropped(keeper):
+    keeper.drop(Job())
+
+
+def test_a_chore_that_is_dropped_while_its_turn_comes_is_not_done(keeper):
+    second = Job()
+
+    def drop():
+        keeper.drop(second)
+
+    first, last = Job(drop), Job()
+    with keeper._changed:
+        for job in (first, second, last):
+            keeper._enqueue(job, 0.0)
+    assert last.done.wait(LONG)
+    assert (first.times, second.times) == (1, 0)
+
+
+def test_a_chore_that_is_dropped_while_it_is_done_is_not_done_again(keeper):
+    job, last = Job(), Job()
+
+    def drop():
+        keeper.drop(job)
+        return 0.0
+
+    job.answers = [drop, None]
+    keeper.take_up(job, 0.0)
+    keeper.take_up(last, 0.03)
+    assert last.done.wait(LONG)
+    assert job.times == 1
+
+
+def test_a_chore_that_fails_is_given_up_and_stops_no_other(keeper, caplog):
+    bad, good = Job(RuntimeError("broken"), 0.0, None), Job(0.0, None)
+    keeper.take_up(bad, 0.0)
+    keeper.take_up(good, 0.01)
+    assert good.done.wait(LONG)
+    assert (bad.times, good.times) == (1, 2)
+    [entry] = caplog.records
+    assert (entry.name, entry.levelname) == ("oncekey", "ERROR")
+    assert entry.getMessage() == "a chore of the keeper failed and is given up"
+    assert "broken" in caplog.text
+
+
+def test_a_chore_must_say_what_it_does():
+    with pytest.raises(NotImplementedError):
+        Chore().do()
+    assert not Chore().urgent
+
+
+def test_at_the_end_what_is_urgent_is_tried_once_more(keeper):
+    must, may, other = Job(1.0, None, urgent=True), Job(), Job(None, urgent=True)
+    keeper.take_up(must, 3600.0)
+    keeper.take_up(may, 3600.0)
+    keeper.take_up(other, 1800.0)
+    thread = keeper._thread
+    keeper.finish()
+    assert (must.times, may.times, other.times) == (1, 0, 1)
+    assert not thread.is_alive()
+
+
+def test_at_the_end_a_failing_chore_costs_the_others_nothing(keeper):
+    bad, good = Job(RuntimeError("broken"), urgent=True), Job(urgent=True)
+    keeper.take_up(bad, 3600.0)
+    keeper.take_up(good, 3600.0)
+    keeper.finish()
+    assert (bad.times, good.times) == (1, 1)
+
+
+def test_a_keeper_that_has_finished_can_begin_again(keeper):
+    keeper.finish()
+    keeper.finish()
+    job = Job()
+    keeper.take_up(job, 0.0)
+    assert job.done.wait(LONG)
+
+
+def test_the_chores_of_a_parent_stay_with_the_parent(still):
+    keeper, clock = still
+    job = Job()
+    keeper.take_up(job, 0.0)
+    keeper._changed.acquire()
+    keeper._stopping = True
+    keeper.after_fork()
+    clock.now += 1
+    assert keeper._due() == []
+    assert not keeper._stopping
+    keeper.take_up(Job(), 0.0)
+
+
+FORK = """
+import os, threading
+from oncekey.lease import Chore, keeper
+
+class Job(Chore):
+    def __init__(self):
+        super().__init__()
+        self.done = threading.Event()
+    def do(self):
+        self.done.set()
+        return 0.01
+
+mine, late = Job(), Job()
+keeper.take_up(mine, 0.0)
+keeper.take_up(late, 3600.0)
+assert mine.done.wait(10)
+child = os.fork()
+if child == 0:
+    mine.done.clear()
+    own = Job()
+    keeper.take_up(own, 0.0)
+    ok = own.done.wait(10) and not mine.done.is_set()
+    os._exit(0 if ok else 1)
+_, status = os.waitpid(child, 0)
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+
+EXIT = """
+from oncekey.lease import Chore, keeper
+
+class Must(Chore):
+    urgent = True
+    def do(self):
+        print("recorded", flush=True)
+
+class May(Chore):
+    def do(self):
+        print("too late", flush=True)
+
+keeper.take_up(Must(), 3600.0)
+keeper.take_up(May(), 3600.0)
+"""
+
+
+def run(script):
+    quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}  # newer Pythons warn of any fork with threads
+    return subprocess.run(
+        [sys.executable, "-c", script], env=quiet, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_forked_child_has_a_keeper_of_its_own():
+    ended = run(FORK)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_what_is_urgent_is_tried_when_the_process_ends():
+    ended = run(EXIT)
+    assert (ended.returncode, ended.stdout) == (0, "recorded\n"), ended.stderr
