@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from secrets import token_hex
-from types import TracebackType
+from collections.abc import Callable, Coroutine, Iterable
 from typing import (
     Any,
     Final,
-    Literal,
-    NamedTuple,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -18,32 +14,26 @@ from typing import (
     cast,
     overload,
 )
-from weakref import WeakKeyDictionary
 
 from oncekey import attempt, attempt_async
-from oncekey.admin import Admin
-from oncekey.admin_async import AsyncAdmin
-from oncekey.admin_rules import MISSING, resolution
-from oncekey.arguments import Arguments
-from oncekey.attempt import Attempt
-from oncekey.attempt_async import AsyncAttempt
 from oncekey.call import Call
-from oncekey.codec import PLAIN, Codec, codec_of
+from oncekey.codec import PLAIN, Codec
 from oncekey.core import Core
-from oncekey.duration import Duration, microseconds, seconds
+from oncekey.entering import Entering
 from oncekey.errors import ConfigurationError
 from oncekey.fingerprint import of_value
 from oncekey.key import checked_key, checked_scope
+from oncekey.known import known_of
+from oncekey.marks import Marks
 from oncekey.observe import Observer
 from oncekey.observe.log import LogObserver
 from oncekey.options import UNSET, Options, Selection, fingerprinter
-from oncekey.policy import Policy, PolicyFields, Terms, from_environment
+from oncekey.policy import Policy, PolicyFields, from_environment
 from oncekey.protected import AsyncProtected, Protected
-from oncekey.record import Record, Status
-from oncekey.simple import Simple
-from oncekey.simple_async import AsyncSimple
+from oncekey.record import Record
+from oncekey.records import Records
 from oncekey.stores import AsyncStore, Store
-from oncekey.switch import off_in_environment, switched_off
+from oncekey.switch import off_in_environment
 from oncekey.target import checked_function, is_async, name_of
 
 P = ParamSpec("P")
@@ -65,7 +55,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Protected[P, R]: ...
 
 
-class Once:
+class Once(Records, Marks):
     """Makes what arrives twice happen once.
 
     >>> once = Once("memory://")
@@ -169,7 +159,7 @@ class Once:
         if is_async(function):
             msg = f"{name_of(function)} is a coroutine function; use `await once.run_async(...)`"
             raise ConfigurationError(msg)
-        core, active, call = self._use(self._call_of(key, function, args, kwargs), self._terms)
+        core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
         done = attempt.perform(core.engine(), call, function, args, kwargs, active=active)
         return cast("T", done.value)
 
@@ -183,7 +173,7 @@ class Once:
     ) -> T:
         """What the coroutine function returns, now or the first time."""
         checked_function(function)
-        core, active, call = self._use(self._call_of(key, function, args, kwargs), self._terms)
+        core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
         done = await attempt_async.perform(
             core.engine_async(), call, function, args, kwargs, active=active
         )
@@ -206,7 +196,7 @@ class Once:
     def _call_of(
         self, key: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Call:
-        arguments, codec = _known_of(function)
+        arguments, codec = known_of(function)
         bound = arguments.bind(args, kwargs)
         fingerprint = fingerprinter(self._options.fingerprint, arguments)(bound, args, kwargs)
         label = self._options.label or name_of(function)
@@ -224,116 +214,6 @@ class Once:
             reconcile=self._options.reconcile,
         )
 
-    def _use(self, call: Call | None, terms: Terms) -> tuple[Core, bool, Call]:
-        """The core, whether it protects, and the call; one without a key has one of its own."""
-        if call is None:
-            return self._core, False, Call(scope=None, key=token_hex(16), terms=terms)
-        return self._core, self.active and not switched_off(), call
-
-    # Looking at records and changing them by hand
-
-    def get(self, key: str, *, scope: str | None = UNSET) -> Record | None:
-        """The record of the key, if there is one."""
-        return self._admin().get(self._in(scope), key)
-
-    def scan(self, *, scope: str | None = UNSET, status: Status | None = None) -> Iterator[Record]:
-        """All records, or those of one scope or status, in the order of scope and key."""
-        within = None if scope is UNSET else checked_scope(scope)
-        return self._admin().scan(within, any_scope=scope is UNSET, status=_checked_status(status))
-
-    def forget(self, key: str, *, scope: str | None = UNSET, force: bool = False) -> bool:
-        """The key is as if it had never been used; whether it had been.
-
-        A running or held record is only forgotten by force, and its attempt is lost.
-        """
-        return self._admin().forget(self._in(scope), key, force=force)
-
-    def resolve(
-        self,
-        key: str,
-        *,
-        scope: str | None = UNSET,
-        result: object = MISSING,
-        error: BaseException | None = None,
-        retry: bool = False,
-    ) -> bool:
-        """A held record ends with this result or error, or may run again; False: it is not held."""
-        ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return self._admin().resolve(self._in(scope), key, ended)
-
-    def purge(self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None) -> int:
-        """Records that expired longer ago than `grace` are gone; how many.
-
-        `progress` hears the count after each batch.
-        """
-        return self._admin().purge(_grace(grace), progress)
-
-    async def get_async(self, key: str, *, scope: str | None = UNSET) -> Record | None:
-        """The record of the key, if there is one."""
-        return await self._admin_async().get(self._in(scope), key)
-
-    def scan_async(
-        self, *, scope: str | None = UNSET, status: Status | None = None
-    ) -> AsyncIterator[Record]:
-        """All records, or those of one scope or status, in the order of scope and key."""
-        within = None if scope is UNSET else checked_scope(scope)
-        admin = self._admin_async()
-        return admin.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
-
-    async def forget_async(
-        self, key: str, *, scope: str | None = UNSET, force: bool = False
-    ) -> bool:
-        """The key is as if it had never been used; whether it had been."""
-        return await self._admin_async().forget(self._in(scope), key, force=force)
-
-    async def resolve_async(
-        self,
-        key: str,
-        *,
-        scope: str | None = UNSET,
-        result: object = MISSING,
-        error: BaseException | None = None,
-        retry: bool = False,
-    ) -> bool:
-        """A held record ends with this result or error, or may run again; False: it is not held."""
-        ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return await self._admin_async().resolve(self._in(scope), key, ended)
-
-    async def purge_async(
-        self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None
-    ) -> int:
-        """Records that expired longer ago than `grace` are gone; how many."""
-        return await self._admin_async().purge(_grace(grace), progress)
-
-    # Markers and plain results
-
-    def check(self, key: str, ttl: Duration | None = None) -> bool:
-        """Whether the key is new: True for one caller until the ttl is over.
-
-        While the store is down, True where calls fail open, else StoreError.
-        """
-        return self._simple().check(self._scope, key, self._lasting(ttl))
-
-    def keep_result(self, key: str, value: object, ttl: Duration | None = None) -> None:
-        """The plain value is kept under the key until the ttl is over."""
-        self._simple().keep_result(self._scope, key, value, self._lasting(ttl))
-
-    def read_result(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
-        """The plain value that was kept, or the default."""
-        return self._simple().read_result(self._scope, key, default, self._terms)
-
-    async def check_async(self, key: str, ttl: Duration | None = None) -> bool:
-        """Whether the key is new: True for one caller until the ttl is over."""
-        return await self._simple_async().check(self._scope, key, self._lasting(ttl))
-
-    async def keep_result_async(self, key: str, value: object, ttl: Duration | None = None) -> None:
-        """The plain value is kept under the key until the ttl is over."""
-        await self._simple_async().keep_result(self._scope, key, value, self._lasting(ttl))
-
-    async def read_result_async(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
-        """The plain value that was kept, or the default."""
-        return await self._simple_async().read_result(self._scope, key, default, self._terms)
-
     # The end
 
     def close(self) -> None:
@@ -343,106 +223,3 @@ class Once:
     async def aclose(self) -> None:
         """The store's connections are closed. The next use opens new ones."""
         await self._core.store_async.aclose()
-
-    # What the verbs above stand on
-
-    def _admin(self) -> Admin:
-        return Admin(self._core, self._core.store)
-
-    def _admin_async(self) -> AsyncAdmin:
-        return AsyncAdmin(self._core, self._core.store_async)
-
-    def _simple(self) -> Simple:
-        return Simple(self._core, self._core.store)
-
-    def _simple_async(self) -> AsyncSimple:
-        return AsyncSimple(self._core, self._core.store_async)
-
-    def _in(self, scope: str | None) -> str | None:
-        return self._scope if scope is UNSET else scope
-
-    def _lasting(self, ttl: Duration | None) -> Terms:
-        return self._terms if ttl is None else self.options(ttl=ttl)._terms  # noqa: SLF001 - our own
-
-
-class Entering:
-    """The way into an attempt: `with` it in code that blocks, `async with` it in coroutines."""
-
-    def __init__(self, once: Once, call: Call) -> None:
-        """The call that is to be attempted."""
-        self._once = once
-        self._call = call
-        self._attempt: Attempt | None = None
-        self._attempt_async: AsyncAttempt | None = None
-
-    def __enter__(self) -> Attempt:
-        """The attempt: running, or a duplicate with its result."""
-        core, active, call = self._once._use(self._call, self._call.terms)  # noqa: SLF001 - the same module
-        self._attempt = attempt.enter(core.engine(), call, active=active)
-        return self._attempt.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """The attempt has ended."""
-        if self._attempt is not None:
-            self._attempt.__exit__(kind, error, trace)
-
-    async def __aenter__(self) -> AsyncAttempt:
-        """The attempt: running, or a duplicate with its result."""
-        core, active, call = self._once._use(self._call, self._call.terms)  # noqa: SLF001 - the same module
-        engine = core.engine_async()
-        self._attempt_async = await attempt_async.enter(engine, call, active=active)
-        return await self._attempt_async.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """The attempt has ended."""
-        if self._attempt_async is not None:
-            await self._attempt_async.__aexit__(kind, error, trace)
-
-
-class _Known(NamedTuple):
-    """What need not be found out again about a function."""
-
-    arguments: Arguments
-    codec: Codec
-
-
-_known: Final[WeakKeyDictionary[Callable[..., Any], _Known]] = WeakKeyDictionary()
-
-
-def _known_of(function: Callable[..., Any]) -> _Known:
-    try:
-        known = _known.get(function)
-    except TypeError:  # it cannot be remembered: no hash, or no weak reference
-        return _Known(Arguments(function), codec_of(function))
-    if known is None:
-        known = _Known(Arguments(function), codec_of(function))
-        _known[function] = known
-    return known
-
-
-def _grace(grace: Duration) -> int:
-    return microseconds(seconds(grace, "grace", zero=True))
-
-
-def _checked_status(status: object) -> Any:  # noqa: ANN401 - a Status
-    known: tuple[Literal["running", "completed", "failed", "released", "held"], ...] = (
-        "running",
-        "completed",
-        "failed",
-        "released",
-        "held",
-    )
-    if status is not None and status not in known:
-        msg = f"a status is one of {', '.join(known)}, not {status!r}"
-        raise ConfigurationError(msg)
-    return status

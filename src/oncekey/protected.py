@@ -120,7 +120,7 @@ class Protected(_Protected[P], Generic[P, R]):
         """The result, and whether it is a duplicate's."""
         given = self._receiver + args
         call = self._call_of(given, kwargs)
-        core, active, call = self._once._use(call, self._terms)  # noqa: SLF001 - our own front door
+        core, active, call = self._once.use(call, self._terms)
         return attempt.perform(core.engine(), call, self._function, given, kwargs, active=active)
 
     def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
@@ -147,7 +147,7 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
         """The result, and whether it is a duplicate's."""
         given = self._receiver + args
         call = self._call_of(given, kwargs)
-        core, active, call = self._once._use(call, self._terms)  # noqa: SLF001 - our own front door
+        core, active, call = self._once.use(call, self._terms)
         return await attempt_async.perform(
             core.engine_async(), call, self._function, given, kwargs, active=active
         )

@@ -105,7 +105,7 @@ def test_without_a_registry_it_is_the_one_of_the_process():
 def test_calls_are_counted_through_the_front_door(registry, observer):
     once = Once(MemoryStore(), observers=[observer])
     for _ in range(3):
-        once.run("k", int)
+        once.run("k", lambda: 7)
     assert samples(registry, "idempotency_check_total") == {
         (("result", "new"),): 1.0,
         (("result", "duplicate"),): 2.0,

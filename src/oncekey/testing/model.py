@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -28,7 +28,21 @@ from oncekey.stores.base import Store
 from oncekey.testing import asks
 from oncekey.testing.asks import SPOTS, Who
 from oncekey.testing.reference import RULES, Place, Reference
-from oncekey.verbs import Answer, Forget, Granted, Note, Owned, Request, Scan, Verdict
+from oncekey.verbs import (
+    Answer,
+    Claim,
+    Forget,
+    Granted,
+    Note,
+    Owned,
+    Release,
+    Renew,
+    Request,
+    Resolve,
+    Scan,
+    Settle,
+    Verdict,
+)
 
 STEPS: Final = 30
 LONGEST: Final = 5_000_000
@@ -59,7 +73,9 @@ def check_against_machine(store: Store, time: Time, *, purges: bool = True) -> N
     run_state_machine_as_test(
         lambda: StoreModel(store, time, purges=purges),  # type: ignore[arg-type]  # documented: a factory
         settings=settings(
-            deadline=None, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck)
+            deadline=None,
+            stateful_step_count=STEPS,
+            suppress_health_check=list(HealthCheck.__members__.values()),
         ),
     )
 
@@ -137,10 +153,11 @@ class StoreModel(RuleBasedStateMachine):
         if what == "wait":
             self._wait(random)
             return
-        if what == "ask" or self.last is None:
+        ask = self.last
+        if what == "ask" or ask is None:
             age = random.randrange(len(self.granted))
-            self.last = self._complete(asks.request(random), asks.who(random), age)
-        self._send(self.last)
+            ask = self.last = self._complete(asks.request(random), asks.who(random), age)
+        self._send(ask)
 
     def _wait(self, random: Random) -> None:
         """It is just before, exactly at, or just past a moment that matters."""
@@ -151,7 +168,7 @@ class StoreModel(RuleBasedStateMachine):
             if wait > 0 and (wait <= LONGEST or hasattr(self.time.clock, "tick")):
                 self.time.tick(wait)
 
-    def _complete(self, ask: Any, who: Who, age: int) -> Any:  # noqa: ANN401 - some request
+    def _complete(self, ask: Request, who: Who, age: int) -> Request:
         """The request with a proof, a revision and lengths of time that fit the moment.
 
         The proof is what stands in the record, what an old attempt had, or one of each.
@@ -162,15 +179,15 @@ class StoreModel(RuleBasedStateMachine):
             token = record.token if who in ("owner", "old nonce") else token
             nonce = record.nonce if who in ("owner", "old token") else nonce
         fitting: dict[str, object] = {}
-        if hasattr(ask, "token"):
+        if not isinstance(ask, Claim):
             fitting["token"] = token
         if isinstance(ask, Owned):
             fitting["nonce"] = nonce
         if isinstance(ask, Note):
             fitting["revision"] = (record.revision if record else 0) + ask.revision
-        if hasattr(ask, "lease"):
+        if isinstance(ask, (Claim, Renew, Release)):
             fitting["lease"] = ask.lease * self.time.lease
-        if hasattr(ask, "ttl"):
+        if isinstance(ask, (Claim, Renew, Release, Settle, Resolve)):
             fitting["ttl"] = self.time.lives[ask.ttl]
         return replace(ask, **fitting)
 
