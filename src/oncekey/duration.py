@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import timedelta
 
@@ -11,6 +10,7 @@ from oncekey.errors import ConfigurationError
 Duration = str | int | float | timedelta
 
 SECOND = 1_000_000  # stores count whole microseconds
+LONGEST = 100 * 366 * 86400.0  # so that every moment can be written as a date
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|)\s*")
@@ -21,9 +21,9 @@ _SIZE = re.compile(r"\s*(\d+)\s*(B|KiB|MiB|KB|MB)\s*")
 def seconds(value: Duration, name: str, *, zero: bool = False) -> float:
     """The duration in seconds; `zero` says whether none at all is a valid answer."""
     number = _read(value, name)
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+    if not 0 <= number <= LONGEST or (number == 0 and not zero):
         least = "zero or more" if zero else "more than zero"
-        msg = f"{name} must be {least}, but it is {value!r}"
+        msg = f"{name} must be {least} and at most a hundred years, but it is {value!r}"
         raise ConfigurationError(msg)
     return number
 

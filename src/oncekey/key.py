@@ -41,6 +41,10 @@ def checked_key(key: object) -> str:
     if len(key) > LONGEST:
         msg = f"a key has at most {LONGEST} characters, this one has {len(key)}; hash the long part"
         raise InvalidKeyError(msg)
+    return _printable(key)
+
+
+def _printable(key: str) -> str:
     if not _PRINTABLE.fullmatch(key):
         msg = f"a key must be printable ASCII, but it is {key!r}; percent-encode or hash it"
         raise InvalidKeyError(msg)
@@ -67,8 +71,8 @@ def function_key(key: str) -> str:
     """
     if len(key) < LONGEST:
         return checked_key(key)
-    digest = sha256(key.encode()).hexdigest()
-    return checked_key(f"{key[: LONGEST - len(digest) - 1]}~{digest}")
+    digest = sha256(_printable(key).encode()).hexdigest()
+    return f"{key[: LONGEST - len(digest) - 1]}~{digest}"
 
 
 def escape(value: str) -> str:
@@ -144,8 +148,16 @@ class Template:
         for literal, path in self._parts:
             made.append(literal)
             if path is not None:
-                made.append(escape(_as_text(path.of(arguments), path.text)))
+                made.append(_escaped(_as_text(path.of(arguments), path.text), path.text))
         return function_key("".join(made))
+
+
+def _escaped(text: str, name: str) -> str:
+    try:
+        return escape(text)
+    except UnicodeEncodeError:
+        msg = f"the placeholder {{{name}}} holds half a character, which no store can keep"
+        raise InvalidKeyError(msg) from None
 
 
 def _as_text(value: object, name: str) -> str:

@@ -9,8 +9,9 @@ The theory, in seven sentences.
 
 1. A record has one owner at a time: the attempt whose token *and* nonce stand in it.
    Every write proves both, so an attempt that was paused, cut off or taken over can do no harm.
-2. Tokens grow: a new one is larger than the record's last one and than the store's time in
-   microseconds. Downstream systems can therefore refuse an old attempt by its token alone.
+2. Tokens grow: a new one is larger than the record's last one, and at least the store's time in
+   microseconds. Downstream systems can therefore refuse an old attempt by its token alone. Only
+   where a record was forgotten and the clock stood still or went back can a number come again.
 3. A nonce is chosen by the asker before it asks. When a reply is lost it asks again with the
    same nonce and gets the same answer; after its release that nonce is spent, so that a request
    that was delayed in the network cannot claim for somebody who has left.
@@ -19,8 +20,8 @@ The theory, in seven sentences.
    The old owner may still settle as long as nobody else was granted the record.
 5. What was settled is never run again while the record lives. What was released may be.
 6. A fingerprint is judged before anything else, also on take-over: a key never changes its
-   meaning while something of the earlier meaning is alive. Only a release without notes leaves
-   nothing alive.
+   meaning while something of the earlier meaning is alive. Only a definite release without notes
+   leaves nothing alive.
 7. Expired is the same as absent, except that the token still counts.
 
 `table.py` says the same row by row. It draws the diagram in the docs, and the tests check that
@@ -204,7 +205,7 @@ def _owns(record: Record | None, ask: Owned, now: int) -> TypeGuard[Record]:
 
 
 def _means_something_else(record: Record, ask: Claim) -> bool:
-    if record.status == "released" and not record.noted:
+    if record.status == "released" and not (record.noted or record.uncertain):
         return False
     return differ(record.fingerprint, ask.fingerprint)
 

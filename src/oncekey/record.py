@@ -76,7 +76,7 @@ class Record(Struct, kw_only=True, frozen=True):
         return error_words(self.error) if self.error else ""
 
     def at(
-        self, name: Literal["created", "started", "updated", "finished", "expires"]
+        self, name: Literal["created", "started", "updated", "finished", "expires", "lease_end"]
     ) -> datetime | None:
         """One of the times as a datetime in UTC; None for not yet, or never."""
         moment: int = getattr(self, name)

@@ -1,7 +1,8 @@
 """The verbs that a store understands, and what it answers.
 
 A request holds everything the store needs to decide in one atomic step. It may be sent again
-after a lost reply: the answer is then the one that was lost, or says who came in between.
+after a lost reply: a claim or a write of an attempt is then answered as it was, or told who came
+in between; a resolve or a forget finds its work done.
 """
 
 from __future__ import annotations

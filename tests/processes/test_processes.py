@@ -12,7 +12,7 @@ from oncekey import Once, current, current_async
 KEYS = 200
 
 
-@pytest.mark.row("P4", "P11")
+@pytest.mark.row("P4")
 @pytest.mark.parametrize(("mode", "callers"), [("crowd_of_threads", 16), ("crowd_of_tasks", 64)])
 def test_one_key_and_many_processes_run_it_once(files, spawn, mode, callers):
     db, ledger = files

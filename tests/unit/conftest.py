@@ -1,5 +1,6 @@
 """What the unit tests are made of: a call, a record, and patience without luck."""
 
+import asyncio
 import time
 
 import pytest
@@ -56,5 +57,17 @@ def until():
         while not condition():
             assert time.monotonic() < give_up, "it never happened"
             time.sleep(0.001)
+
+    return wait
+
+
+@pytest.fixture
+def until_async():
+    """The same on an event loop, where others run meanwhile."""
+
+    async def wait(condition):
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0)
 
     return wait

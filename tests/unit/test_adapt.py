@@ -17,7 +17,7 @@ class Watched(MemoryStore):
 
     def __init__(self):
         super().__init__()
-        self.threads: dict[str, threading.Thread] = {}
+        self.threads = {}
         self.closed = False
 
     def __getattribute__(self, name):
@@ -32,7 +32,7 @@ class Watched(MemoryStore):
 @pytest.mark.parametrize("kind", [Inline, Threaded])
 async def test_a_blocking_store_answers_coroutines(calling, kind):
     blocking = Watched()
-    store: AsyncStore = kind(blocking)
+    store = kind(blocking)
     call = calling()
     answer = await store.claim(call.claim("n"))
     assert type(answer) is Granted
@@ -115,7 +115,7 @@ class Native:
 
 async def test_the_keeper_asks_on_the_loop_that_used_the_store(calling):
     native = Native()
-    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(native)
     assert await looped.get(None, "k") is None
     answer = await asyncio.to_thread(looped.blocking.claim, calling().claim("n"))
     assert type(answer) is Granted
@@ -124,7 +124,7 @@ async def test_the_keeper_asks_on_the_loop_that_used_the_store(calling):
 
 def test_the_loop_that_used_the_store_last_counts(calling):
     native = Native()
-    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(native)
 
     async def use():
         await looped.get(None, "k")
@@ -139,7 +139,7 @@ def test_the_loop_that_used_the_store_last_counts(calling):
 
 
 def test_a_store_that_no_loop_has_used_cannot_be_asked():
-    looped = Looped(Native())  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(Native())
     with pytest.raises(StoreError) as caught:
         looped.blocking.get(None, "k")
     assert str(caught.value) == "get was not sent: the event loop of the store is closed"
@@ -147,7 +147,7 @@ def test_a_store_that_no_loop_has_used_cannot_be_asked():
 
 
 def test_a_store_whose_loop_is_closed_cannot_be_asked():
-    looped = Looped(Native())  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(Native())
 
     async def use():
         await looped.get(None, "k")
@@ -159,7 +159,7 @@ def test_a_store_whose_loop_is_closed_cannot_be_asked():
 
 
 def test_a_loop_that_closes_at_this_very_moment_is_closed_too(monkeypatch):
-    looped = Looped(Native())  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(Native())
     loop = asyncio.new_event_loop()
     loop.run_until_complete(_used(looped))
     loop.close()
@@ -173,10 +173,10 @@ async def _used(looped):
     await looped.get(None, "k")
 
 
-async def test_a_loop_that_does_not_answer_in_time_leaves_it_unknown(monkeypatch):
+async def test_a_loop_that_does_not_answer_in_time_leaves_it_unknown(monkeypatch, until_async):
     monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
     native = Native()
-    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(native)
     await looped.get(None, "k")
     native.gate = asyncio.Event()
     with pytest.raises(StoreError) as caught:
@@ -184,19 +184,17 @@ async def test_a_loop_that_does_not_answer_in_time_leaves_it_unknown(monkeypatch
     words = "get was sent, but the event loop of the store did not answer in time"
     assert str(caught.value) == words
     assert caught.value.happened is None
-    while not native.cancelled.is_set():
-        await asyncio.sleep(0)
+    await until_async(native.cancelled.is_set)
 
 
-async def test_a_verb_that_was_cancelled_leaves_it_unknown():
+async def test_a_verb_that_was_cancelled_leaves_it_unknown(until_async):
     native = Native()
-    looped = Looped(native)  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(native)
     await looped.get(None, "k")
     native.gate = asyncio.Event()
     before = asyncio.all_tasks()
     asking = asyncio.create_task(asyncio.to_thread(looped.blocking.get, None, "k"))
-    while len(native.loops) < 2:
-        await asyncio.sleep(0)
+    await until_async(lambda: len(native.loops) == 2)
     for task in asyncio.all_tasks() - before - {asking}:
         task.cancel()
     with pytest.raises(StoreError) as caught:
@@ -210,7 +208,7 @@ async def test_an_error_of_the_store_comes_through_as_it_is():
             msg = "no way through"
             raise StoreError(msg, happened=False)
 
-    looped = Looped(Down())  # type: ignore[arg-type]  # two verbs are enough here
+    looped = Looped(Down())
     with pytest.raises(StoreError, match="no way through"):
         await looped.get(None, "k")
     with pytest.raises(StoreError, match="no way through") as caught:
@@ -219,7 +217,7 @@ async def test_an_error_of_the_store_comes_through_as_it_is():
 
 
 def test_the_blocking_side_has_verbs_and_nothing_else():
-    blocking = Looped(Native()).blocking  # type: ignore[arg-type]  # two verbs are enough here
+    blocking = Looped(Native()).blocking
     assert all(callable(getattr(blocking, verb)) for verb in VERBS)
     for name in ("aclose", "remote", "as_async"):
         with pytest.raises(AttributeError, match=name):

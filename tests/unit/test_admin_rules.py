@@ -86,7 +86,7 @@ def test_a_result_is_kept_as_its_own_type_keeps_it(value):
 
 
 def test_a_result_that_cannot_be_kept_is_refused():
-    with pytest.raises(ConfigurationError, match="^the result cannot be kept: object cannot be"):
+    with pytest.raises(ConfigurationError, match=r"^the result cannot be kept: object cannot be"):
         resolved(result=object())
 
 

@@ -87,6 +87,12 @@ def test_what_does_not_fit_is_not_kept_and_costs_nobody_his_place(settled):
     assert cache.get((None, "a")) is not None
 
 
+def test_what_just_fits_is_kept(settled):
+    cache = Cache(1000)
+    cache.put(settled("a", 400), NOW)
+    assert cache.get((None, "a")) is not None
+
+
 def test_failures_and_notes_weigh_too(settled):
     cache = Cache(1000)
     cache.put(settled("a", result=None, error=b"e" * 401), NOW)

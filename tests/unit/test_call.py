@@ -79,7 +79,9 @@ def test_every_write_proves_who_it_is(calling, recorded):
 def test_a_downstream_key_depends_on_the_call_and_the_effect_alone(calling):
     call = calling(fingerprint="1:f")
     key = call.downstream_key("charge")
-    assert key == calling(fingerprint="1:f", label="x", policy=Policy(ttl="1s")).downstream_key("charge")
+    assert key == calling(fingerprint="1:f", label="x", policy=Policy(ttl="1s")).downstream_key(
+        "charge"
+    )
     assert key == "65a9ab8c010aea805168981c49c0c629c0baa272"
     assert len(key) == 40
 

@@ -101,9 +101,7 @@ def test_an_attempt_that_was_taken_over_is_told_that_it_lost(
     assert ticket.lost
 
 
-def test_a_renewal_that_failed_is_tried_again_soon_and_is_no_loss(
-    ticket, observers, heard
-):
+def test_a_renewal_that_failed_is_tried_again_soon_and_is_no_loss(ticket, observers, heard):
     renewal = Renewal(SimpleNamespace(renew=down), ticket, observers)
     assert renewal.do() == RETRY
     assert not ticket.lost
@@ -118,9 +116,7 @@ def test_a_short_lease_is_tried_again_even_sooner(calling, store, observers):
     assert Renewal(SimpleNamespace(renew=down), ticket, observers).do() == pytest.approx(0.1)
 
 
-def test_after_the_longest_run_the_lease_is_left_to_end(
-    monkeypatch, calling, store, observers
-):
+def test_after_the_longest_run_the_lease_is_left_to_end(monkeypatch, calling, store, observers):
     now = [100.0]
     monkeypatch.setattr(chores, "monotonic", lambda: now[0])
     call = calling(policy=Policy(lease="30s", max_run="60s"))

@@ -240,7 +240,7 @@ def test_a_value_that_cannot_make_the_way_is_not_kept(annotation, value, words):
 
 
 def test_a_value_that_contains_itself_is_not_kept():
-    value: list[object] = []
+    value = []
     value.append(value)
     with pytest.raises(NotKeepableError):
         PLAIN.encode(value)
@@ -289,7 +289,7 @@ def test_a_value_that_refuses_to_be_compared_is_not_kept():
 @pytest.mark.parametrize("annotation", [Any, float, list[float], dict[str, float]])
 def test_not_a_number_is_kept(annotation):
     nan = float("nan")
-    value: Any = nan
+    value = nan
     if annotation == list[float]:
         value = [nan]
     if annotation == dict[str, float]:
@@ -357,7 +357,7 @@ def test_wrappers_and_partials_are_looked_through():
 
 
 def test_an_annotation_that_cannot_be_read_leaves_plain_values():
-    def unknown() -> "Missing": ...  # type: ignore[name-defined,empty-body]  # noqa: F821 - the point
+    def unknown() -> "Missing": ...  # type: ignore[name-defined]  # noqa: F821 - the point
 
     assert codec_of(unknown) is PLAIN
 
@@ -495,7 +495,9 @@ def test_bytes_that_are_no_exception_are_an_error_of_their_own(data):
     assert error_words(data) == ""
 
 
-@pytest.mark.parametrize("state", [b"\xc1", PLAIN.encode([1]), PLAIN.encode(7), PLAIN.encode([1, 2])])
+@pytest.mark.parametrize(
+    "state", [b"\xc1", PLAIN.encode([1]), PLAIN.encode(7), PLAIN.encode([1, 2])]
+)
 def test_a_state_that_is_none_is_an_error_of_its_own(state):
     data = PLAIN.encode(["builtins", "ValueError", "bad", state])
     with pytest.raises(UnreadableBytesError):

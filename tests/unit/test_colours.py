@@ -19,14 +19,14 @@ async def add_async(a, b=0):
 
 
 def test_a_pause_blocks_for_as_long_as_it_says(monkeypatch):
-    slept: list[float] = []
+    slept = []
     monkeypatch.setattr(colours.time, "sleep", slept.append)
     pause(0.25)
     assert slept == [0.25]
 
 
 async def test_an_async_pause_lets_others_run():
-    order: list[str] = []
+    order = []
     other = asyncio.create_task(asyncio.sleep(0, order.append("other")))
     await pause_async(0.0)
     order.append("me")

@@ -61,6 +61,13 @@ def test_the_environment_names_the_store(monkeypatch):
     assert isinstance(made().store, SQLiteStore)
 
 
+@pytest.mark.parametrize("name", ["ONCEKEY_STORE", "REDIS_URL"])
+def test_a_wrong_word_in_the_environment_says_where_it_stands(monkeypatch, name):
+    monkeypatch.setenv(name, "nowhere://here")
+    with pytest.raises(ConfigurationError, match=rf"^\${name} names no store .*'nowhere'"):
+        made()
+
+
 def test_without_any_word_records_go_to_a_file_that_a_warning_names(caplog, tmp_path):
     assert isinstance(made().store, SQLiteStore)
     [entry] = caplog.records
@@ -72,6 +79,7 @@ def test_without_any_word_records_go_to_a_file_that_a_warning_names(caplog, tmp_
 
 class Half:
     def claim(self, ask, /): ...
+
     get = "not a function"
 
 
@@ -175,7 +183,7 @@ def test_a_cache_is_there_where_it_is_wanted_or_saves_a_way(store, wanted, size)
 
 @pytest.mark.parametrize("wrong", [0, -1, "large", 1.5])
 def test_a_cache_has_a_size(wrong):
-    with pytest.raises(ConfigurationError, match="^cache must be a number of bytes above zero"):
+    with pytest.raises(ConfigurationError, match=r"^cache must be a number of bytes above zero"):
         made(MemoryStore(), wrong)
 
 

@@ -73,22 +73,20 @@ def test_landing_wakes_every_thread_that_waits(pool, until):
     assert [one.result(LONG) for one in waiting] == [True] * 4
 
 
-async def test_landing_in_a_thread_wakes_every_task_that_waits():
+async def test_landing_in_a_thread_wakes_every_task_that_waits(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     tasks = [asyncio.create_task(flight.wait_async(LONG)) for _ in range(3)]
-    while len(flight._wake) < 3:
-        await asyncio.sleep(0)
+    await until_async(lambda: len(flight._wake) == 3)
     await asyncio.to_thread(flights.land, flight)
     assert await asyncio.gather(*tasks) == [True] * 3
 
 
-async def test_landing_on_a_loop_wakes_a_thread_that_waits():
+async def test_landing_on_a_loop_wakes_a_thread_that_waits(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     waiting = asyncio.create_task(asyncio.to_thread(flight.wait, LONG))
-    while not flight._wake:
-        await asyncio.sleep(0)
+    await until_async(lambda: flight._wake)
     flights.land(flight)
     assert await waiting
 
@@ -114,23 +112,21 @@ def test_a_thread_does_not_wait_for_a_flight_that_it_leads_itself():
     assert not flight._wake
 
 
-async def test_a_task_waits_for_a_flight_that_its_own_thread_leads():
+async def test_a_task_waits_for_a_flight_that_its_own_thread_leads(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     task = asyncio.create_task(flight.wait_async(LONG))
-    while not flight._wake:
-        await asyncio.sleep(0)
+    await until_async(lambda: flight._wake)
     flights.land(flight)
     assert await task
 
 
-async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed():
+async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     cancelled = asyncio.create_task(flight.wait_async(LONG))
     assert not await flight.wait_async(0.001)
-    while len(flight._wake) < 2:
-        await asyncio.sleep(0)
+    await until_async(lambda: len(flight._wake) == 2)
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
@@ -139,12 +135,11 @@ async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed():
     assert flight.landed
 
 
-async def test_a_landing_that_comes_just_after_a_cancellation_does_no_harm():
+async def test_a_landing_that_comes_just_after_a_cancellation_does_no_harm(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     task = asyncio.create_task(flight.wait_async(LONG))
-    while not flight._wake:
-        await asyncio.sleep(0)
+    await until_async(lambda: flight._wake)
     wake = flight._wake[0]
     flights.land(flight)
     wake()

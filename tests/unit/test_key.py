@@ -26,6 +26,11 @@ def test_every_printable_key_is_taken_as_it_is(key):
     assert checked_scope(key) is key
 
 
+def test_the_longest_key_and_scope_have_255_characters():
+    assert checked_key("k" * 255) == "k" * 255
+    assert checked_scope("s" * 255) == "s" * 255
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -110,7 +115,9 @@ def test_a_digested_key_is_never_the_key_of_something_short():
     assert function_key("k" * 254) == "k" * 254
 
 
-@pytest.mark.parametrize("bad", ["", "a\nb", "a" * 300 + "\n", "\ud800" * 300, "a" * 300 + "\ud800"])
+@pytest.mark.parametrize(
+    "bad", ["", "a\nb", "a" * 300 + "\n", "\ud800" * 300, "a" * 300 + "\ud800"]
+)
 def test_a_made_key_is_checked_whatever_its_length(bad):
     with pytest.raises(InvalidKeyError):
         function_key(bad)
@@ -175,7 +182,7 @@ def test_a_path_starts_at_an_argument():
         Path("user.id", ("order", "n"), "the fingerprint")
     words = "the fingerprint uses the argument 'user', but the function has: order, n"
     assert str(caught.value) == words
-    with pytest.raises(ConfigurationError, match="but the function has: none$"):
+    with pytest.raises(ConfigurationError, match=r"but the function has: none$"):
         Path("user.id", (), "the fingerprint")
 
 
@@ -238,7 +245,9 @@ def test_a_placeholder_needs_a_value(value):
     assert str(caught.value) == words
 
 
-@pytest.mark.parametrize("value", [[1], (1,), {"a": 1}, {1}, frozenset({1}), Bare(), Plain(1), Pairs()])
+@pytest.mark.parametrize(
+    "value", [[1], (1,), {"a": 1}, {1}, frozenset({1}), Bare(), Plain(1), Pairs()]
+)
 def test_a_value_without_a_text_of_its_own_is_refused(value):
     with pytest.raises(InvalidKeyError) as caught:
         Template("charge:{v}", ("v",)).fill({"v": value})
@@ -246,6 +255,9 @@ def test_a_value_without_a_text_of_its_own_is_refused(value):
         f"the placeholder {{v}} is a {type(value).__name__}, whose text is not the same "
         "for equal values; use one of its fields, as in {v.id}"
     )
+
+
+NAME = "write an argument's name, or a.b.c"
 
 
 def test_a_template_without_placeholders_is_a_key():
@@ -261,8 +273,8 @@ def test_literal_braces_are_doubled():
     [
         ("", "a key template must not be empty; name the operation, for example 'charge:{id}'"),
         ("a:{y}", "the key template 'a:{y}' uses the argument 'y', but the function has: x"),
-        ("a:{}", "the key template 'a:{}' has the placeholder {}; write an argument's name, or a.b.c"),
-        ("a:{0}", "the key template 'a:{0}' has the placeholder {0}; write an argument's name, or a.b.c"),
+        ("a:{}", "the key template 'a:{}' has the placeholder {}; " + NAME),
+        ("a:{0}", "the key template 'a:{0}' has the placeholder {0}; " + NAME),
         ("a:{x!r}", "the key template 'a:{x!r}' formats {x}; pass a key function for that"),
         ("a:{x:>5}", "the key template 'a:{x:>5}' formats {x}; pass a key function for that"),
         ("a\n{x}", "the key template 'a\\n{x}' must be printable ASCII"),

@@ -294,7 +294,10 @@ keeper.take_up(May(), 3600.0)
 
 
 def run(script):
-    quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}  # newer Pythons warn of any fork with threads
+    quiet = {
+        **os.environ,
+        "PYTHONWARNINGS": "ignore",
+    }  # newer Pythons warn of any fork with threads
     return subprocess.run(
         [sys.executable, "-c", script], env=quiet, capture_output=True, text=True, check=False
     )

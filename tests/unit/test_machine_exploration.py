@@ -213,9 +213,13 @@ WHEN = {
     "lease over, hold or attempts used up": lambda r, a, now: (
         over(r, now) and not (a.on_expired == "take" and left(r, a))
     ),
-    "other fingerprint, notes": lambda r, a, now: other(r, a) and r.noted,
+    "other fingerprint, notes or uncertain": lambda r, a, now: (
+        other(r, a) and (r.noted or r.uncertain)
+    ),
     "nonce of the released attempt": lambda r, a, now: r.nonce == a.nonce,
-    "other fingerprint, no notes: afresh": lambda r, a, now: other(r, a) and not r.noted,
+    "other fingerprint, nothing left: afresh": lambda r, a, now: (
+        other(r, a) and not (r.noted or r.uncertain)
+    ),
     "attempts left": lambda r, a, now: left(r, a),
     "attempts used up": lambda r, a, now: not left(r, a),
     "by owner": lambda r, a, now: owned(r, a),
@@ -335,7 +339,8 @@ def account_of_claim(world: World, ask: Claim, event: Event) -> tuple[Account, b
     fine &= check("tokens", record.token > account.largest_token, "the token did not grow")
     fine &= check("owner", record.nonce == ask.nonce, "granted with another's nonce")
     means_other = before is not None and before.fingerprint != ask.fingerprint
-    if before is None or (means_other and before.status == "released" and not account.noted[0]):
+    nothing_left = before is not None and not (account.noted[0] or before.uncertain)
+    if before is None or (means_other and before.status == "released" and nothing_left):
         account = Account()
     else:
         fine &= check("meaning", not means_other, "granted to another meaning")

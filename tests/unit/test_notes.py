@@ -36,7 +36,9 @@ def test_notes_come_back_from_their_bytes():
 
 @pytest.mark.parametrize("wrong", [(1,), object(), {1}, 2**70])
 def test_a_fact_must_be_plain(wrong):
-    with pytest.raises(ConfigurationError, match=r"^a note must be plain values \(str, int, list, dict"):
+    with pytest.raises(
+        ConfigurationError, match=r"^a note must be plain values \(str, int, list, dict"
+    ):
         Notes().with_facts({"a": wrong})
 
 
@@ -48,6 +50,21 @@ def test_all_notes_together_must_fit():
     with pytest.raises(ConfigurationError):
         half.with_facts({"b": "x" * (LARGEST // 2)})
     assert half.with_facts({"a": "y" * (LARGEST // 2)}).facts["a"][0] == "y"
+
+
+def test_notes_may_fill_their_space_to_the_last_byte():
+    longest = Notes({"a": "x" * 60_000}).encode()
+    room = LARGEST - len(longest) + 60_000
+    full = Notes().with_facts({"a": "x" * room})
+    assert len(full.encode()) == LARGEST
+    with pytest.raises(ConfigurationError):
+        Notes().with_facts({"a": "x" * (room + 1)})
+
+
+def test_a_step_may_fill_the_space_to_the_last_byte():
+    room = LARGEST - len(Notes({}, {"s": b"x" * 60_000}).encode()) + 60_000
+    assert Notes().with_step("s", b"x" * room).steps["s"] is not None
+    assert Notes().with_step("s", b"x" * (room + 1)).steps["s"] is None
 
 
 def test_a_step_whose_result_does_not_fit_is_still_done():

@@ -23,8 +23,8 @@ def log(caplog):
 
 
 def test_everybody_hears_of_it(calling):
-    one: list[Event] = []
-    other: list[Event] = []
+    one = []
+    other = []
     call = calling(label="charge")
     Observers([one.append, other.append]).tell("new", call, 2, 0.5, "why")
     assert one == other
@@ -43,18 +43,18 @@ def test_everybody_hears_of_it(calling):
 
 
 def test_an_event_can_be_handed_on_as_it_is():
-    heard: list[Event] = []
+    heard = []
     event = Event(name="purged", count=7)
     Observers(iter([heard.append])).hand(event)
     assert heard == [event]
 
 
 def test_with_nobody_to_hear_nothing_is_made():
-    Observers([]).tell("new", None)  # type: ignore[arg-type]  # the call is not even looked at
+    Observers([]).tell("new", None)  # the call is not even looked at
 
 
 def test_an_observer_that_fails_stops_neither_the_call_nor_the_others(calling, log):
-    heard: list[Event] = []
+    heard = []
 
     def broken(event):
         raise KeyError(event.name)
@@ -137,7 +137,7 @@ def test_an_event_without_a_key_says_how_many(log):
 
 def test_a_level_that_nobody_wants_costs_nothing(caplog):
     caplog.set_level(logging.INFO, "oncekey")
-    redacted: list[str] = []
+    redacted = []
 
     def redact(key):
         redacted.append(key)
@@ -211,7 +211,6 @@ def test_a_duplicate_is_logged_with_its_key_and_task(log):
     assert (skipped[0].idempotency_key, skipped[0].task_type) == ("charge:7", "charge")
 
 
-@pytest.mark.row("J7")
 def test_open_runs_anyway_and_warns(log):
     once = Once(Down(), policy=Policy(fail_mode="open")).options(label="charge")
     assert once.run("k", lambda: 7) == 7
@@ -221,7 +220,6 @@ def test_open_runs_anyway_and_warns(log):
     assert (entry.idempotency_key, entry.task_type) == ("k", "charge")
 
 
-@pytest.mark.row("J7")
 def test_closed_refuses_and_logs_an_error(log):
     once = Once(Down(), policy=Policy(fail_mode="closed"))
     with pytest.raises(StoreError):

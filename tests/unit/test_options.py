@@ -29,9 +29,7 @@ def test_fields_beat_the_policy_beside_them_which_beats_the_one_before():
 
 
 def test_everything_that_is_said_replaces_what_was_there():
-    made = BASE.having(
-        scope="s", fingerprint=None, reconcile=reconcile, label="job", reference="r"
-    )
+    made = BASE.having(scope="s", fingerprint=None, reconcile=reconcile, label="job", reference="r")
     assert (made.scope, made.fingerprint, made.reconcile) == ("s", None, reconcile)
     assert (made.label, made.reference) == ("job", "r")
     again = made.having(scope=None, fingerprint=("a",), label="", reference="")

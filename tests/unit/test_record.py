@@ -48,13 +48,17 @@ def test_times_are_shown_in_utc(recorded):
 
 
 def test_a_result_that_cannot_be_read_says_so(recorded):
-    with pytest.raises(UnreadableError, match="^the result of 'charge:42' cannot be read: ") as caught:
+    with pytest.raises(
+        UnreadableError, match=r"^the result of 'charge:42' cannot be read: "
+    ) as caught:
         _ = recorded(result=b"\xc1").value
     assert (caught.value.key, caught.value.scope) == ("charge:42", "billing")
 
 
 @pytest.mark.parametrize("shown", ["notes", "steps"])
 def test_notes_that_cannot_be_read_say_so(recorded, shown):
-    with pytest.raises(UnreadableError, match="^the notes of 'charge:42' cannot be read: ") as caught:
+    with pytest.raises(
+        UnreadableError, match=r"^the notes of 'charge:42' cannot be read: "
+    ) as caught:
         getattr(recorded(noted=b"\xc1"), shown)
     assert (caught.value.key, caught.value.scope) == ("charge:42", "billing")

@@ -34,7 +34,8 @@ def test_a_plain_result_is_kept(value):
 @pytest.mark.parametrize("value", [(1,), object(), {1}])
 def test_a_result_must_be_plain(value):
     with pytest.raises(
-        ConfigurationError, match=r"^keep_result takes plain values \(str, int, list, dict \.\.\.\): "
+        ConfigurationError,
+        match=r"^keep_result takes plain values \(str, int, list, dict \.\.\.\): ",
     ):
         result_of(result_call(None, "k", TERMS), value)
 

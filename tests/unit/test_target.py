@@ -16,6 +16,8 @@ def plain(): ...
 async def coroutine(): ...
 def generator():
     yield
+
+
 async def async_generator():
     yield
 
@@ -23,6 +25,9 @@ async def async_generator():
 class Job:
     def __call__(self): ...
     def method(self): ...
+
+    @classmethod
+    def opened(cls): ...
 
 
 class AsyncJob:
@@ -41,7 +46,7 @@ def test_whatever_has_one_result_can_be_protected(function):
     [
         (Job, "Job is a class; protect a function or one of its methods"),
         (staticmethod(plain), "put @staticmethod above the oncekey decorator, not below it"),
-        (classmethod(plain), "put @classmethod above the oncekey decorator, not below it"),
+        (Job.__dict__["opened"], "put @classmethod above the oncekey decorator, not below it"),
         (7, "a function must be given to protect, but 7 cannot be called"),
         (None, "a function must be given to protect, but None cannot be called"),
         (generator, "generator is a generator, which has no single result; return a list"),
@@ -79,7 +84,13 @@ def test_an_object_whose_call_is_a_generator_is_refused_too(function):
 
 @pytest.mark.parametrize(
     "function",
-    [coroutine, AsyncJob(), functools.partial(coroutine), functools.partial(AsyncJob()), AsyncJob().__call__],
+    [
+        coroutine,
+        AsyncJob(),
+        functools.partial(coroutine),
+        functools.partial(AsyncJob()),
+        AsyncJob().__call__,
+    ],
 )
 def test_what_gives_a_coroutine_is_async(function):
     assert is_async(function)
@@ -117,7 +128,7 @@ def test_the_scope_of_a_partial_is_that_of_its_function():
 
 
 def test_a_scope_is_printable_whatever_the_name():
-    def übung(): ...
+    def übung(): ...  # noqa: PLC2401 - the point of the test
 
     assert scope_of(übung).isascii()
     assert scope_of(übung).endswith("<locals>.%C3%BCbung")
@@ -167,5 +178,5 @@ def test_a_program_without_a_file_is_the_main_one(program):
 
 def test_a_callable_without_a_module_has_that_of_its_type():
     job = Job()
-    job.__module__ = None  # type: ignore[assignment]  # as some extension types have it
+    job.__module__ = None  # as some extension types have it
     assert target.scope_of(job) == f"{Job.__module__}.Job"

@@ -17,13 +17,8 @@ def now() -> int:
 
 
 def moment(at: int) -> datetime | None:
-    """The moment in UTC; None for not yet or never. What no calendar knows is its last moment."""
-    if not at:
-        return None
-    try:
-        return _EPOCH + timedelta(microseconds=at)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+    """The moment in UTC; None for not yet or never."""
+    return _EPOCH + timedelta(microseconds=at) if at else None
 
 
 def iso(at: int) -> str | None:

@@ -16,7 +16,11 @@ __all__ = ["AsyncStore", "MemoryStore", "SQLiteStore", "Store", "open_store"]
 
 def open_store(url: str) -> Store:
     """The store that the URL names; nothing is opened before its first use."""
-    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    try:
+        scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    except ValueError as error:
+        msg = f"{url!r} is no URL: {error}"
+        raise ConfigurationError(msg) from None
     opener = _SCHEMES.get(scheme)
     if opener is None:
         known = ", ".join(f"{name}://" for name in sorted(_SCHEMES))

@@ -27,6 +27,7 @@ SELECT_PAGE: Final = (
 )
 PUT: Final = f"INSERT OR REPLACE INTO oncekey_records ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - only constants
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
+_HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
 ANY_EXPIRED: Final = "SELECT 1 FROM oncekey_records WHERE expires > 0 AND expires <= ? LIMIT 1"
 PURGE: Final = (
     "DELETE FROM oncekey_records WHERE rowid IN "
@@ -135,7 +136,7 @@ def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: flo
     _use_wal(connection, busy_timeout)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     migrations = _migrations()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = _schema(connection)
     if version > len(migrations):
         msg = (
             f"the SQLite file was brought to schema {version} by a newer release, this one knows "
@@ -144,6 +145,14 @@ def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: flo
         raise ConfigurationError(msg)
     if version < len(migrations):
         _migrate(connection, migrations)
+
+
+def _schema(connection: sqlite3.Connection) -> int:
+    """How many migrations the file has seen. `user_version` belongs to whoever owns the file."""
+    if not connection.execute(_HAS_SCHEMA).fetchone():
+        return 0
+    (version,) = connection.execute("SELECT version FROM oncekey_schema").fetchone()
+    return int(version)
 
 
 def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
@@ -164,11 +173,10 @@ def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
     """Several processes may come here at once: the lock lets one do it, the others see it done."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        for script in migrations[version:]:
+        for script in migrations[_schema(connection) :]:
             for statement in _statements(script):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("UPDATE oncekey_schema SET version = ?", (len(migrations),))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

@@ -75,7 +75,7 @@ def check_against_machine(store: Store, time: Time, *, purges: bool = True) -> N
         settings=settings(
             deadline=None,
             stateful_step_count=STEPS,
-            suppress_health_check=list(HealthCheck.__members__.values()),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
 

@@ -122,12 +122,6 @@ def test_stored_text_cannot_steer_a_terminal(shop, run, once, form):
     assert "flow" in run("show", "evil").stdout
 
 
-def test_a_time_that_no_calendar_knows_is_its_last_moment(shop, run, once):
-    once.options(ttl="4000000d").run("for ever", lambda: 1)
-    assert "9999-12-31 23:59:59 UTC (in " in run("show", "for ever").stdout
-    assert json.loads(run("show", "for ever", "--json").stdout)["expires"].startswith("9999-")
-
-
 @pytest.mark.parametrize(
     ("named", "words", "command"),
     [

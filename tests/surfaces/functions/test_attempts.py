@@ -1,14 +1,21 @@
 """The attempt as the code sees it: blocks, notes, steps, and what it refuses."""
 
+from contextvars import ContextVar
 from decimal import Decimal
 
 import pytest
 
-from oncekey import ConfigurationError, KeyReusedError, ResultNotKeptError, UnreadableError, current
+from oncekey import (
+    ConfigurationError,
+    KeyReusedError,
+    NotDone,
+    ResultNotKeptError,
+    UnreadableError,
+    current,
+)
 from tests.surfaces.functions.things import CardDeclinedError, Receipt, answer_two
 
 
-@pytest.mark.row("P12")
 def test_an_attempt_block_runs_once(once, runs):
     def import_rows():
         with once.attempt("import:42", fingerprint=b"body") as attempt:
@@ -198,3 +205,35 @@ def test_code_that_completes_by_itself_is_taken_at_its_word(once):
     with pytest.raises(ValueError):
         once.run("itself2", fails)
     assert once.get("itself2").value == 1
+
+
+request_id = ContextVar("request_id", default="none")
+
+
+@pytest.mark.row("P12")
+def test_the_context_of_the_caller_follows_the_call(once):
+    """A request id that the caller set is there in the code, in its steps and in reconcile."""
+    seen = []
+
+    def reconcile(record):
+        seen.append(("reconcile", request_id.get()))
+        return NotDone()
+
+    def work():
+        seen.append(("code", request_id.get()))
+        current().step("load", lambda: seen.append(("step", request_id.get())))
+        raise TimeoutError
+
+    asking = once.options(reconcile=reconcile, quiet=0)
+    for name in ("req-1", "req-2"):
+        request_id.set(name)
+        with pytest.raises(TimeoutError):
+            asking.options(reference=name).run("context", work)
+        assert request_id.get() == name
+    assert seen == [
+        ("code", "req-1"),
+        ("step", "req-1"),
+        ("reconcile", "req-2"),
+        ("code", "req-2"),
+    ]
+    assert once.get("context").reference == "req-2"

@@ -32,6 +32,8 @@ async def test_a_cancelled_call_is_held_under_hold(once):
     inside = asyncio.Event()
 
     async def work():
+        if inside.is_set():
+            pytest.fail("it ran again")
         inside.set()
         await asyncio.Event().wait()
 

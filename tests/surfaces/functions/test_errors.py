@@ -15,7 +15,7 @@ from oncekey import (
 from tests.surfaces.functions.things import CardDeclinedError
 
 
-@pytest.mark.row("J12", "P6")
+@pytest.mark.row("P6")
 def test_an_error_frees_the_key_and_keeps_the_history(once, runs):
     def work():
         attempt = current()

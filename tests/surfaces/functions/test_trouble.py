@@ -14,7 +14,6 @@ from tests.surfaces.functions.things import (
 )
 
 
-@pytest.mark.row("J7")
 def test_while_the_store_is_down_a_closed_call_is_refused(once, store, runs, events):
     store.refuse("claim")
     with pytest.raises(StoreError):
@@ -24,7 +23,6 @@ def test_while_the_store_is_down_a_closed_call_is_refused(once, store, runs, eve
     assert once.run("down", runs.append, 1) is None
 
 
-@pytest.mark.row("J7")
 def test_while_the_store_is_down_an_open_call_runs_all_the_same(once, store, runs, events):
     def work():
         runs.append(1)

@@ -163,12 +163,19 @@ class Claims(Suite):
 
     def test_a_release_without_notes_leaves_nothing_of_its_fingerprint(self, desk: Desk) -> None:
         first = desk.grant("a", label="one", reference="one")
-        desk.release(first, error=b"error", uncertain=True)
+        desk.release(first, error=b"error")
         fresh = desk.grant("b", fingerprint=OTHER)
         assert (fresh.attempt, fresh.fingerprint, fresh.error) == (1, OTHER, None)
         assert (fresh.label, fresh.reference, fresh.uncertain) == ("", "", False)
         assert (fresh.finished, fresh.created) == (0, fresh.started)
         assert fresh.token > first.token
+
+    def test_an_uncertain_release_still_means_what_it_meant(self, desk: Desk) -> None:
+        desk.release(desk.grant("a"), uncertain=True)
+        free = desk.read()
+        assert isinstance(desk.claim("b", fingerprint=OTHER), Mismatch)
+        assert desk.get() == free
+        assert desk.grant("b").uncertain
 
     def test_a_release_with_notes_still_means_what_it_meant(self, desk: Desk) -> None:
         first = desk.grant("a")

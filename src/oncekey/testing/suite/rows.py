@@ -133,9 +133,9 @@ SCENES: Final[dict[tuple[str, str, str], Scene]] = {
     ("running", "claim", "lease over, hold or attempts used up"): _claims_after_lease(
         on_expired="hold"
     ),
-    ("released", "claim", "other fingerprint, notes"): _claims_after_noted_release,
+    ("released", "claim", "other fingerprint, notes or uncertain"): _claims_after_noted_release,
     ("released", "claim", "nonce of the released attempt"): _claims("released", "a"),
-    ("released", "claim", "other fingerprint, no notes: afresh"): _claims(
+    ("released", "claim", "other fingerprint, nothing left: afresh"): _claims(
         "released", fingerprint=OTHER
     ),
     ("released", "claim", "attempts left"): _claims("released", max_attempts=2),

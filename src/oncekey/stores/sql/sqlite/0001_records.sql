@@ -27,3 +27,7 @@ CREATE TABLE oncekey_records (
 
 -- What purge looks for.
 CREATE INDEX oncekey_records_expires ON oncekey_records (expires) WHERE expires > 0;
+
+-- How many migrations this file has seen. One row.
+CREATE TABLE oncekey_schema (version INTEGER NOT NULL);
+INSERT INTO oncekey_schema VALUES (0);

@@ -1,0 +1,55 @@
+"""How much is measured: everything that decides how long a run takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Counts of one run. In each round every side makes its calls once."""
+
+    rounds: int
+    commits: int
+    """New keys of one caller on SQLite, each of which costs two commits."""
+    reads: int
+    """Duplicates of one caller on SQLite."""
+    threads: int
+    tasks: int
+    each: int
+    """New keys of each thread; the tasks share as many."""
+    cpu: int
+    """Calls whose CPU time is taken together."""
+    counted: int
+    """New keys, or duplicates, whose commits and statements are counted."""
+    duplicates: int
+    """Callers that wait for one original at the same time."""
+    seconds: float
+    """How long that original takes."""
+
+
+FULL: Final = Settings(
+    rounds=25,
+    commits=100,
+    reads=1000,
+    threads=16,
+    tasks=64,
+    each=100,
+    cpu=1000,
+    counted=64,
+    duplicates=1000,
+    seconds=1.0,
+)
+QUICK: Final = Settings(
+    rounds=2,
+    commits=4,
+    reads=8,
+    threads=16,
+    tasks=64,
+    each=4,
+    cpu=16,
+    counted=64,
+    duplicates=50,
+    seconds=0.1,
+)

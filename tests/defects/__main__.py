@@ -1,0 +1,113 @@
+"""Plants each defect in a copy of the project and sees its test go red: python -m tests.defects
+
+A defect is a patch beside this file. Its first lines say what it breaks and which tests must
+fail then. The same tests are green without it, which is seen first. Nothing but Python is needed.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.defects.patch import apply
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+COPIED = ("src", "tests", "docs", "examples", "pyproject.toml")
+FAILED = 1  # pytest's exit code for tests that ran and failed; an error has another
+HUNG = -1
+PATIENCE = 120
+
+
+class Defect(NamedTuple):
+    name: str
+    breaks: str
+    tests: list[str]
+    patch: str
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("names", nargs="*", help="only these defects")
+    arguments.add_argument("--jobs", type=int, default=2)
+    wanted = arguments.parse_args()
+    defects = [read(path) for path in sorted(HERE.glob("*.patch"))]
+    if wanted.names:
+        defects = [defect for defect in defects if defect.name in wanted.names]
+    if not defects:
+        print("no such defect")
+        return 2
+    print(f"{len(defects)} defects; first their tests without them", flush=True)
+    named = sorted({test for defect in defects for test in defect.tests})
+    code, printed = run(None, named)
+    if code != 0:
+        print(printed)
+        print("the tests are red without any defect")
+        return 1
+    with ThreadPoolExecutor(wanted.jobs) as pool:
+        missed = sum(not seen for seen in pool.map(plant, defects))
+    print(f"{len(defects) - missed} of {len(defects)} defects were seen")
+    return 1 if missed else 0
+
+
+def read(path: Path) -> Defect:
+    """A patch whose head has the lines `breaks: ...` and `red: test`, one or more."""
+    head, _, patch = path.read_text().partition("\n--- ")
+    lines = [line.partition(": ") for line in head.splitlines()]
+    breaks = " ".join(text for word, _, text in lines if word == "breaks")
+    tests = [text for word, _, text in lines if word == "red"]
+    if not breaks or not tests:
+        msg = f"{path.name} must say what it `breaks:` and which tests go `red:`"
+        raise SystemExit(msg)
+    return Defect(path.stem, breaks, tests, f"--- {patch}")
+
+
+def plant(defect: Defect) -> bool:
+    """Whether every test named by the defect fails with it."""
+    unseen = []
+    for test in defect.tests:
+        code, printed = run(defect.patch, [test])
+        if code != FAILED:
+            unseen.append(f"{test} (exit code {code})\n{printed}")
+    verdict = "red" if not unseen else "NOT SEEN"
+    print(f"  {verdict:9} {defect.name}: {defect.breaks}", flush=True)
+    for one in unseen:
+        print(f"            {one}", flush=True)
+    return not unseen
+
+
+def run(patch: str | None, tests: list[str]) -> tuple[int, str]:
+    """The exit code of these tests in a copy of the project, and what they printed last."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "_build")
+                shutil.copytree(source, copy / name, ignore=ignored)
+            else:
+                shutil.copy(source, copy / name)
+        if patch is not None:
+            apply(patch, copy)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+                cwd=copy,
+                env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return HUNG, "it hangs: a test must end to be red"
+    return done.returncode, "\n".join(done.stdout.splitlines()[-15:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""The benchmark runs, reports every row, and says by its exit code whether a target was missed."""
+
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench import __main__ as bench
+from bench.interleave import Side, Spread, interleave
+from bench.page import PAGE, page
+from bench.row import Row
+from bench.run import Report
+from bench.settings import FULL, QUICK
+from bench.show import as_json, show
+
+ROOT = Path(__file__).parents[2]
+
+# Those with a target carry it.
+ROWS = {
+    "sqlite-new-one": "at least 0.6x",
+    "sqlite-new-threads": "",
+    "sqlite-new-tasks": "",
+    "sqlite-duplicate": "",
+    "sqlite-commits-one": "2",
+    "sqlite-commits-threads": "",
+    "sqlite-commits-tasks": "",
+    "sqlite-statements-duplicate": "1 read, no commit",
+    "memory-new": "at most 0.5x",
+    "memory-duplicate": "",
+    "crowd-threads": "at most 10",
+    "crowd-tasks": "at most 10",
+}
+
+
+def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "bench", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def report(*rows: Row) -> Report:
+    return Report(QUICK, {"Python": "3"}, list(rows))
+
+
+GOOD = Row(
+    id="good",
+    title="A good one",
+    value=1234.5,
+    unit="calls/s",
+    against="the raw one",
+    against_value=2469.0,
+    ratio=Spread(0.5, 0.4, 0.6),
+    target="at least 0.4x",
+    met=True,
+)
+MISSED = dataclasses.replace(GOOD, id="missed", title="A slow one", met=False)
+UNMEASURED = dataclasses.replace(
+    GOOD, id="unmeasured", title="An absent one", ratio=None, met=None, remark="nobody was there"
+)
+
+
+@pytest.fixture(scope="module")
+def quick() -> str:
+    done = run_bench("--quick", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_quick_run_reports_every_row(quick):
+    rows = {row["id"]: row for row in json.loads(quick)["rows"]}
+    assert {name: row["target"] for name, row in rows.items()} == ROWS
+    for row in rows.values():
+        assert row["value"] >= 0
+        assert bool(row["target"]) == bool(row["verdict"])
+
+
+def test_what_is_counted_and_not_timed_is_as_promised(quick):
+    rows = {row["id"]: row for row in json.loads(quick)["rows"]}
+    assert rows["sqlite-commits-one"]["value"] == 2
+    assert rows["sqlite-commits-threads"]["value"] <= 2
+    assert rows["sqlite-commits-tasks"]["value"] < 2
+    for name in ("sqlite-statements-duplicate", "crowd-threads", "crowd-tasks"):
+        assert rows[name]["met"], rows[name]
+
+
+def test_a_report_names_no_place_and_no_machine(quick):
+    assert "/" not in "".join(json.loads(quick)["machine"].values())
+
+
+def test_in_a_pipe_each_row_is_a_line(quick):
+    done = run_bench("--quick")
+    assert (done.returncode, done.stderr) == (0, "")
+    for row in json.loads(quick)["rows"]:
+        assert f"\n{row['title']}: " in done.stdout
+
+
+def test_a_quick_run_is_not_written_down():
+    done = run_bench("--quick", "--write")
+    assert done.returncode == 2
+    assert "--quick" in done.stderr
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+    done = run_bench("--quick", "--folder", str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert "--folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "row", "code"),
+    [
+        ([], GOOD, 0),
+        ([], MISSED, 1),
+        ([], UNMEASURED, 1),
+        (["--quick"], MISSED, 0),
+        (["--quick"], UNMEASURED, 0),
+    ],
+)
+def test_the_exit_code_says_whether_a_target_was_missed(monkeypatch, capsys, arguments, row, code):
+    monkeypatch.setattr(bench, "run", lambda *_args, **_options: report(row))
+    monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
+    assert bench.main(arguments) == code
+    out = capsys.readouterr().out
+    assert f"target at least 0.4x: {row.verdict}" in out
+    assert ("nobody was there" in out) == (row is UNMEASURED)
+
+
+def test_on_a_terminal_there_is_a_table():
+    shown = io.StringIO()
+    console = Console(file=shown, width=120, force_terminal=True, color_system=None)
+    show(report(GOOD, MISSED), console)
+    assert "┃ measured" in shown.getvalue()
+    assert "MISSED" in shown.getvalue()
+
+
+def test_for_programs_nothing_is_rounded():
+    (row,) = json.loads(as_json(report(GOOD)))["rows"]
+    assert row["value"] == 1234.5
+    assert row["ratio"] == {"median": 0.5, "low": 0.4, "high": 0.6}
+
+
+def test_the_page_is_the_one_that_is_generated():
+    assert "python -m bench --write" in page(report(GOOD))
+    assert "| A good one | 1,230/s | the raw one | 2,470/s | 0.50x (0.40 to 0.60) |" in page(
+        report(GOOD)
+    )
+    kept = PAGE.read_text("utf-8")
+    opening, _, _ = page(report(GOOD)).partition("## Results")
+    assert kept.startswith(opening)
+    assert f"Medians of {FULL.rounds} rounds" in kept
+    assert kept.count(" | ok |") + kept.count(" | MISSED |") == len(
+        list(filter(None, ROWS.values()))
+    )
+
+
+def test_sides_take_turns_and_a_ratio_is_taken_within_a_round():
+    turns: list[str] = []
+    times = iter([0.0, 1.0, 0.0, 2.0, 0.0, 8.0, 0.0, 4.0])  # the start and the end of each turn
+    timings = interleave(
+        {"a": Side(lambda n: turns.append(f"a{n}"), 1), "b": Side(lambda n: turns.append("b"), 2)},
+        rounds=2,
+        tick=lambda: turns.append("."),
+        clock=lambda: next(times),
+    )
+    assert turns == ["a1", "b", "a1", ".", "b", ".", "b", ".", "a1", "."]
+    assert timings == {"a": [1.0, 4.0], "b": [1.0, 4.0]}
+    assert timings.speed("a", "b").median == 1.0

@@ -1,0 +1,384 @@
+"""The SQLite store beyond what every store must do: its file, its writer, its troubles."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from oncekey import ConfigurationError, StoreError, UnreadableError
+from oncekey.stores import SQLiteStore, sqlite_file
+from oncekey.stores.sqlite_writer import Job
+from oncekey.verbs import Busy, Claim, Granted, Scan
+
+
+def a_claim(key="k", nonce="n"):
+    return Claim(None, key, nonce=nonce, fingerprint=None, lease=10**8, ttl=10**8)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.db"
+
+
+@pytest.fixture
+def store(path):
+    made = SQLiteStore(path, busy_timeout="50ms")
+    yield made
+    made.close()
+
+
+# The file
+
+
+def test_the_file_is_durable_and_in_wal_mode(store, path):
+    store.claim(a_claim())
+    for connection in (store._reader, store.writer.connection):
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    loose = SQLiteStore(path, synchronous="NORMAL")
+    loose.get(None, "k")
+    assert loose._reader.execute("PRAGMA synchronous").fetchone() == (1,)
+    loose.close()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    store = SQLiteStore(tmp_path / "no" / "records.db")
+    for use in (lambda: store.get(None, "k"), lambda: store.writer.commit(Job(print))):
+        with pytest.raises(ConfigurationError, match=r"folder .*no to exist"):
+            use()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        SQLiteStore(tmp_path).claim(a_claim())
+
+
+def test_a_file_that_is_no_database_is_named(path):
+    path.write_bytes(b"not a database " * 1000)
+    with pytest.raises(ConfigurationError, match="damaged or not a database"):
+        SQLiteStore(path).claim(a_claim())
+    assert path.read_bytes() == b"not a database " * 1000
+
+
+def test_a_file_of_a_newer_release_is_refused(store, path):
+    store.claim(a_claim())
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE oncekey_schema SET version = 99")
+    connection.close()
+    with pytest.raises(ConfigurationError, match="newer release"):
+        store.claim(a_claim())
+
+
+def test_a_record_of_a_newer_release_is_refused_and_the_others_are_not(store, path):
+    store.claim(a_claim("new"))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE oncekey_records SET version = 99")
+    connection.close()
+    for use in (lambda: store.get(None, "new"), lambda: store.claim(a_claim("new", "other"))):
+        with pytest.raises(UnreadableError, match="newer release") as caught:
+            use()
+        assert caught.value.key == "new"
+    with pytest.raises(UnreadableError):
+        store.scan(Scan())
+    work = store.transition(lambda record, ask, now: (record, "never"), a_claim("new"))
+    with pytest.raises(UnreadableError):  # found out inside a transaction, it fails alone
+        store.writer.commit(Job(work))
+    assert type(store.claim(a_claim("old"))) is Granted
+
+
+@pytest.mark.parametrize("version", [1, 5])
+def test_a_file_of_the_users_own_keeps_its_version(store, path, version):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute("CREATE TABLE theirs (x)")
+    assert type(store.claim(a_claim())) is Granted
+    assert connection.execute("PRAGMA user_version").fetchone() == (version,)
+    connection.close()
+
+
+def test_an_old_sqlite_is_refused(path, monkeypatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(ConfigurationError, match=r"3\.35"):
+        SQLiteStore(path).claim(a_claim())
+
+
+def test_several_processes_may_make_the_tables_at_once(path):
+    code = (
+        "import sys; from oncekey import Once; sys.stdin.readline();"
+        f"print(Once('sqlite:///{path}', observers=()).check('k'))"
+    )
+    crowd = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(6)
+    ]
+    printed = [one.communicate("go\n", timeout=60)[0].strip() for one in crowd]
+    assert sorted(printed) == ["False"] * 5 + ["True"]
+
+
+def test_a_migration_that_fails_leaves_nothing(path, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "_migrations", lambda: ["CREATE TABLE a (x);\nnonsense;\n"])
+    with pytest.raises(StoreError, match="nonsense"):
+        SQLiteStore(path).claim(a_claim())
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT * FROM sqlite_master").fetchall() == []
+    connection.close()
+
+
+class Locked:
+    """A connection whose first statements find the file locked, without having waited for it."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def execute(self, statement):
+        self.times -= 1
+        if self.times >= 0:
+            msg = "database is locked"
+            raise sqlite3.OperationalError(msg)
+
+
+def test_changing_the_mode_is_tried_again_while_others_change_it(monkeypatch):
+    """Seen with six processes that open a new file at once: no busy handler is asked there."""
+    paused = []
+    monkeypatch.setattr(sqlite_file.time, "sleep", paused.append)
+    sqlite_file._use_wal(Locked(3), 10.0)
+    assert len(paused) == 3
+    with pytest.raises(sqlite3.OperationalError):
+        sqlite_file._use_wal(Locked(3), -1.0)
+
+
+def test_opening_does_not_wait_for_ever(store, path):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TABLE theirs (x)")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError, match="locked") as caught:
+        store.claim(a_claim())
+    assert caught.value.happened is False
+    other.close()
+
+
+# Trouble
+
+
+def test_a_locked_file_changes_nothing_and_reads_go_on(store, path):
+    store.claim(a_claim())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked") as caught:
+        store.claim(a_claim("other"))
+    assert caught.value.happened is False
+    assert type(store.claim(a_claim(nonce="later"))) is Busy
+    other.execute("COMMIT")
+    other.close()
+    assert type(store.claim(a_claim("other"))) is Granted
+
+
+class Broken:
+    """A connection on which one statement fails."""
+
+    def __init__(self, real, statement, error=None):
+        self.real, self.statement = real, statement
+        self.error = error or sqlite3.OperationalError("disk I/O error")
+        self.after = False
+
+    @property
+    def in_transaction(self):
+        return self.real.in_transaction
+
+    def execute(self, statement, values=()):
+        if statement == self.statement:
+            if self.after:
+                self.real.execute(statement, values)
+            raise self.error
+        return self.real.execute(statement, values)
+
+    def close(self):
+        self.real.close()
+
+
+def test_a_statement_that_fails_undoes_the_transaction(store):
+    store.claim(a_claim())
+    real = store.writer.connection
+    store.writer.connection = Broken(real, sqlite_file.PUT)
+    with pytest.raises(StoreError, match="disk I/O") as caught:
+        store.claim(a_claim("other"))
+    assert caught.value.happened is False
+    store.writer.connection = real
+    assert store.get(None, "other") is None
+
+
+def test_a_commit_that_fails_without_a_word_is_unknown(store):
+    store.claim(a_claim())
+    broken = store.writer.connection = Broken(store.writer.connection, "COMMIT")
+    broken.after = True
+    with pytest.raises(StoreError) as caught:
+        store.claim(a_claim("other"))
+    assert caught.value.happened is None
+    assert store.get(None, "other") is not None
+
+
+def test_a_rollback_that_fails_is_unknown_and_the_connection_is_given_up(store):
+    store.claim(a_claim())
+    inner = Broken(store.writer.connection, "ROLLBACK")
+    store.writer.connection = Broken(inner, sqlite_file.PUT)
+    with pytest.raises(StoreError) as caught:
+        store.claim(a_claim("other"))
+    assert caught.value.happened is None
+    inner.close()
+    assert store.writer.connection is None
+    assert type(store.claim(a_claim("other"))) is Granted
+
+
+def test_a_damaged_page_is_no_reason_to_run_unprotected(store):
+    store.claim(a_claim())
+    damage = sqlite3.DatabaseError("database disk image is malformed")
+    store.writer.connection = Broken(store.writer.connection, sqlite_file.PUT, damage)
+    with pytest.raises(ConfigurationError, match="damaged"):
+        store.claim(a_claim("other"))
+
+
+# The writer
+
+
+def test_what_is_queued_is_committed_together(store):
+    store.claim(a_claim())
+    statements = []
+    store.writer.connection.set_trace_callback(statements.append)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(connection, now):
+        inside.set()
+        assert go_on.wait(30)
+
+    leader = threading.Thread(target=store.writer.commit, args=(Job(slow),))
+    leader.start()
+    assert inside.wait(30)
+    crowd = [threading.Thread(target=store.claim, args=(a_claim(f"k{n}"),)) for n in range(10)]
+    for one in crowd:
+        one.start()
+    while len(store.writer._queue) < 10:
+        threading.Event().wait(0.001)
+    go_on.set()
+    for one in (leader, *crowd):
+        one.join(30)
+    assert statements.count("COMMIT") == 2
+
+
+def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
+    from oncekey import Once  # noqa: PLC0415 - the only test here of the whole call
+
+    store = SQLiteStore(path)
+    once = Once(store, observers=())
+    once.run("open", lambda: 1)
+    written, read = [], []
+    store.writer.connection.set_trace_callback(written.append)
+    store._reader.set_trace_callback(read.append)
+    once.run("new", lambda: 1)
+    assert written.count("COMMIT") == 2
+    written.clear()
+    read.clear()
+    once.run("new", lambda: 1)
+    assert written == []
+    assert len(read) == 1
+    store.close()
+
+
+def test_a_leader_that_is_cut_off_leaves_nobody_waiting(store):
+    inside, go_on = threading.Event(), threading.Event()
+    heard = []
+
+    def cut_off(connection, now):
+        inside.set()
+        assert go_on.wait(30)
+        raise KeyboardInterrupt
+
+    def lead():
+        with pytest.raises(KeyboardInterrupt):
+            store.writer.commit(Job(cut_off))
+
+    def follow():
+        try:
+            heard.append(store.claim(a_claim()))
+        except StoreError as error:
+            heard.append(error.happened)
+
+    # The leader takes both jobs into its transaction: the follower's is queued before it leads.
+    follower = Job(store.transition(lambda record, ask, now: (record, "done"), a_claim("x")))
+    store.writer.enqueue(follower)
+    leader = threading.Thread(target=lead)
+    leader.start()
+    assert inside.wait(30)
+    go_on.set()
+    leader.join(30)
+    assert not leader.is_alive()
+    assert follower.done
+    assert follower.error.happened is None
+    last = threading.Thread(target=follow, daemon=True)
+    last.start()
+    last.join(30)
+    assert type(heard[0]) is Granted
+
+
+async def test_coroutines_hear_of_errors_too(store):
+    asynchronous = store.as_async()
+    await asynchronous.claim(a_claim())
+    real = store.writer.connection
+    store.writer.connection = Broken(real, sqlite_file.PUT)
+    with pytest.raises(StoreError):
+        await asynchronous.claim(a_claim("other"))
+    store.writer.connection = real
+    await asynchronous.aclose()
+    assert type(await asynchronous.claim(a_claim("other"))) is Granted
+    await asynchronous.aclose()
+    await asynchronous.aclose()
+
+
+def test_a_loop_that_is_closed_is_not_told(store):
+    loop = asyncio.new_event_loop()
+    future = loop.create_future()
+    loop.close()
+    store.writer.enqueue(Job(lambda connection, now: 1, future))
+    assert store.writer.commit_queued()
+    assert not store.writer.commit_queued()
+
+
+async def test_a_future_that_was_cancelled_is_left_alone(store):
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    future.cancel()
+    store.writer.enqueue(Job(lambda connection, now: 1, future))
+    assert await asyncio.to_thread(store.writer.commit_queued)
+    await asyncio.sleep(0)
+    assert future.cancelled()
+
+
+def test_a_forked_child_has_connections_of_its_own(store):
+    asynchronous = store.as_async()
+    store.claim(a_claim())
+    mine = (store._reader, store.writer.connection)
+    for thing in (store, asynchronous._leader):
+        thing.after_fork()
+    assert (store._reader, store.writer.connection) == (None, None)
+    assert store._inherited == list(mine)  # not closed: closing would disturb the parent's locks
+    assert type(store.claim(a_claim(nonce="child"))) is Busy
+    for connection in mine:
+        connection.close()
+
+
+def test_closing_twice_and_going_on_is_fine(store):
+    store.claim(a_claim())
+    store.close()
+    store.close()
+    assert type(store.claim(a_claim(nonce="again"))) is Busy
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_database_without_a_file_is_refused(path):
+    with pytest.raises(ConfigurationError, match="memory://"):
+        SQLiteStore(path)
