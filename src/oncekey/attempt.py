@@ -53,9 +53,7 @@ class Attempt(BaseAttempt):
         if not isinstance(ask, Settle):
             self._engine.leave(self._ticket, ask)
             return False
-        record = self._engine.settle(self._ticket, ask)
-        if record is not None and self._ticket.lost:
-            self._ticket.record, self._ticket.duplicate = record, True
+        self._engine.settle(self._ticket, ask)
         return self._ticket.duplicate
 
     def __enter__(self) -> Self:
@@ -101,7 +99,7 @@ def perform(  # noqa: PLR0913 - a call, a function and all that it is called wit
 ) -> Outcome[Any]:
     """The outcome of the function, which ran now or before."""
     attempt = enter(engine, call, active=active)
-    if not attempt.duplicate:
+    if not attempt._ended:  # noqa: SLF001 - the same module
         attempt._become_current()  # noqa: SLF001 - the same module
         try:
             value = invoke(function, *args, **kwargs)
@@ -113,7 +111,8 @@ def perform(  # noqa: PLR0913 - a call, a function and all that it is called wit
                 attempt.complete(value)
         finally:
             attempt._stop_being_current()  # noqa: SLF001 - the same module
-    return Outcome(attempt.result, attempt.duplicate, attempt.key, attempt.number)
+    ticket = attempt._ticket  # noqa: SLF001 - the same module
+    return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
 
 
 def current() -> Attempt:

@@ -53,9 +53,7 @@ class AsyncAttempt(BaseAttempt):
         if not isinstance(ask, Settle):
             await self._engine.leave(self._ticket, ask)
             return False
-        record = await self._engine.settle(self._ticket, ask)
-        if record is not None and self._ticket.lost:
-            self._ticket.record, self._ticket.duplicate = record, True
+        await self._engine.settle(self._ticket, ask)
         return self._ticket.duplicate
 
     async def __aenter__(self) -> Self:
@@ -101,7 +99,7 @@ async def perform(  # noqa: PLR0913 - a call, a function and all that it is call
 ) -> Outcome[Any]:
     """The outcome of the function, which ran now or before."""
     attempt = await enter(engine, call, active=active)
-    if not attempt.duplicate:
+    if not attempt._ended:  # noqa: SLF001 - the same module
         attempt._become_current()  # noqa: SLF001 - the same module
         try:
             value = await invoke_async(function, *args, **kwargs)
@@ -113,7 +111,8 @@ async def perform(  # noqa: PLR0913 - a call, a function and all that it is call
                 await attempt.complete(value)
         finally:
             attempt._stop_being_current()  # noqa: SLF001 - the same module
-    return Outcome(attempt.result, attempt.duplicate, attempt.key, attempt.number)
+    ticket = attempt._ticket  # noqa: SLF001 - the same module
+    return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
 
 
 def current_async() -> AsyncAttempt:

@@ -52,7 +52,7 @@ class BaseAttempt:
         self._notes: Notes | None = None
         self._revision = ticket.record.revision
         self._lock: Final = threading.Lock()
-        self._begun: set[str] = set()
+        self._begun: set[str] | None = None
 
     # Facts
 
@@ -176,6 +176,8 @@ class BaseAttempt:
         if not isinstance(name, str) or not name:
             msg = "a step needs a name, for example step('load', load, path)"
             raise ConfigurationError(msg)
+        if self._begun is None:
+            self._begun = set()
         if name in self._begun:
             msg = f"{self._call.name} has a step {name!r} already; each step needs its own name"
             raise ConfigurationError(msg)
@@ -222,17 +224,15 @@ class BaseAttempt:
         hint = "" if codec.typed else "; annotate what the function returns so that it can be"
         self._observers.tell("not_kept", self._call, self.number, detail=why + hint)
 
-    def _settled(self, value: object, record: Record | None) -> None:
-        """The value stands; where another attempt won, its answer stands instead."""
+    def _settled(self, value: object, recorded: bool) -> None:  # noqa: FBT001 - what settle said
+        """The value stands, unless it must be told that nobody could be told of it."""
         self._ended = True
-        if record is None and not self._call.terms.fail_open:
+        if not recorded and not self._call.terms.fail_open:
             msg = (
                 f"{self._call.name} was done, but the store could not be told yet; recording goes "
                 f"on in the background: ask again with the same key"
             )
             raise NotRecordedError(msg, key=self.key, scope=self.scope, result=value)
-        if record is not None and self._ticket.lost:
-            self._ticket.record, self._ticket.duplicate = record, True
         self._value = value
 
     def _failing(self, error: BaseException, data: bytes) -> Settle | Release:

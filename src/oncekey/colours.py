@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from oncekey.errors import ConfigurationError
@@ -24,7 +24,7 @@ async def pause_async(seconds: float) -> None:
 def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
     """What the function returns, which must not be something to await."""
     value = function(*args, **kwargs)
-    if inspect.isawaitable(value):
+    if hasattr(type(value), "__await__"):
         if inspect.iscoroutine(value):
             value.close()
         msg = f"{function!r} returned something to await; use the async form of this call"
@@ -35,8 +35,4 @@ def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  
 async def invoke_async(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
     """What the function returns, awaited if that is what it is for."""
     value = function(*args, **kwargs)
-    return await _awaited(value) if inspect.isawaitable(value) else value
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:  # noqa: ANN401 - the user's value
-    return await value
+    return await value if hasattr(type(value), "__await__") else value

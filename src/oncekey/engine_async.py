@@ -103,11 +103,8 @@ class AsyncEngine(AsyncLeaving):
         if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
             raise reused(call)
         if patience > 0 and await flight.wait_async(patience):
-            landed = flight.answer
-            if landed is None:
-                return None
-            left = deadline - monotonic()
-            return self._judge(call, Answer(landed.record, flight.now()), left)
+            left = flight.outcome()
+            return None if left is None else self._judge(call, left, deadline - monotonic())
         if seen is None and patience <= 0:
             return await self._lead(call, None, deadline)  # only the store can tell
         raise in_progress(call, call.terms.retry_after) if seen is None else busy(seen, call)
@@ -151,7 +148,7 @@ class AsyncEngine(AsyncLeaving):
         """The ticket of a call that does not run; those who wait here judge by the same record."""
         if isinstance(choice, Ticket):
             return choice
-        self._land(flight, answer.record)
+        self._land(flight, lambda: answer.record)
         if isinstance(choice, Refuse):
             raise choice.error
         return Ticket(call, answer, duplicate=True)
@@ -218,7 +215,8 @@ class AsyncEngine(AsyncLeaving):
     async def _found_done(self, ticket: Ticket, result: bytes, flight: Flight | None) -> Ticket:
         """The call is answered with what `reconcile` found."""
         ask = ticket.call.settle(ticket.record, "completed", result=result)
-        ticket.record = await self.settle(ticket, ask) or ticket.after_settle(ask)
-        ticket.duplicate = True
-        self._land(flight, ticket.record)
+        await self.settle(ticket, ask)
+        if not ticket.duplicate:
+            ticket.record, ticket.duplicate = ticket.after_settle(ask), True
+        self._land(flight, lambda: ticket.record)
         return ticket

@@ -36,7 +36,8 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
     for name, value in arguments.items():
         form.append(name)
         try:
-            form.append(value if type(value) in _SCALARS else _canonical(value))
+            plain = type(value) in _SCALARS or (type(value) is int and value in _MSGPACK_INTEGERS)
+            form.append(value if plain else _canonical(value))
         except (_UnknownTypeError, RecursionError) as error:
             msg = (
                 f"the argument {name!r} cannot be fingerprinted ({_reason(error)}); choose what "

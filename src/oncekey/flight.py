@@ -16,11 +16,14 @@ from oncekey.fork import renew_after_fork
 from oncekey.record import Record
 from oncekey.verbs import Answer
 
+Left = Callable[[], Record | None] | None
+"""How to work out the record that a flight left."""
+
 
 class Flight:
     """One caller's way to the store and back, and who waits for it."""
 
-    __slots__ = ("_lock", "_wake", "answer", "identity", "landed", "taken_at", "thread")
+    __slots__ = ("_lock", "_wake", "answer", "identity", "landed", "left", "taken_at", "thread")
 
     def __init__(self, identity: Identity, lock: threading.Lock) -> None:
         """A flight that has not landed; the lock is the one of its `Flights`."""
@@ -29,6 +32,7 @@ class Flight:
         self.answer: Answer | None = None
         self.taken_at = 0.0
         self.landed = False
+        self.left: Left = None
         self._lock = lock
         self._wake: list[Callable[[], None]] = []
 
@@ -36,10 +40,12 @@ class Flight:
         """Those who wait may know what the store said last, and when."""
         self.answer, self.taken_at = answer, monotonic()
 
-    def now(self) -> int:
-        """The store's time, as far as it can be told without asking."""
-        assert self.answer is not None  # noqa: S101 - callers look at the answer first
-        return self.answer.now + round((monotonic() - self.taken_at) * 1_000_000)
+    def outcome(self) -> Answer | None:
+        """The record that the flight left, and the store's time as far as it can be told."""
+        record = None if self.left is None else self.left()
+        if record is None or self.answer is None:
+            return None
+        return Answer(record, self.answer.now + round((monotonic() - self.taken_at) * 1_000_000))
 
     def wait(self, seconds: float) -> bool:
         """Block until it landed, at most so long; whether it did.
@@ -98,15 +104,15 @@ class Flights:
         flight = self._flights.setdefault(identity, mine)  # atomic, and so without the lock
         return flight, flight is mine
 
-    def land(self, flight: Flight, record: Record | None = None) -> None:
-        """The flight is over; those who waited judge by the record, if there is one."""
+    def land(self, flight: Flight, left: Left = None) -> None:
+        """The flight is over; those who waited judge by the record that it left, if any.
+
+        What it left is only worked out when somebody asks.
+        """
         with self._lock:
             if flight.landed:
                 return
-            if record is None:
-                flight.answer = None
-            elif flight.answer is not None:
-                flight.saw(Answer(record, flight.now()))
+            flight.left = left
             if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
                 del self._flights[flight.identity]
             wake = flight._land()  # noqa: SLF001 - the other half of the same pair

@@ -69,9 +69,11 @@ def function_key(key: str) -> str:
 
     Digested keys have exactly 255 characters and others fewer, so the two never meet.
     """
-    if len(key) < LONGEST:
-        return checked_key(key)
-    digest = sha256(_printable(key).encode()).hexdigest()
+    return checked_key(key) if len(key) < LONGEST else _digested(_printable(key))
+
+
+def _digested(key: str) -> str:
+    digest = sha256(key.encode()).hexdigest()
     return f"{key[: LONGEST - len(digest) - 1]}~{digest}"
 
 
@@ -148,8 +150,14 @@ class Template:
         for literal, path in self._parts:
             made.append(literal)
             if path is not None:
-                made.append(_escaped(_as_text(path.of(arguments), path.text), path.text))
-        return function_key("".join(made))
+                value = path.of(arguments)
+                # A number needs no escape, and most keys are made of numbers.
+                plain = type(value) is int
+                made.append(
+                    str(value) if plain else _escaped(_as_text(value, path.text), path.text)
+                )
+        key = "".join(made)  # printable and not empty, as all its parts are
+        return key if len(key) < LONGEST else _digested(key)
 
 
 def _escaped(text: str, name: str) -> str:
@@ -162,6 +170,8 @@ def _escaped(text: str, name: str) -> str:
 
 def _as_text(value: object, name: str) -> str:
     """A text that is the same in every process for equal values."""
+    if type(value) is str and value:
+        return value
     if isinstance(value, Enum):
         value = value.value
     if value is None or value in ("", b""):

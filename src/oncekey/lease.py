@@ -52,7 +52,8 @@ class Keeper:
         atexit.register(self.finish)
 
     def _reset(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._queues: dict[float, dict[Chore, float]] = {}
         self._thread: threading.Thread | None = None
         self._wakes_at = 0.0
@@ -64,19 +65,19 @@ class Keeper:
 
     def take_up(self, chore: Chore, delay: float) -> None:
         """The chore is done for the first time after `delay` seconds."""
-        with self._changed:
+        with self._lock:
             self._enqueue(chore, delay)
 
     def drop(self, chore: Chore) -> None:
         """The chore is not done any more."""
-        with self._changed:
+        with self._lock:
             queue, chore.queue = chore.queue, None
             if queue is not None:
                 queue.pop(chore, None)
 
     def finish(self) -> None:
         """The thread ends, after one last try at what is urgent."""
-        with self._changed:
+        with self._lock:
             thread, self._stopping = self._thread, True
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
@@ -102,7 +103,7 @@ class Keeper:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 due = self._due()
                 while not due and not self._stopping:
                     self._changed.wait(max(0.0, self._wakes_at - monotonic()))
@@ -135,7 +136,7 @@ class Keeper:
         delay = self._do(chore)
         if delay is None:
             return
-        with self._changed:
+        with self._lock:
             if chore.queue is not None:
                 self._enqueue(chore, delay)
 

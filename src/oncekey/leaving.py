@@ -11,10 +11,9 @@ from oncekey.chores import RETRY, Unsettled
 from oncekey.colours import pause
 from oncekey.decide import Refuse, after_refusal
 from oncekey.errors import StoreError
-from oncekey.flight import Flight, Flights
+from oncekey.flight import Flight, Flights, Left
 from oncekey.lease import keeper
 from oncekey.observe import Name, Observers
-from oncekey.record import Record
 from oncekey.stores.base import Store
 from oncekey.ticket import Ticket
 from oncekey.verbs import Note, Release, Request, Settle, Verdict
@@ -50,32 +49,32 @@ class Leaving:
             return Verdict.DONE
         return self._insist(self._store.note, ask)
 
-    def settle(self, ticket: Ticket, ask: Settle) -> Record | None:
-        """The record that answers from now on; None when the store could not be told in time."""
-        settled = ticket.after_settle(ask)
+    def settle(self, ticket: Ticket, ask: Settle) -> bool:
+        """Whether the store could be told in time. Where another attempt won, its answer stands."""
         if not ticket.protected:
-            self._end(ticket, settled)
-            return settled
+            self._end(ticket, lambda: ticket.after_settle(ask))
+            return True
         try:
             verdict = self._settle(ask)
         except StoreError as error:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
-            self._end(ticket, settled)
+            self._end(ticket, lambda: ticket.after_settle(ask))
             self.observers.tell(
                 "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
             )
-            return None
+            return False
         except BaseException:  # cut off: what was done must be recorded all the same
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
-            self._end(ticket, settled)
+            self._end(ticket, lambda: ticket.after_settle(ask))
             raise
         if verdict is not Verdict.DONE:
-            return self._refused(ticket)
-        self._end(ticket, settled)
+            self._give_way(ticket)
+            return True
+        self._end(ticket, lambda: ticket.after_settle(ask))
         if self._cache is not None:
-            self._cache.put(settled, ticket.now())
+            self._cache.put(ticket.after_settle(ask), ticket.now())
         self.observers.tell(ask.status, ticket.call, ticket.record.attempt)
-        return settled
+        return True
 
     def _settle(self, ask: Settle) -> Verdict:
         give_up = monotonic() + SETTLE_PATIENCE
@@ -87,8 +86,8 @@ class Leaving:
                     raise
             pause(0.05)
 
-    def _refused(self, ticket: Ticket) -> Record:
-        """Another attempt owns the record: its answer, or `LeaseLostError`."""
+    def _give_way(self, ticket: Ticket) -> None:
+        """Another attempt owns the record: its answer stands, or the lease is lost."""
         call = ticket.call
         ticket.lost = True
         self.observers.tell("lost", call, ticket.record.attempt)
@@ -97,14 +96,14 @@ class Leaving:
         except StoreError:
             record = None
         choice = after_refusal(record, call)
-        self._end(ticket, record)
+        self._end(ticket, lambda: record)
         if type(choice) is Refuse:
             raise choice.error
-        return record or ticket.record
+        assert record is not None  # noqa: S101 - `after_refusal` has looked
+        ticket.record, ticket.duplicate = record, True
 
     def leave(self, ticket: Ticket, ask: Release) -> None:
         """The claim is given back, now or, while the store does not answer, later."""
-        left = ticket.after_release(ask)
         try:
             if ticket.protected:
                 self._store.release(ask)
@@ -114,7 +113,7 @@ class Leaving:
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
             self._end(ticket, None)
             raise
-        self._end(ticket, left)
+        self._end(ticket, lambda: ticket.after_release(ask))
         if ticket.protected and not ask.unused:
             name: Name = "held" if ask.hold else "released"
             self.observers.tell(name, ticket.call, ticket.record.attempt)
@@ -131,12 +130,12 @@ class Leaving:
                     raise
             pause(delay)
 
-    def _end(self, ticket: Ticket, record: Record | None) -> None:
+    def _end(self, ticket: Ticket, left: Left) -> None:
         renewal, ticket.renewal = ticket.renewal, None
         if renewal is not None:
             keeper.drop(renewal)
-        self._land(ticket.flight, record)
+        self._land(ticket.flight, left)
 
-    def _land(self, flight: Flight | None, record: Record | None) -> None:
+    def _land(self, flight: Flight | None, left: Left) -> None:
         if flight is not None:
-            self._flights.land(flight, record)
+            self._flights.land(flight, left)

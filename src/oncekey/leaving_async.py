@@ -11,10 +11,9 @@ from oncekey.chores import RETRY, Unsettled
 from oncekey.colours import pause_async
 from oncekey.decide import Refuse, after_refusal
 from oncekey.errors import StoreError
-from oncekey.flight import Flight, Flights
+from oncekey.flight import Flight, Flights, Left
 from oncekey.lease import keeper
 from oncekey.observe import Name, Observers
-from oncekey.record import Record
 from oncekey.stores.base import AsyncStore, Store
 from oncekey.ticket import Ticket
 from oncekey.verbs import Note, Release, Request, Settle, Verdict
@@ -50,32 +49,32 @@ class AsyncLeaving:
             return Verdict.DONE
         return await self._insist(self._store.note, ask)
 
-    async def settle(self, ticket: Ticket, ask: Settle) -> Record | None:
-        """The record that answers from now on; None when the store could not be told in time."""
-        settled = ticket.after_settle(ask)
+    async def settle(self, ticket: Ticket, ask: Settle) -> bool:
+        """Whether the store could be told in time. Where another attempt won, its answer stands."""
         if not ticket.protected:
-            self._end(ticket, settled)
-            return settled
+            self._end(ticket, lambda: ticket.after_settle(ask))
+            return True
         try:
             verdict = await self._settle(ask)
         except StoreError as error:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
-            self._end(ticket, settled)
+            self._end(ticket, lambda: ticket.after_settle(ask))
             self.observers.tell(
                 "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
             )
-            return None
+            return False
         except BaseException:  # cut off: what was done must be recorded all the same
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
-            self._end(ticket, settled)
+            self._end(ticket, lambda: ticket.after_settle(ask))
             raise
         if verdict is not Verdict.DONE:
-            return await self._refused(ticket)
-        self._end(ticket, settled)
+            await self._give_way(ticket)
+            return True
+        self._end(ticket, lambda: ticket.after_settle(ask))
         if self._cache is not None:
-            self._cache.put(settled, ticket.now())
+            self._cache.put(ticket.after_settle(ask), ticket.now())
         self.observers.tell(ask.status, ticket.call, ticket.record.attempt)
-        return settled
+        return True
 
     async def _settle(self, ask: Settle) -> Verdict:
         give_up = monotonic() + SETTLE_PATIENCE
@@ -87,8 +86,8 @@ class AsyncLeaving:
                     raise
             await pause_async(0.05)
 
-    async def _refused(self, ticket: Ticket) -> Record:
-        """Another attempt owns the record: its answer, or `LeaseLostError`."""
+    async def _give_way(self, ticket: Ticket) -> None:
+        """Another attempt owns the record: its answer stands, or the lease is lost."""
         call = ticket.call
         ticket.lost = True
         self.observers.tell("lost", call, ticket.record.attempt)
@@ -97,14 +96,14 @@ class AsyncLeaving:
         except StoreError:
             record = None
         choice = after_refusal(record, call)
-        self._end(ticket, record)
+        self._end(ticket, lambda: record)
         if type(choice) is Refuse:
             raise choice.error
-        return record or ticket.record
+        assert record is not None  # noqa: S101 - `after_refusal` has looked
+        ticket.record, ticket.duplicate = record, True
 
     async def leave(self, ticket: Ticket, ask: Release) -> None:
         """The claim is given back, now or, while the store does not answer, later."""
-        left = ticket.after_release(ask)
         try:
             if ticket.protected:
                 await self._store.release(ask)
@@ -114,7 +113,7 @@ class AsyncLeaving:
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
             self._end(ticket, None)
             raise
-        self._end(ticket, left)
+        self._end(ticket, lambda: ticket.after_release(ask))
         if ticket.protected and not ask.unused:
             name: Name = "held" if ask.hold else "released"
             self.observers.tell(name, ticket.call, ticket.record.attempt)
@@ -131,12 +130,12 @@ class AsyncLeaving:
                     raise
             await pause_async(delay)
 
-    def _end(self, ticket: Ticket, record: Record | None) -> None:
+    def _end(self, ticket: Ticket, left: Left) -> None:
         renewal, ticket.renewal = ticket.renewal, None
         if renewal is not None:
             keeper.drop(renewal)
-        self._land(ticket.flight, record)
+        self._land(ticket.flight, left)
 
-    def _land(self, flight: Flight | None, record: Record | None) -> None:
+    def _land(self, flight: Flight | None, left: Left) -> None:
         if flight is not None:
-            self._flights.land(flight, record)
+            self._flights.land(flight, left)

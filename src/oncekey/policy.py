@@ -168,11 +168,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     fail_open: bool
     max_result: int
     quiet: int
-
-    @property
-    def heartbeat_every(self) -> float:
-        """Seconds between two renewals."""
-        return self.lease / 3_000_000
+    heartbeat_every: float
 
 
 def terms(policy: Policy) -> Terms:
@@ -194,6 +190,7 @@ def terms(policy: Policy) -> Terms:
         fail_open=policy.fail_mode == "open",
         max_result=cast("int", policy.max_result),
         quiet=microseconds(at["quiet"]) if "quiet" in at else 2 * lease,
+        heartbeat_every=at["lease"] / 3,
     )
 
 

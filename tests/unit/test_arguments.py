@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncekey.arguments import Arguments
@@ -23,6 +23,13 @@ def nothing(): ...
     st.lists(st.integers(), max_size=4),
     st.dictionaries(st.sampled_from("abcd"), st.integers()),
 )
+@example(plain, [1, 2, 3], {})
+@example(plain, [1], {"b": 2})
+@example(plain, [1, 2], {"b": 2})
+@example(plain, [1], {})
+@example(positional, [1, 2], {})
+@example(many, [1, 2], {"b": 3})
+@example(nothing, [], {})
 def test_arguments_are_bound_as_python_binds_them(function, args, kwargs):
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)

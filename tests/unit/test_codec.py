@@ -470,6 +470,34 @@ def test_an_exception_that_is_picky_about_how_it_is_made_leaves_at_least_its_wor
     assert (name, words) == ("Picky", "no")
 
 
+class Slotted(Exception):  # noqa: N818 - as users name theirs
+    __slots__ = ("code",)
+
+    def __init__(self, code):
+        super().__init__()
+        self.code = code
+
+    def __str__(self):
+        return f"code {self.code}"
+
+
+def test_an_exception_whose_words_would_not_come_back_leaves_them():
+    back, name, words = decode_error(encode_error(Slotted(7)), (Slotted,))
+    assert back is None or str(back) == "code 7"
+    assert (name, words) == ("Slotted", "code 7")
+
+
+def test_an_exception_whose_type_has_changed_since_leaves_its_words(monkeypatch):
+    data = encode_error(Declined("x", code=1))
+
+    def refuse(kind, *args):
+        msg = "made in another way now"
+        raise TypeError(msg)
+
+    monkeypatch.setattr(Declined, "__new__", refuse)
+    assert decode_error(data, (Declined,)) == (None, "Declined", "declined: x")
+
+
 def undecodable():
     try:
         return b"\xff".decode()

@@ -160,23 +160,34 @@ def test_landing_twice_is_harmless(recorded):
     flights = Flights()
     flight, _ = flights.join(ID)
     flight.saw(Answer(recorded(), NOW))
-    flights.land(flight, recorded(status="completed"))
+    flights.land(flight, lambda: recorded(status="completed"))
     later, _ = flights.join(ID)
     flights.land(flight)
-    assert flight.answer is not None
-    assert flight.answer.record.status == "completed"
+    outcome = flight.outcome()
+    assert outcome is not None
+    assert outcome.record.status == "completed"
     assert flights.join(ID) == (later, False)
 
 
-def test_those_who_waited_judge_by_the_record_and_the_time_of_the_landing(monkeypatch, recorded):
-    times = iter([100.0, 100.5, 101.0, 103.0])
+def test_those_who_waited_judge_by_the_record_and_the_time_of_now(monkeypatch, recorded):
+    times = iter([100.0, 102.5])
     monkeypatch.setattr(module, "monotonic", lambda: next(times))
     flights = Flights()
     flight, _ = flights.join(ID)
     flight.saw(Answer(recorded(), NOW))
-    flights.land(flight, recorded(status="completed"))
-    assert flight.answer == Answer(recorded(status="completed"), NOW + 500_000)
-    assert flight.now() == NOW + 500_000 + 2_000_000
+    flights.land(flight, lambda: recorded(status="completed"))
+    assert flight.outcome() == Answer(recorded(status="completed"), NOW + 2_500_000)
+
+
+def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
+    asked = []
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    flight.saw(Answer(recorded(), NOW))
+    flights.land(flight, lambda: asked.append("asked"))
+    assert not asked
+    assert flight.outcome() is None
+    assert asked == ["asked"]
 
 
 def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
@@ -184,15 +195,15 @@ def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
     flight, _ = flights.join(ID)
     flight.saw(Answer(recorded(), NOW))
     flights.land(flight)
-    assert flight.answer is None
+    assert flight.outcome() is None
 
 
 def test_a_leader_that_never_heard_of_the_store_has_no_time_to_tell(recorded):
     flights = Flights()
     flight, _ = flights.join(ID)
-    flights.land(flight, recorded())
+    flights.land(flight, recorded)
     assert flight.landed
-    assert flight.answer is None
+    assert flight.outcome() is None
 
 
 def test_the_flights_of_a_parent_are_not_those_of_its_child():

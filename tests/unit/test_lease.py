@@ -149,6 +149,17 @@ def test_odd_delays_do_not_pile_up(still):
     assert len(keeper._due()) == 1
 
 
+def test_clearing_up_loses_no_chore(still):
+    keeper, clock = still
+    jobs = [Job() for _ in range(200)]
+    for n, job in enumerate(jobs):
+        keeper.take_up(job, 1.0 + n)
+    clock.now += 100
+    early = keeper._due()
+    clock.now += 100
+    assert early + keeper._due() == jobs
+
+
 def test_a_dropped_chore_is_not_done(keeper):
     job, other = Job(), Job()
     keeper.take_up(job, 0.02)

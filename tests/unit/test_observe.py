@@ -76,6 +76,45 @@ def test_an_observer_that_fails_does_not_stop_a_call():
     assert once.run("k", lambda: 8) == 7
 
 
+class Choosy:
+    """Wants some events, and takes whatever it gets."""
+
+    def __init__(self, *wanted):
+        self.wanted = wanted
+        self.heard = []
+
+    def wants(self, name):
+        return name in self.wanted
+
+    def __call__(self, event):
+        self.heard.append(event.name)
+
+
+def test_an_event_that_nobody_wants_is_not_made(calling):
+    one, other = Choosy(), Choosy("held")
+    observers = Observers([one, other])
+    observers.tell("new", None)  # the call is not even looked at
+    assert (one.heard, other.heard) == ([], [])
+    observers.tell("held", calling())
+    assert other.heard == ["held"]
+
+
+def test_an_observer_that_cannot_say_what_it_wants_does_not_stop_the_call(calling, log):
+    class Broken(Choosy):
+        def wants(self, name):
+            raise KeyError(name)
+
+    good = Choosy("new")
+    Observers([Broken(), good]).tell("new", calling())
+    assert good.heard == ["new"]
+
+
+def test_the_log_wants_what_its_logger_writes(caplog):
+    caplog.set_level(logging.WARNING, "oncekey")
+    wanted = {name for name in LINES if LogObserver().wants(name)}
+    assert wanted == {name for name, (level, _) in LINES.items() if level >= logging.WARNING}
+
+
 @pytest.mark.parametrize("wrong", ["log", 7, None])
 def test_an_observer_must_be_callable(wrong):
     with pytest.raises(ConfigurationError) as caught:

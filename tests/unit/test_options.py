@@ -56,7 +56,10 @@ def test_blanks_are_filled_by_the_defaults_of_functions():
         ({"label": 7}, "label must be a string, but it is 7"),
         ({"reference": b"r"}, "reference must be a string, but it is b'r'"),
         ({"scope": ""}, "a scope must be None or a string of 1 to 255 characters, not ''"),
-        ({"fields": {"ttl": 0}}, "ttl must be more than zero, but it is 0"),
+        (
+            {"fields": {"ttl": 0}},
+            "ttl must be more than zero and at most a hundred years, but it is 0",
+        ),
     ],
 )
 def test_a_mistake_is_told_at_once(said, words):

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from oncekey import ConfigurationError, StoreError, UnreadableError
-from oncekey.stores import SQLiteStore, sqlite_file
+from oncekey import ConfigurationError, StoreError, UnreadableError, machine
+from oncekey.stores import SQLiteStore, sqlite_file, sqlite_writer
 from oncekey.stores.sqlite_writer import Job
-from oncekey.verbs import Busy, Claim, Granted, Scan
+from oncekey.verbs import Busy, Claim, Forget, Granted, Scan, Settle, Verdict
 
 
 def a_claim(key="k", nonce="n"):
@@ -35,6 +35,7 @@ def store(path):
 
 def test_the_file_is_durable_and_in_wal_mode(store, path):
     store.claim(a_claim())
+    store.get(None, "k")
     for connection in (store._reader, store.writer.connection):
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -46,7 +47,7 @@ def test_the_file_is_durable_and_in_wal_mode(store, path):
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     store = SQLiteStore(tmp_path / "no" / "records.db")
-    for use in (lambda: store.get(None, "k"), lambda: store.writer.commit(Job(print))):
+    for use in (lambda: store.get(None, "k"), lambda: store.purge(0, 1)):
         with pytest.raises(ConfigurationError, match=r"folder .*no to exist"):
             use()
 
@@ -84,10 +85,10 @@ def test_a_record_of_a_newer_release_is_refused_and_the_others_are_not(store, pa
         assert caught.value.key == "new"
     with pytest.raises(UnreadableError):
         store.scan(Scan())
-    work = store.transition(lambda record, ask, now: (record, "never"), a_claim("new"))
-    with pytest.raises(UnreadableError):  # found out inside a transaction, it fails alone
-        store.writer.commit(Job(work))
-    assert type(store.claim(a_claim("old"))) is Granted
+    together = [Job(store.transition(machine.claim, a_claim(key))) for key in ("new", "old")]
+    store.writer.commit(together)  # found out inside a transaction, it fails alone
+    assert type(together[0].error) is UnreadableError
+    assert type(together[1].value) is Granted
 
 
 @pytest.mark.parametrize("version", [1, 5])
@@ -202,15 +203,31 @@ class Broken:
         self.real.close()
 
 
-def test_a_statement_that_fails_undoes_the_transaction(store):
+def in_a_transaction(store, key="other"):
+    """A claim that finds somebody leading, and so waits for a transaction."""
+    job = Job(store.transition(machine.claim, a_claim(key)))
+    store.writer.commit([job])
+    if job.error is not None:
+        raise job.error
+    return job.value
+
+
+def alone(store, key="other"):
+    """A claim that finds nobody leading."""
+    return store.claim(a_claim(key))
+
+
+@pytest.mark.parametrize(("way", "happened"), [(in_a_transaction, False), (alone, None)])
+def test_a_statement_that_fails_is_told(store, way, happened):
     store.claim(a_claim())
     real = store.writer.connection
-    store.writer.connection = Broken(real, sqlite_file.PUT)
+    store.writer.connection = Broken(real, sqlite_file.INSERT)
     with pytest.raises(StoreError, match="disk I/O") as caught:
-        store.claim(a_claim("other"))
-    assert caught.value.happened is False
+        way(store)
+    assert caught.value.happened is happened
     store.writer.connection = real
     assert store.get(None, "other") is None
+    assert type(way(store)) is Granted
 
 
 def test_a_commit_that_fails_without_a_word_is_unknown(store):
@@ -218,7 +235,7 @@ def test_a_commit_that_fails_without_a_word_is_unknown(store):
     broken = store.writer.connection = Broken(store.writer.connection, "COMMIT")
     broken.after = True
     with pytest.raises(StoreError) as caught:
-        store.claim(a_claim("other"))
+        in_a_transaction(store)
     assert caught.value.happened is None
     assert store.get(None, "other") is not None
 
@@ -226,48 +243,144 @@ def test_a_commit_that_fails_without_a_word_is_unknown(store):
 def test_a_rollback_that_fails_is_unknown_and_the_connection_is_given_up(store):
     store.claim(a_claim())
     inner = Broken(store.writer.connection, "ROLLBACK")
-    store.writer.connection = Broken(inner, sqlite_file.PUT)
+    store.writer.connection = Broken(inner, sqlite_file.INSERT)
     with pytest.raises(StoreError) as caught:
-        store.claim(a_claim("other"))
+        in_a_transaction(store)
     assert caught.value.happened is None
     inner.close()
     assert store.writer.connection is None
-    assert type(store.claim(a_claim("other"))) is Granted
+    assert type(alone(store)) is Granted
 
 
 def test_a_damaged_page_is_no_reason_to_run_unprotected(store):
     store.claim(a_claim())
     damage = sqlite3.DatabaseError("database disk image is malformed")
-    store.writer.connection = Broken(store.writer.connection, sqlite_file.PUT, damage)
-    with pytest.raises(ConfigurationError, match="damaged"):
-        store.claim(a_claim("other"))
+    store.writer.connection = Broken(store.writer.connection, sqlite_file.INSERT, damage)
+    for way in (alone, in_a_transaction):
+        with pytest.raises(ConfigurationError, match="damaged"):
+            way(store)
+
+
+# Another process that comes between reading and writing
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle", "forget"])
+def test_who_comes_in_between_is_seen(path, verb):
+    """The swap finds the row changed, and the transaction decides."""
+    other = SQLiteStore(path)
+    meddling = []
+
+    class Meddler:
+        """A connection on which somebody else is quicker, once."""
+
+        def __init__(self, real):
+            self.real = real
+
+        def execute(self, statement, values=()):
+            if meddling and not statement.startswith(("SELECT", "BEGIN")):
+                meddling.pop()()
+            return self.real.execute(statement, values)
+
+        in_transaction = property(lambda self: self.real.in_transaction)
+
+        def close(self):
+            self.real.close()
+
+    store = SQLiteStore(path)
+    if verb == "claim":
+        store.claim(a_claim("first"))
+        store.writer.connection = Meddler(store.writer.connection)
+        meddling.append(lambda: other.claim(a_claim(nonce="quick")))
+        assert type(store.claim(a_claim(nonce="slow"))) is Busy
+    else:
+        mine = store.claim(a_claim()).record
+        store.writer.connection = Meddler(store.writer.connection)
+        forced = Forget(None, "k", token=mine.token, force=True)
+        meddling.append(lambda: (other.forget(forced), other.claim(a_claim(nonce="quick"))))
+        if verb == "settle":
+            ask = Settle(
+                None,
+                "k",
+                token=mine.token,
+                nonce="n",
+                status="completed",
+                result=b"r",
+                error=None,
+                ttl=10**8,
+            )
+            assert store.settle(ask) is Verdict.LOST
+        else:
+            assert store.forget(forced) is Verdict.LOST
+        assert store.get(None, "k").nonce == "quick"
+    assert not meddling
+    store.close()
+    other.close()
 
 
 # The writer
+
+
+class Leader:
+    """A thread that leads until it is told to go on."""
+
+    def __init__(self, store, error=None):
+        self.inside, self.go_on, self.caught = threading.Event(), threading.Event(), None
+
+        def work(connection, now):
+            self.inside.set()
+            assert self.go_on.wait(30)
+            if error is not None:
+                raise error
+
+        def lead():
+            try:
+                store.writer.commit([Job(work)])
+            except BaseException as caught:  # noqa: BLE001 - looked at by the test
+                self.caught = caught
+
+        self.thread = threading.Thread(target=lead, daemon=True)
+        self.thread.start()
+        assert self.inside.wait(30)
+
+    def finish(self):
+        self.go_on.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+def queued(store, number):
+    while len(store.writer._queue) < number:
+        threading.Event().wait(0.001)
 
 
 def test_what_is_queued_is_committed_together(store):
     store.claim(a_claim())
     statements = []
     store.writer.connection.set_trace_callback(statements.append)
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow(connection, now):
-        inside.set()
-        assert go_on.wait(30)
-
-    leader = threading.Thread(target=store.writer.commit, args=(Job(slow),))
-    leader.start()
-    assert inside.wait(30)
+    leader = Leader(store)
     crowd = [threading.Thread(target=store.claim, args=(a_claim(f"k{n}"),)) for n in range(10)]
     for one in crowd:
         one.start()
-    while len(store.writer._queue) < 10:
-        threading.Event().wait(0.001)
-    go_on.set()
-    for one in (leader, *crowd):
+    queued(store, 10)
+    leader.finish()
+    for one in crowd:
         one.join(30)
     assert statements.count("COMMIT") == 2
+    assert store.get(None, "k9") is not None
+    assert type(store.claim(a_claim("after"))) is Granted  # nobody leads any more
+
+
+def test_a_batch_has_a_limit(store, monkeypatch):
+    monkeypatch.setattr(sqlite_writer, "_LARGEST_BATCH", 3)
+    leader = Leader(store)
+    crowd = [threading.Thread(target=store.claim, args=(a_claim(f"k{n}"),)) for n in range(7)]
+    for one in crowd:
+        one.start()
+    queued(store, 7)
+    leader.finish()
+    for one in crowd:
+        one.join(30)
+    assert all(store.get(None, f"k{n}") for n in range(7))
 
 
 def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
@@ -278,58 +391,97 @@ def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
     once.run("open", lambda: 1)
     written, read = [], []
     store.writer.connection.set_trace_callback(written.append)
+    store.get(None, "open")
     store._reader.set_trace_callback(read.append)
     once.run("new", lambda: 1)
-    assert written.count("COMMIT") == 2
+    assert [text.split()[0] for text in written] == ["SELECT", "INSERT", "SELECT", "UPDATE"]
     written.clear()
     read.clear()
     once.run("new", lambda: 1)
-    assert written == []
-    assert len(read) == 1
+    assert [text.split()[0] for text in written + read] == ["SELECT"]
     store.close()
 
 
 def test_a_leader_that_is_cut_off_leaves_nobody_waiting(store):
-    inside, go_on = threading.Event(), threading.Event()
+    """Its own batch is unknown, whoever waits behind it leads next, and the file is not locked."""
+    leader = Leader(store, KeyboardInterrupt())
     heard = []
+    follower = threading.Thread(target=lambda: heard.append(store.claim(a_claim())), daemon=True)
+    follower.start()
+    queued(store, 1)
+    leader.finish()
+    assert isinstance(leader.caught, KeyboardInterrupt)
+    follower.join(30)
+    assert type(heard[0]) is Granted
 
+
+def test_the_jobs_of_a_leader_that_is_cut_off_are_unknown(store):
     def cut_off(connection, now):
-        inside.set()
-        assert go_on.wait(30)
         raise KeyboardInterrupt
 
-    def lead():
+    jobs = [Job(store.transition(machine.claim, a_claim())), Job(cut_off)]
+    with pytest.raises(KeyboardInterrupt):
+        store.writer.commit(jobs)
+    assert jobs[0].error.happened is None
+    assert store.get(None, "k") is None
+
+
+class CutOff:
+    """A lock on which its owner is cut off while it waits."""
+
+    def __init__(self, before):
+        self.before = before
+
+    def acquire(self):
+        self.before()
+        raise KeyboardInterrupt
+
+    def release(self):
+        """Nobody waits on it any more."""
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_who_is_cut_off_while_it_waits_is_not_waited_for(store, monkeypatch, handed_over):
+    leader = Leader(store)
+    real = sqlite_writer._Turn
+
+    def turn(jobs):
+        made = real(jobs)
+        made.wake = CutOff(leader.finish if handed_over else lambda: None)
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_writer, "_Turn", turn)
         with pytest.raises(KeyboardInterrupt):
-            store.writer.commit(Job(cut_off))
+            store.writer.commit([Job(store.transition(machine.claim, a_claim()))])
+    if not handed_over:
+        leader.finish()
+    assert store.get(None, "k") is None
+    assert type(store.claim(a_claim())) is Granted
 
-    def follow():
-        try:
-            heard.append(store.claim(a_claim()))
-        except StoreError as error:
-            heard.append(error.happened)
 
-    # The leader takes both jobs into its transaction: the follower's is queued before it leads.
-    follower = Job(store.transition(lambda record, ask, now: (record, "done"), a_claim("x")))
-    store.writer.enqueue(follower)
-    leader = threading.Thread(target=lead)
-    leader.start()
-    assert inside.wait(30)
-    go_on.set()
-    leader.join(30)
-    assert not leader.is_alive()
-    assert follower.done
-    assert follower.error.happened is None
-    last = threading.Thread(target=follow, daemon=True)
-    last.start()
-    last.join(30)
-    assert type(heard[0]) is Granted
+def test_closing_waits_for_whoever_leads(store):
+    leader = Leader(store)
+    closer = threading.Thread(target=store.close, daemon=True)
+    closer.start()
+    queued(store, 1)
+    leader.finish()
+    closer.join(30)
+    assert store.writer.connection is None
+
+
+def test_a_duplicate_is_read_while_somebody_leads(store):
+    store.claim(a_claim())
+    leader = Leader(store)
+    assert type(store.claim(a_claim(nonce="other"))) is Busy
+    leader.finish()
 
 
 async def test_coroutines_hear_of_errors_too(store):
     asynchronous = store.as_async()
     await asynchronous.claim(a_claim())
     real = store.writer.connection
-    store.writer.connection = Broken(real, sqlite_file.PUT)
+    store.writer.connection = Broken(real, sqlite_file.INSERT)
     with pytest.raises(StoreError):
         await asynchronous.claim(a_claim("other"))
     store.writer.connection = real
@@ -343,17 +495,15 @@ def test_a_loop_that_is_closed_is_not_told(store):
     loop = asyncio.new_event_loop()
     future = loop.create_future()
     loop.close()
-    store.writer.enqueue(Job(lambda connection, now: 1, future))
-    assert store.writer.commit_queued()
-    assert not store.writer.commit_queued()
+    job = Job(lambda connection, now: 1, future)
+    store.writer.commit([job])
+    assert job.value == 1
 
 
 async def test_a_future_that_was_cancelled_is_left_alone(store):
-    loop = asyncio.get_running_loop()
-    future = loop.create_future()
+    future = asyncio.get_running_loop().create_future()
     future.cancel()
-    store.writer.enqueue(Job(lambda connection, now: 1, future))
-    assert await asyncio.to_thread(store.writer.commit_queued)
+    await asyncio.to_thread(store.writer.commit, [Job(lambda connection, now: 1, future)])
     await asyncio.sleep(0)
     assert future.cancelled()
 
@@ -361,6 +511,7 @@ async def test_a_future_that_was_cancelled_is_left_alone(store):
 def test_a_forked_child_has_connections_of_its_own(store):
     asynchronous = store.as_async()
     store.claim(a_claim())
+    store.get(None, "k")
     mine = (store._reader, store.writer.connection)
     for thing in (store, asynchronous._leader):
         thing.after_fork()

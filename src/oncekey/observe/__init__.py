@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -45,11 +45,18 @@ class Event(Struct, kw_only=True):
 
 
 class Observer(Protocol):
-    """Anything that wants to know. It must not block, and what it raises is only logged."""
+    """Anything that wants to know. It must not block, and what it raises is only logged.
+
+    An observer may have a method `wants(name)`: events that it does not want are not even made.
+    """
 
     def __call__(self, event: Event, /) -> None:
         """Take note of the event."""
         ...
+
+
+def _everything(_: Name) -> bool:
+    return True
 
 
 class Observers:
@@ -57,32 +64,37 @@ class Observers:
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         """Each observer is a callable that takes one event."""
-        self._all = tuple(observers)
-        for observer in self._all:
+        self._all: list[tuple[Observer, Callable[[Name], bool]]] = []
+        for observer in observers:
             if not callable(observer):
                 msg = f"an observer must be a callable that takes one event, not {observer!r}"
                 raise ConfigurationError(msg)
+            self._all.append((observer, getattr(observer, "wants", _everything)))
 
     def tell(
         self, name: Name, call: Call, attempt: int = 0, seconds: float = 0.0, detail: str = ""
     ) -> None:
         """Everybody has heard of it; nobody can stop the call by failing."""
-        if self._all:
-            self.hand(
-                Event(
-                    name=name,
-                    scope=call.scope,
-                    key=call.key,
-                    label=call.label,
-                    attempt=attempt,
-                    seconds=seconds,
-                    detail=detail,
-                )
+        for _, wants in self._all:
+            if wants(name):
+                break
+        else:
+            return
+        self.hand(
+            Event(
+                name=name,
+                scope=call.scope,
+                key=call.key,
+                label=call.label,
+                attempt=attempt,
+                seconds=seconds,
+                detail=detail,
             )
+        )
 
     def hand(self, event: Event) -> None:
         """Everybody has got this event."""
-        for observer in self._all:
+        for observer, _ in self._all:
             try:
                 observer(event)
             except Exception:

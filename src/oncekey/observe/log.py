@@ -44,6 +44,10 @@ class LogObserver:
         self._log = logger or logging.getLogger("oncekey")
         self._redact = redact
 
+    def wants(self, name: Name) -> bool:
+        """Whether the logger writes events of this name."""
+        return self._log.isEnabledFor(_LINES[name][0])
+
     def __call__(self, event: Event, /) -> None:
         """Write the event, if its level is wanted."""
         level, words = _LINES[event.name]

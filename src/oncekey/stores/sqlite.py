@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from oncekey import machine
 from oncekey.duration import Duration, seconds
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Request)
 A = TypeVar("A")
+T = TypeVar("T")
 
 Transition = Callable[[Record | None, R, int], tuple[Record | None, A]]
 
@@ -91,8 +92,10 @@ class SQLiteStore:
 
     def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record. A claim that changes nothing writes nothing."""
-        read = self.claim_by_reading(ask)
-        return self._write(machine.claim, ask) if read is None else read
+        answer = self.writer.alone(partial(self._swap, machine.claim, ask))
+        if answer is None:
+            answer = self.claim_by_reading(ask)
+        return self._commit(self.transition(machine.claim, ask)) if answer is None else answer
 
     def claim_by_reading(self, ask: Claim) -> Answer | None:
         """The answer to a claim that changes nothing; None when it takes a write to tell."""
@@ -157,8 +160,7 @@ class SQLiteStore:
         # Most of the time nothing has expired; looking costs no commit.
         if not self._rows(file.ANY_EXPIRED, self._clock() - grace):
             return 0
-        purged: int = self.writer.commit(Job(work))
-        return purged
+        return self._commit(work)
 
     def close(self) -> None:
         """The file is closed. The next use opens it again."""
@@ -196,6 +198,32 @@ class SQLiteStore:
 
     # Writing
 
+    def _write(self, change: Transition[R, A], ask: R) -> A:
+        """The answer of one rule of the machine, applied to one record."""
+        answer = self.writer.alone(partial(self._swap, change, ask))
+        return self._commit(self.transition(change, ask)) if answer is None else answer
+
+    def _swap(self, change: Transition[R, A], ask: R, connection: sqlite3.Connection) -> A | None:
+        """The answer, if nobody else changed the record between our reading and our writing.
+
+        The one statement that writes is a transaction by itself, and writes nothing unless the
+        row is still what was read: a BEGIN and its COMMIT are spared.
+        """
+        place = (ask.scope or "", ask.key)
+        row = connection.execute(file.SELECT_ONE, place).fetchone()
+        before = None if row is None else file.from_row(row)
+        after, answer = change(before, ask, self._clock())
+        if after is before:
+            return answer
+        if before is None:
+            written = connection.execute(file.INSERT, file.to_row(cast("Record", after)))
+        elif after is None:
+            written = connection.execute(file.DELETE_SAME, (*place, *file.stamp(before)))
+        else:
+            values = (*file.to_row(after)[2:], *place, *file.stamp(before))
+            written = connection.execute(file.UPDATE_SAME, values)
+        return answer if written.rowcount else None
+
     def transition(self, change: Transition[R, A], ask: R) -> Callable[..., A]:
         """The work of a job that applies one rule of the machine to one record."""
 
@@ -206,12 +234,18 @@ class SQLiteStore:
             after, answer = change(before, ask, now)
             if after is None and before is not None:
                 connection.execute(file.DELETE, place)
+            elif after is not None and before is None:
+                connection.execute(file.INSERT, file.to_row(after))
             elif after is not None and after is not before:
-                connection.execute(file.PUT, file.to_row(after))
+                connection.execute(file.UPDATE, (*file.to_row(after)[2:], *place))
             return answer
 
         return work
 
-    def _write(self, change: Transition[R, A], ask: R) -> A:
-        answer: A = self.writer.commit(Job(self.transition(change, ask)))
-        return answer
+    def _commit(self, work: Callable[[sqlite3.Connection, int], T]) -> T:
+        job = Job(work)
+        self.writer.commit([job])
+        if job.error is not None:
+            raise job.error
+        value: T = job.value
+        return value

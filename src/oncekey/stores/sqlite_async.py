@@ -63,13 +63,12 @@ class AsyncSQLiteStore(Threaded):
 
     async def _write(self, change: Transition[R, A], ask: R) -> A:
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self.blocking.writer.enqueue(Job(self.blocking.transition(change, ask), future))
-        self._leader.wake()
+        self._leader.hand(Job(self.blocking.transition(change, ask), future))
         return await future
 
 
 class _Leader:
-    """The thread that commits for coroutines, as long as there is something to commit."""
+    """The thread that commits for coroutines: whatever they handed over since it last looked."""
 
     def __init__(self, store: SQLiteStore) -> None:
         self._store = store
@@ -77,36 +76,37 @@ class _Leader:
         renew_after_fork(self)
 
     def _reset(self) -> None:
-        self._work = threading.Semaphore(0)
-        self._lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
+        self._jobs: list[Job] = []
         self._thread: threading.Thread | None = None
-        self._stopping = False
 
-    def wake(self) -> None:
-        with self._lock:
+    def hand(self, job: Job) -> None:
+        with self._changed:
+            self._jobs.append(job)
             if self._thread is None:
-                self._stopping = False
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._work,), name="oncekey-sqlite", daemon=True
+                    target=self._run, name="oncekey-sqlite", daemon=True
                 )
                 self._thread.start()
-        self._work.release()
+            self._changed.notify()
 
     def stop(self) -> None:
-        with self._lock:
-            thread, self._thread, self._stopping = self._thread, None, True
-            self._work.release()
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._changed.notify()
         if thread is not None:
             thread.join()
-            self._work = threading.Semaphore(0)
 
     def after_fork(self) -> None:
         self._reset()
 
-    def _run(self, work: threading.Semaphore) -> None:
+    def _run(self) -> None:
+        me = threading.current_thread()
         while True:
-            work.acquire()
-            while self._store.writer.commit_queued():
-                continue
-            if self._stopping:
+            with self._changed:
+                while not self._jobs and self._thread is me:
+                    self._changed.wait()
+                jobs, self._jobs = self._jobs, []
+            if not jobs:
                 return
+            self._store.writer.commit(jobs)

@@ -18,6 +18,7 @@ _COLUMNS: Final = (
     "revision, uncertain, label, reference, created, started, updated, finished, expires, version"
 )
 _MARKS: Final = ", ".join("?" * len(_COLUMNS.split(",")))
+_SET: Final = ", ".join(f"{column.strip()} = ?" for column in _COLUMNS.split(",")[2:])
 
 SELECT_ONE: Final = f"SELECT {_COLUMNS} FROM oncekey_records WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 SELECT_PAGE: Final = (
@@ -25,9 +26,16 @@ SELECT_PAGE: Final = (
     "WHERE (scope, key) > (?, ?) AND (expires = 0 OR expires > ?) "
     "AND (? OR scope = ?) AND (? IS NULL OR status = ?) ORDER BY scope, key LIMIT ?"
 )
-PUT: Final = f"INSERT OR REPLACE INTO oncekey_records ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - only constants
+INSERT: Final = f"INSERT OR IGNORE INTO oncekey_records ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - only constants
+UPDATE: Final = f"UPDATE oncekey_records SET {_SET} WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
+_STAMP: Final = (
+    "token = ? AND nonce = ? AND status = ? AND attempt = ? AND revision = ? AND lease_end = ? "
+    "AND updated = ? AND expires = ?"
+)
+UPDATE_SAME: Final = f"{UPDATE} AND {_STAMP}"
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
+DELETE_SAME: Final = f"{DELETE} AND {_STAMP}"
 ANY_EXPIRED: Final = "SELECT 1 FROM oncekey_records WHERE expires > 0 AND expires <= ? LIMIT 1"
 PURGE: Final = (
     "DELETE FROM oncekey_records WHERE rowid IN "
@@ -59,6 +67,20 @@ def to_row(record: Record) -> tuple[object, ...]:
         record.finished,
         record.expires,
         record.version,
+    )
+
+
+def stamp(record: Record) -> tuple[object, ...]:
+    """What no two states of one record have in common: every verb that changes it changes these."""
+    return (
+        record.token,
+        record.nonce,
+        record.status,
+        record.attempt,
+        record.revision,
+        record.lease_end,
+        record.updated,
+        record.expires,
     )
 
 

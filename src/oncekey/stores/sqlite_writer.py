@@ -1,8 +1,9 @@
-"""The writer of a SQLite file: what callers queue is committed together.
+"""The writer of a SQLite file: one connection, one leader at a time, and no thread of its own.
 
-Whoever gets the lock leads: it commits what everybody has queued by then in one transaction.
-The others find their job done when the lock comes to them. No thread is needed for that, and a
-single caller pays for nothing but its own commit.
+Whoever finds nobody leading leads. Those who come meanwhile queue; when the leader is done it
+hands over to the first of them, who commits everything that is queued by then in one transaction
+and wakes everybody it served. So a single caller pays for its own commit and nothing else, and
+sixteen callers pay for two or three.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
+
+T = TypeVar("T")
 
 _LARGEST_BATCH: Final = 512
 
@@ -25,7 +28,7 @@ Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
 class Job:
     """One write that waits for a transaction, and what came of it."""
 
-    __slots__ = ("done", "error", "future", "value", "work")
+    __slots__ = ("error", "future", "value", "work")
 
     def __init__(
         self,
@@ -37,11 +40,22 @@ class Job:
         self.future = future
         self.value: Any = None
         self.error: OncekeyError | None = None
-        self.done = False
+
+
+class _Turn:
+    """The jobs of one thread, which sleeps until they are done or until it is to lead."""
+
+    __slots__ = ("jobs", "leads", "wake")
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs = jobs
+        self.leads = False
+        self.wake = threading.Lock()
+        self.wake.acquire()
 
 
 class Writer:
-    """The connection that writes, and the jobs that wait for it."""
+    """The connection that writes, and those who wait for it."""
 
     def __init__(
         self,
@@ -54,59 +68,99 @@ class Writer:
         self._explain = explain
         self._clock = clock
         self._lock = threading.Lock()
-        self._queue: deque[Job] = deque()
+        self._queue: deque[_Turn] = deque()
+        self._led = False
         self.connection: sqlite3.Connection | None = None
 
-    def commit(self, job: Job) -> Any:  # noqa: ANN401 - whatever the work returns
-        """The job is committed, together with whatever else is queued; its value, or its error."""
-        self._queue.append(job)
-        with self._lock:
-            while not job.done:  # whoever held the lock before us may have done it
-                self._lead()
-        if job.error is not None:
-            raise job.error
-        return job.value
+    def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
+        """What `work` returns, if nobody leads just now; None if somebody does.
 
-    def enqueue(self, job: Job) -> None:
-        """The job is committed by whoever leads next; its future hears of it."""
-        self._queue.append(job)
-
-    def commit_queued(self) -> bool:
-        """Commit what is queued, if anything is; whether there was something."""
+        Each statement of `work` is a transaction of its own.
+        """
         with self._lock:
-            return self._lead()
+            if self._led:
+                return None
+            self._led = True
+        try:
+            return work(self._open())
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        finally:
+            self._hand_over([])
+
+    def commit(self, jobs: list[Job]) -> None:
+        """Every job has its value or its error, and what has a value is committed."""
+        mine = _Turn(jobs)
+        with self._lock:
+            self._queue.append(mine)
+            mine.leads, self._led = not self._led, True
+        if not mine.leads:
+            self._sleep(mine)
+        if mine.leads:
+            self._lead()
 
     def close(self) -> None:
-        """The connection is closed. The next job opens a new one."""
-        with self._lock:
-            connection, self.connection = self.connection, None
-            if connection is not None:
-                connection.close()
+        """The connection is closed. The next who leads opens a new one."""
 
-    def _lead(self) -> bool:
-        jobs: list[Job] = []
-        while self._queue and len(jobs) < _LARGEST_BATCH:
-            jobs.append(self._queue.popleft())
-        if not jobs:
-            return False
+        def work(connection: sqlite3.Connection) -> bool:
+            connection.close()
+            self.connection = None
+            return True
+
+        while self.connection is not None and not self.alone(work):
+            self.commit([])  # after whoever leads now
+
+    def _sleep(self, mine: _Turn) -> None:
         try:
-            self._in_one_transaction(jobs)
+            mine.wake.acquire()
+        except BaseException:  # cut off: others must not wait for who has left
+            with self._lock:
+                if mine in self._queue:
+                    self._queue.remove(mine)
+            if mine.leads:
+                self._hand_over([])
+            raise
+
+    def _lead(self) -> None:
+        turns: list[_Turn] = []
+        jobs: list[Job] = []
+        with self._lock:
+            while self._queue and len(jobs) < _LARGEST_BATCH:
+                turns.append(self._queue.popleft())
+                jobs += turns[-1].jobs
+        try:
+            if jobs:
+                self._in_one_transaction(jobs)
         except (ConfigurationError, StoreError) as error:
             _fail(jobs, error)
         except BaseException:
-            # The thread that leads is cut off: those who follow must not wait for it for ever.
             msg = "the SQLite transaction was cut off, and nobody knows whether it was committed"
             _fail(jobs, StoreError(msg, happened=None))
             self._roll_back()
             raise
         finally:
+            self._hand_over(turns)
             _tell(jobs)
-        return True
 
-    def _in_one_transaction(self, jobs: list[Job]) -> None:
+    def _hand_over(self, served: list[_Turn]) -> None:
+        """Those who were served wake up, and the first who is not leads next."""
+        with self._lock:
+            following = self._queue[0] if self._queue else None
+            self._led = following is not None
+            for turn in served:
+                turn.leads = False
+                turn.wake.release()
+            if following is not None:
+                following.leads = True
+                following.wake.release()
+
+    def _open(self) -> sqlite3.Connection:
         if self.connection is None:
             self.connection = self._connect()
-        connection = self.connection
+        return self.connection
+
+    def _in_one_transaction(self, jobs: list[Job]) -> None:
+        connection = self._open()
         try:
             connection.execute("BEGIN IMMEDIATE")
             now = self._clock()
@@ -141,10 +195,9 @@ def _fail(jobs: list[Job], error: ConfigurationError | StoreError) -> None:
 
 
 def _tell(jobs: list[Job]) -> None:
-    """The jobs are done; each loop that waits for some of them is woken once."""
+    """Each loop that waits for some of the jobs is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
-        job.done = True
         if job.future is not None:
             by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, done in by_loop.items():

@@ -208,6 +208,7 @@ def test_code_that_completes_by_itself_is_taken_at_its_word(once):
 
 
 request_id = ContextVar("request_id", default="none")
+called_by = request_id.get
 
 
 @pytest.mark.row("P12")
@@ -216,12 +217,15 @@ def test_the_context_of_the_caller_follows_the_call(once):
     seen = []
 
     def reconcile(record):
-        seen.append(("reconcile", request_id.get()))
+        seen.append(("reconcile", called_by()))
         return NotDone()
 
+    def load():
+        seen.append(("step", called_by()))
+
     def work():
-        seen.append(("code", request_id.get()))
-        current().step("load", lambda: seen.append(("step", request_id.get())))
+        seen.append(("code", called_by()))
+        current().step("load", load)
         raise TimeoutError
 
     asking = once.options(reconcile=reconcile, quiet=0)
@@ -229,7 +233,7 @@ def test_the_context_of_the_caller_follows_the_call(once):
         request_id.set(name)
         with pytest.raises(TimeoutError):
             asking.options(reference=name).run("context", work)
-        assert request_id.get() == name
+        assert called_by() == name
     assert seen == [
         ("code", "req-1"),
         ("step", "req-1"),
