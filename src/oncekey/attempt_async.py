@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from oncekey.attempt_base import BaseAttempt, Outcome, current_of, forbid_nesting
 from oncekey.call import Call
@@ -31,13 +31,28 @@ class AsyncAttempt(BaseAttempt):
         ask = self._noting(lambda notes: notes.with_facts(facts))
         self._noted(await self._engine.note(self._ticket, ask))
 
-    async def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """The result of the step, which is not done again by a later attempt."""
         codec = codec_of(function)
         if self._begin_step(name):
-            kept: T = self._step_result(name, codec)
-            return kept
-        value: T = await invoke_async(function, *args, **kwargs)
+            kept = self._step_result(name, codec)
+            return kept  # noqa: RET504 - its twin names the type
+        value = await invoke_async(function, *args, **kwargs)
         ask = self._step_noting(name, value, codec)
         self._noted(await self._engine.note(self._ticket, ask))
         return value

@@ -100,7 +100,7 @@ class Abandoned(Chore):
         """Ask again with the same nonce: if it was granted, it is granted again, and released."""
         try:
             answer = self._store.claim(self._call.claim(self._nonce))
-            if type(answer) is Granted and answer.record.nonce == self._nonce:
+            if type(answer) is Granted:
                 self._store.release(self._call.release(answer.record, unused=True))
         except StoreError:
             return RETRY
@@ -122,7 +122,11 @@ class Purging(Chore):
     def __init__(self, store: Store, observers: Observers) -> None:
         """The store is not kept alive for it."""
         super().__init__()
-        self._store: Callable[[], Store | None] = ref(store)
+        self._store: Callable[[], Store | None]
+        try:
+            self._store = ref(store)
+        except TypeError:  # it has slots and no place for a weak reference
+            self._store = lambda: store
         self._observers = observers
 
     def do(self) -> float | None:

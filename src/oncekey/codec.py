@@ -49,7 +49,7 @@ def _decoder(annotation: object) -> msgspec.msgpack.Decoder[Any]:
         return _untyped
     try:
         return msgspec.msgpack.Decoder(annotation, dec_hook=_from_plain)
-    except (TypeError, ValueError):  # no type that msgspec can check: plain values only
+    except Exception:  # noqa: BLE001 - annotations are arbitrary code: plain values only then
         return _untyped
 
 
@@ -67,9 +67,10 @@ class Codec:
         try:
             data = _encode(value)
             back = self._decoder.decode(data)
+            alike = _alike(value, back)
         except Exception as error:  # noqa: BLE001 - user classes raise whatever they like
             raise NotKeepableError(str(error)) from None
-        if not _alike(value, back):
+        if not alike:
             msg = f"{type(value).__name__} would come back as {type(back).__name__}"
             if type(value) is type(back):
                 msg = f"a {type(value).__name__} would not come back equal"
@@ -142,9 +143,12 @@ _failure = msgspec.msgpack.Decoder(_Failure)
 def encode_error(error: BaseException) -> bytes:
     """The exception as bytes: its type's name, its words and, where possible, its state."""
     kind = type(error)
+    state: bytes | None
     try:
-        state = PLAIN.encode([list(error.args), _own(error)])
-    except NotKeepableError:
+        state = PLAIN.encode([list(_base(kind).__reduce__(error)[1]), _own(error)])
+        if _words(_rebuilt(kind, state)) != _words(error):
+            state = None
+    except Exception:  # noqa: BLE001 - user classes raise whatever they like
         state = None
     return _encode_failure(_Failure(kind.__module__, kind.__qualname__, _words(error), state))
 
@@ -164,11 +168,30 @@ def decode_error(
     kind = _find(failure, known)
     if kind is None or failure.state is None:
         return None, failure.name, failure.message
-    arguments, own = PLAIN.decode(failure.state)
-    error = kind.__new__(kind, *arguments)
-    error.args = tuple(arguments)
-    error.__dict__.update(own)
+    try:
+        error = _rebuilt(kind, failure.state)
+    except msgspec.MsgspecError as cause:
+        raise UnreadableBytesError(str(cause)) from None
+    except Exception:  # noqa: BLE001 - the type has changed since: its words are left
+        error = None
     return error, failure.name, failure.message
+
+
+_state = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]])
+
+
+def _rebuilt(kind: type[BaseException], state: bytes) -> BaseException:
+    """The exception from its state, without the constructor of a user's class."""
+    arguments, own = _state.decode(state)
+    error = kind.__new__(kind, *arguments)
+    _base(kind).__init__(error, *arguments)
+    error.__dict__.update(own)
+    return error
+
+
+def _base(kind: type[BaseException]) -> Any:  # noqa: ANN401 - a class of Python itself
+    """The exception of Python itself that the type is made of."""
+    return next(one for one in kind.__mro__ if one.__module__ == "builtins")
 
 
 def error_words(data: bytes) -> str:

@@ -66,7 +66,7 @@ def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) 
     if kind is Busy:
         if patience > 0:
             left = max(0.0, (answer.record.lease_end - answer.now) / SECOND)
-            pause = min(_FIRST_POLL * 2**polls, _SLOWEST_POLL)
+            pause = min(_FIRST_POLL * 2 ** min(polls, 10), _SLOWEST_POLL)
             return Wait(min(pause, patience, left))
         return Refuse(busy(answer, call))
     if kind is Mismatch:

@@ -32,7 +32,10 @@ def _read(value: Duration, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf")
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match:

@@ -7,7 +7,6 @@ caller does next. The engine asks, waits, tells, and cleans up after whatever go
 from __future__ import annotations
 
 from collections.abc import Callable
-from secrets import token_hex
 from time import monotonic, perf_counter
 from typing import Final
 
@@ -45,7 +44,7 @@ from oncekey.lease import keeper
 from oncekey.leaving import Leaving
 from oncekey.observe import Name
 from oncekey.record import Record
-from oncekey.ticket import Ticket, unprotected
+from oncekey.ticket import Ticket, new_nonce, unprotected
 from oncekey.verbs import Answer
 
 _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
@@ -68,7 +67,9 @@ class Engine(Leaving):
             refusal = _REFUSALS.get(type(error))
             if refusal is not None:
                 took = perf_counter() - started
-                self.observers.tell(refusal, call, seconds=took, detail=str(error))
+                # Other refusals name the key, which an observer may have to hide.
+                detail = str(error) if refusal == "refused" else ""
+                self.observers.tell(refusal, call, seconds=took, detail=detail)
             raise
         if ticket.protected:
             name: Name = "duplicate" if ticket.duplicate else "new"
@@ -124,11 +125,12 @@ class Engine(Leaving):
         polls = 0
         while True:
             try:
-                answer = self._claim(call, token_hex(8))
+                answer = self._claim(call, new_nonce())
             except StoreError as error:
                 if not call.terms.fail_open:
                     raise
-                return self._unprotected(call, flight, error)
+                took = monotonic() - deadline + call.terms.wait
+                return self._unprotected(call, flight, error, took)
             if flight is not None:
                 flight.saw(answer)
             patience = deadline - monotonic()
@@ -180,12 +182,14 @@ class Engine(Leaving):
             keeper.take_up(ticket.renewal, call.terms.heartbeat_every)
         return ticket
 
-    def _unprotected(self, call: Call, flight: Flight | None, error: StoreError) -> Ticket:
+    def _unprotected(
+        self, call: Call, flight: Flight | None, error: StoreError, took: float
+    ) -> Ticket:
         """The ticket of a run that no store knows of."""
         ticket = unprotected(call, flight)
         if flight is not None:
             flight.saw(Answer(ticket.record, ticket.now()))
-        self.observers.tell("unprotected", call, 1, detail=str(error))
+        self.observers.tell("unprotected", call, 1, took, detail=str(error))
         return ticket
 
     def _reconcile(

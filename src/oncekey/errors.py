@@ -18,13 +18,23 @@ Facts are attributes. `status_hint` is the HTTP status a server may answer with.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class OncekeyError(Exception):
     """Base of all errors of this library."""
 
     status_hint: ClassVar[int] = 500
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Facts travel along when the error is copied or sent to another process."""
+        return _again, (type(self), self.args, dict(self.__dict__))
+
+
+def _again(kind: type[OncekeyError], args: tuple[Any, ...], facts: dict[str, Any]) -> OncekeyError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class ConfigurationError(OncekeyError):

@@ -38,20 +38,39 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
         try:
             plain = type(value) in _SCALARS or (type(value) is int and value in _MSGPACK_INTEGERS)
             form.append(value if plain else _canonical(value))
-        except (_UnknownTypeError, RecursionError) as error:
-            msg = (
-                f"the argument {name!r} cannot be fingerprinted ({_reason(error)}); choose what "
-                f'counts with fingerprint=("{name}.id",), a function, or None'
-            )
-            raise ConfigurationError(msg) from None
-    return _digest(form)
+        except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
+            raise _cannot(name, error) from None
+    try:
+        return _digest(form)
+    except UnicodeEncodeError as error:
+        raise _cannot(_unwritable(form), error) from None
+
+
+def _cannot(name: object, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"the argument {name!r} cannot be fingerprinted ({_reason(error)}); choose what "
+        f'counts with fingerprint=("{name}.id",), a function, or None'
+    )
+
+
+def _unwritable(form: list[object]) -> object:
+    """The name of the argument that holds a text which cannot be written down."""
+    return next(name for name, part in zip(form[::2], form[1::2], strict=True) if _lone(part))
+
+
+def _lone(part: object) -> bool:
+    try:
+        _encode(part)
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def of_value(value: object) -> str:
     """The fingerprint of any one value."""
     try:
         return _digest(_canonical(value))
-    except (_UnknownTypeError, RecursionError) as error:
+    except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
         msg = f"the fingerprint cannot be made ({_reason(error)}); pass plain values or bytes"
         raise ConfigurationError(msg) from None
 
@@ -61,7 +80,11 @@ def of_json(body: bytes) -> str:
 
     A text that is not JSON raises ValueError.
     """
-    return _digest(["json", _canonical(_json.decode(body), typed=False)])
+    try:
+        return _digest(["json", _canonical(_json.decode(body), typed=False)])
+    except (ArithmeticError, RecursionError) as error:
+        msg = f"the JSON text is too much to read: {error}"
+        raise ValueError(msg) from None
 
 
 def differ(one: str | None, other: str | None) -> bool:
@@ -116,20 +139,23 @@ def _canonical(value: Any, *, typed: bool = True) -> object:  # noqa: ANN401, C9
     if isinstance(value, (set, frozenset)):
         return ["set", sorted(_encode(_canonical(item)) for item in value)]
     if isinstance(value, Enum):
-        return [_tag(kind), value.name]
+        return [_tag(kind), value.name or _canonical(value.value)]  # flags may have no name
     if isinstance(value, (datetime, date, time)):
         return [_tag(kind), value.isoformat()]
     if isinstance(value, timedelta):
         return ["timedelta", value.days, value.seconds, value.microseconds]
-    if isinstance(value, (UUID, PurePath)):
+    if isinstance(value, UUID):
         return [_tag(kind), str(value)]
+    if isinstance(value, PurePath):  # its module is another one in every second Python
+        return ["path", str(value)]
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, (str, int, float, bytes)):  # a subclass: its tag keeps it apart
         plain: Any = next(base for base in (str, int, float, bytes) if isinstance(value, base))
         return [_tag(kind), _canonical(plain(value))]
-    names = _fields(kind)
-    return [_tag(kind), [[name, _canonical(getattr(value, name))] for name in names]]
+    form = [[name, _canonical(getattr(value, name))] for name in _fields(kind)]
+    extra = getattr(value, "__pydantic_extra__", None)
+    return [_tag(kind), form, _canonical(extra)] if extra else [_tag(kind), form]
 
 
 @cache

@@ -140,9 +140,26 @@ class Template:
                 raise ConfigurationError(msg)
             path = None if placeholder is None else Path(placeholder, parameters, where)
             self._parts.append((literal, path))
+        self._also_escaped = self._separators(where)
         if not self._parts:
             msg = "a key template must not be empty; name the operation, for example 'charge:{id}'"
             raise ConfigurationError(msg)
+
+    def _separators(self, where: str) -> str:
+        """Characters that keep neighbouring values apart and are not escaped anyway."""
+        found, since, first = "", "", True
+        for literal, path in self._parts:
+            since += literal
+            if path is None:
+                continue
+            if not first and not set(since) & _ESCAPED_ANYWAY:
+                fit = [one for one in since if not one.isalnum() and one != "%"]
+                if not fit:
+                    msg = f"{where} runs {{{path.text}}} into the value before it; put ':' between"
+                    raise ConfigurationError(msg)
+                found += fit[0]
+            since, first = "", False
+        return found
 
     def fill(self, arguments: Mapping[str, object]) -> str:
         """The key for these arguments."""
@@ -153,9 +170,10 @@ class Template:
                 value = path.of(arguments)
                 # A number needs no escape, and most keys are made of numbers.
                 plain = type(value) is int
-                made.append(
-                    str(value) if plain else _escaped(_as_text(value, path.text), path.text)
-                )
+                text = str(value) if plain else _escaped(_as_text(value, path.text), path.text)
+                for one in self._also_escaped:
+                    text = text.replace(one, f"%{ord(one):02X}")
+                made.append(text)
         key = "".join(made)  # printable and not empty, as all its parts are
         return key if len(key) < LONGEST else _digested(key)
 
@@ -166,6 +184,10 @@ def _escaped(text: str, name: str) -> str:
     except UnicodeEncodeError:
         msg = f"the placeholder {{{name}}} holds half a character, which no store can keep"
         raise InvalidKeyError(msg) from None
+
+
+_ESCAPED_ANYWAY: Final = frozenset("/: {}")
+"""Separators that no escaped value contains."""
 
 
 def _as_text(value: object, name: str) -> str:

@@ -116,19 +116,19 @@ class Keeper:
     def _due(self) -> list[Chore]:
         """The chores whose time has come; sets when the next one's does."""
         now = monotonic()
-        ready: list[Chore] = []
+        ready: dict[Chore, float] = {}
         self._wakes_at = now + 3600.0
         for delay, queue in list(self._queues.items()):
             for chore, due in queue.items():
                 if due > now:
                     self._wakes_at = min(self._wakes_at, due)
                     break
-                ready.append(chore)
+                ready[chore] = due
             for chore in ready:
                 queue.pop(chore, None)
             if not queue and len(self._queues) > 64:  # noqa: PLR2004 - odd delays must not pile up
                 del self._queues[delay]
-        return ready
+        return sorted(ready, key=ready.__getitem__)
 
     def _do_and_keep(self, chore: Chore) -> None:
         if chore.queue is None:  # dropped since

@@ -77,11 +77,12 @@ class Leaving:
         return True
 
     def _settle(self, ask: Settle) -> Verdict:
-        give_up = monotonic() + SETTLE_PATIENCE
+        give_up = None
         while True:
             try:
                 return self._store.settle(ask)
             except StoreError:
+                give_up = give_up or monotonic() + SETTLE_PATIENCE
                 if monotonic() >= give_up:
                     raise
             pause(0.05)

@@ -77,11 +77,12 @@ class AsyncLeaving:
         return True
 
     async def _settle(self, ask: Settle) -> Verdict:
-        give_up = monotonic() + SETTLE_PATIENCE
+        give_up = None
         while True:
             try:
                 return await self._store.settle(ask)
             except StoreError:
+                give_up = give_up or monotonic() + SETTLE_PATIENCE
                 if monotonic() >= give_up:
                     raise
             await pause_async(0.05)

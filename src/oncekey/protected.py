@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from oncekey import attempt, attempt_async
 from oncekey.arguments import Arguments
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from oncekey.once import Once
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 R = TypeVar("R")
 
 
@@ -63,10 +65,8 @@ class _Protected(Generic[P]):
         """The function's name and scope."""
         return f"<{type(self).__name__} {self._label} in scope {self._scope!r}>"
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401 - as methods are bound
-        """On an instance, the method of that instance."""
-        if instance is None:
-            return self
+    def _bound(self, instance: object) -> Any:  # noqa: ANN401 - a method of the same class
+        """The method of that instance."""
         bound = object.__new__(type(self))
         bound.__dict__.update(self.__dict__)
         bound._receiver = (instance,)
@@ -112,6 +112,16 @@ class _Protected(Generic[P]):
 class Protected(_Protected[P], Generic[P, R]):
     """A protected function that blocks."""
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Protected[P, R]: ...
+    @overload
+    def __get__(
+        self: Protected[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> Protected[Q, R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """On an instance, the method of that instance; on the class, the function."""
+        return self if instance is None else self._bound(instance)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, which ran now or before."""
         return self.outcome(*args, **kwargs).value
@@ -138,6 +148,16 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
     # What `asyncio.iscoroutinefunction` and, from Python 3.12 on, `inspect` look for.
     _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", True)
     _is_coroutine_mark = getattr(inspect, "_is_coroutine_mark", None)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> AsyncProtected[P, R]: ...
+    @overload
+    def __get__(
+        self: AsyncProtected[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> AsyncProtected[Q, R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """On an instance, the method of that instance; on the class, the function."""
+        return self if instance is None else self._bound(instance)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, which ran now or before."""

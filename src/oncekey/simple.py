@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from oncekey.observe import Name
 from oncekey.policy import Terms
 from oncekey.simple_rules import check_call, result_call, result_of
 from oncekey.stores.base import Store
+from oncekey.ticket import new_nonce
 from oncekey.verbs import Forget, Granted
 
 _TRIES: Final = 8
@@ -32,7 +32,7 @@ class Simple:
         observers = self._core.observers
         started = perf_counter()
         try:
-            answer = self._store.claim(call.claim(token_hex(8)))
+            answer = self._store.claim(call.claim(new_nonce()))
             new = type(answer) is Granted
             if new:
                 self._store.settle(call.settle(answer.record, "completed"))
@@ -51,7 +51,7 @@ class Simple:
         call = result_call(scope, key, terms)
         result = result_of(call, value)
         for _ in range(_TRIES):  # somebody who keeps a result at this moment is overtaken
-            answer = self._store.claim(call.claim(token_hex(8)))
+            answer = self._store.claim(call.claim(new_nonce()))
             record = answer.record
             if type(answer) is Granted:
                 self._store.settle(call.settle(record, "completed", result=result))

@@ -24,10 +24,14 @@ def checked_function(function: object) -> Callable[..., Any]:
     if not callable(function):
         msg = f"a function must be given to protect, but {function!r} cannot be called"
         raise ConfigurationError(msg)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if any(map(_generates, (function, getattr(type(function), "__call__", None)))):  # noqa: B004 - to look at it, not to call it
         msg = f"{name_of(function)} is a generator, which has no single result; return a list"
         raise ConfigurationError(msg)
     return function
+
+
+def _generates(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def is_async(function: object) -> bool:
@@ -58,6 +62,8 @@ def scope_of(function: Callable[..., Any]) -> str:
 
 def _module_of(function: Callable[..., Any]) -> str:
     """The module's name, also when it is the program itself: a worker imports it by that name."""
+    while isinstance(function, functools.partial):
+        function = function.func
     module = getattr(function, "__module__", None) or type(function).__module__
     if module != "__main__":
         return module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secrets import token_hex
+from os import urandom
 from time import monotonic, time_ns
 from typing import Final
 
@@ -12,6 +12,11 @@ from oncekey.flight import Flight
 from oncekey.lease import Chore
 from oncekey.record import Record
 from oncekey.verbs import Answer, Release, Settle
+
+
+def new_nonce() -> str:
+    """A name for one claim that nobody else chooses."""
+    return urandom(8).hex()
 
 
 class Ticket:
@@ -70,5 +75,5 @@ class Ticket:
 
 def unprotected(call: Call, flight: Flight | None = None) -> Ticket:
     """A ticket for a run that no store knows of, with a record of this process's own time."""
-    _, answer = machine.claim(None, call.claim(token_hex(8)), time_ns() // 1000)
+    _, answer = machine.claim(None, call.claim(new_nonce()), time_ns() // 1000)
     return Ticket(call, answer, flight=flight, protected=False)

@@ -104,7 +104,7 @@ def test_two_loops_one_after_another_share_a_once(files, url):
         return 5
 
     async def crowd() -> list[int]:
-        return await asyncio.gather(*(once.run_async("loops", work) for _ in range(5)))
+        return list(await asyncio.gather(*(once.run_async("loops", work) for _ in range(5))))
 
     assert asyncio.run(crowd()) == [5] * 5
     assert asyncio.run(crowd()) == [5] * 5

@@ -286,7 +286,7 @@ shop = Shop()
 assert_type(shop.order(7), Receipt)
 assert_type(shop.order.outcome(7).value, Receipt)
 assert_type(shop.order.key(7), str)
-assert_type(shop.deliver(7), Coroutine[Any, Any, Receipt])
+delivered: Coroutine[Any, Any, Receipt] = shop.deliver(7)
 
 # A policy of one's own
 

@@ -59,6 +59,14 @@ def _everything(_: Name) -> bool:
     return True
 
 
+def _wanted(wants: Callable[[Name], bool], name: Name) -> bool:
+    try:
+        return wants(name)
+    except Exception:
+        logging.getLogger("oncekey").exception("an observer failed on %s", name)
+        return True
+
+
 class Observers:
     """Everybody who wants to know."""
 
@@ -75,10 +83,7 @@ class Observers:
         self, name: Name, call: Call, attempt: int = 0, seconds: float = 0.0, detail: str = ""
     ) -> None:
         """Everybody has heard of it; nobody can stop the call by failing."""
-        for _, wants in self._all:
-            if wants(name):
-                break
-        else:
+        if not any(_wanted(wants, name) for _, wants in self._all):
             return
         self.hand(
             Event(

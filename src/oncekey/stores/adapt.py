@@ -116,7 +116,12 @@ class Looped:
             msg = f"{name} was not sent: the event loop of the store is closed"
             raise StoreError(msg, happened=False)
         coroutine = getattr(self._store, name)(*arguments)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # it was closed between the two lines
+            coroutine.close()
+            msg = f"{name} was not sent: the event loop of the store is closed"
+            raise StoreError(msg, happened=False) from None
         try:
             return future.result(_LOOP_PATIENCE)
         except (TimeoutError, CancelledError):
