@@ -39,6 +39,8 @@ class Outcome(Struct, Generic[T]):
 class BaseAttempt:
     """One attempt at a call, or the settled record that answers it."""
 
+    _reset: Token[BaseAttempt | None]
+
     def __init__(self, ticket: Ticket, observers: Observers) -> None:
         """What the ticket says."""
         self._ticket: Final = ticket
@@ -46,7 +48,6 @@ class BaseAttempt:
         self._observers: Final = observers
         self._generation: Final = generation()
         self._outer: BaseAttempt | None = None
-        self._reset: Token[BaseAttempt | None] | None = None
         self._value: object = _NOTHING
         self._ended = ticket.duplicate
         self._notes: Notes | None = None
@@ -143,9 +144,7 @@ class BaseAttempt:
         self._reset = running.set(self)
 
     def _stop_being_current(self) -> None:
-        if self._reset is not None:
-            running.reset(self._reset)
-            self._reset = None
+        running.reset(self._reset)
 
     # Notes and steps
 

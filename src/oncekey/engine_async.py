@@ -71,12 +71,12 @@ class AsyncEngine(AsyncLeaving):
                 detail = str(error) if refusal == "refused" else ""
                 self.observers.tell(refusal, call, seconds=took, detail=detail)
             raise
-        if ticket.protected:
-            name: Name = "duplicate" if ticket.duplicate else "new"
-            if not ticket.duplicate and ticket.record.attempt > 1 and ticket.record.uncertain:
-                name = "taken_over"
-            took = perf_counter() - started
-            self.observers.tell(name, call, ticket.record.attempt, took)
+        if not ticket.protected:
+            return ticket
+        name: Name = "duplicate" if ticket.duplicate else "new"
+        if not ticket.duplicate and ticket.record.attempt > 1 and ticket.record.uncertain:
+            name = "taken_over"
+        self.observers.tell(name, call, ticket.record.attempt, perf_counter() - started)
         return ticket
 
     def _cached(self, call: Call) -> Ticket | None:

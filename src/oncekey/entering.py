@@ -14,12 +14,13 @@ from oncekey.view import View
 class Entering:
     """The way into an attempt: `with` it in code that blocks, `async with` it in coroutines."""
 
+    _attempt: Attempt
+    _attempt_async: AsyncAttempt
+
     def __init__(self, view: View, call: Call) -> None:
         """The call that is to be attempted."""
         self._view = view
         self._call = call
-        self._attempt: Attempt | None = None
-        self._attempt_async: AsyncAttempt | None = None
 
     def __enter__(self) -> Attempt:
         """The attempt: running, or a duplicate with its result."""
@@ -34,8 +35,7 @@ class Entering:
         trace: TracebackType | None,
     ) -> None:
         """The attempt has ended."""
-        if self._attempt is not None:
-            self._attempt.__exit__(kind, error, trace)
+        self._attempt.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncAttempt:
         """The attempt: running, or a duplicate with its result."""
@@ -51,5 +51,4 @@ class Entering:
         trace: TracebackType | None,
     ) -> None:
         """The attempt has ended."""
-        if self._attempt_async is not None:
-            await self._attempt_async.__aexit__(kind, error, trace)
+        await self._attempt_async.__aexit__(kind, error, trace)

@@ -48,11 +48,8 @@ class _Protected(Generic[P]):
         self._key: Template | Callable[..., str]
         if isinstance(key, str):
             self._key = Template(key, self._arguments.names)
-        elif callable(key):
-            self._key = key
         else:
-            msg = f"a key is a template such as 'charge:{{order.id}}' or a function, not {key!r}"
-            raise ConfigurationError(msg)
+            self._key = key
         self._fingerprint = fingerprinter(options.fingerprint, self._arguments)
         self._options = options
         self._terms = options.terms()

@@ -57,6 +57,8 @@ class AsyncSimple:
                 await self._store.settle(call.settle(record, "completed", result=result))
                 return
             await self._store.forget(Forget(*call.identity, token=record.token, force=True))
+        msg = f"the result of {key!r} was not kept: others keep results of it all the time"
+        raise StoreError(msg, happened=False)
 
     async def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:  # noqa: ANN401 - the user's value
         """The value that was kept, or the default."""

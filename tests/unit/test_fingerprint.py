@@ -549,3 +549,8 @@ def test_another_process_makes_the_same_fingerprints():
     }
     value = {"s": {"a", "b", "c", 1, 2.5, None}, "f": frozenset("xyz"), "d": Decimal("1.1")}
     assert made == {of_value(value)}
+
+
+def test_the_argument_that_cannot_be_written_down_is_named_among_others():
+    with pytest.raises(ConfigurationError, match="'second'"):
+        of_arguments({"first": "fine", "second": "\ud800", "third": 3})

@@ -11,6 +11,7 @@ import pytest
 from oncekey import ConfigurationError, StoreError, UnreadableError, machine
 from oncekey.stores import SQLiteStore, sqlite_file, sqlite_writer
 from oncekey.stores.sqlite_writer import Job
+from oncekey.testing import FakeClock
 from oncekey.verbs import Busy, Claim, Forget, Granted, Scan, Settle, Verdict
 
 
@@ -24,8 +25,13 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def store(path):
-    made = SQLiteStore(path, busy_timeout="50ms")
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(path, clock):
+    made = SQLiteStore(path, busy_timeout="50ms", clock=clock)
     yield made
     made.close()
 
@@ -165,6 +171,22 @@ def test_opening_does_not_wait_for_ever(store, path):
 
 
 # Trouble
+
+
+def test_a_read_that_fails_is_told(store):
+    store.get(None, "k")
+    store._reader.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.get(None, "k")
+    store._reader = None
+
+
+def test_a_purge_that_fails_is_told(store, clock):
+    store.claim(a_claim())
+    clock.advance("30d")
+    store.writer.connection = Broken(store.writer.connection, sqlite_file.PURGE)
+    with pytest.raises(StoreError, match="disk I/O"):
+        store.purge(0, 10)
 
 
 def test_a_locked_file_changes_nothing_and_reads_go_on(store, path):
@@ -402,8 +424,9 @@ def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
     store.close()
 
 
-def test_a_leader_that_is_cut_off_leaves_nobody_waiting(store):
+def test_a_leader_that_is_cut_off_leaves_nobody_waiting(path):
     """Its own batch is unknown, whoever waits behind it leads next, and the file is not locked."""
+    store = SQLiteStore(path)
     leader = Leader(store, KeyboardInterrupt())
     heard = []
     follower = threading.Thread(target=lambda: heard.append(store.claim(a_claim())), daemon=True)
@@ -411,8 +434,9 @@ def test_a_leader_that_is_cut_off_leaves_nobody_waiting(store):
     queued(store, 1)
     leader.finish()
     assert isinstance(leader.caught, KeyboardInterrupt)
-    follower.join(30)
-    assert type(heard[0]) is Granted
+    follower.join(10)
+    assert [type(one) for one in heard] == [Granted]
+    store.close()
 
 
 def test_the_jobs_of_a_leader_that_is_cut_off_are_unknown(store):
@@ -438,6 +462,33 @@ class CutOff:
 
     def release(self):
         """Nobody waits on it any more."""
+
+
+def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
+    """A third thread took its jobs along: they are done, and it is not in the queue any more."""
+    leader = Leader(store)
+    real = sqlite_writer._Turn
+    third = threading.Thread(target=store.claim, args=(a_claim("third"),), daemon=True)
+
+    def serve():
+        third.start()
+        queued(store, 2)
+        store.writer._queue.reverse()  # the third is handed over to, and takes us along
+        leader.finish()
+        third.join(30)
+
+    def turn(jobs):
+        made = real(jobs)
+        if not third.ident:
+            made.wake = CutOff(serve)
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_writer, "_Turn", turn)
+        with pytest.raises(KeyboardInterrupt):
+            store.writer.commit([Job(store.transition(machine.claim, a_claim()))])
+    assert store.get(None, "k") is not None
+    assert type(store.claim(a_claim("after"))) is Granted
 
 
 @pytest.mark.parametrize("handed_over", [False, True])

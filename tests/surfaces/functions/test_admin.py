@@ -138,6 +138,18 @@ def test_plain_results_are_kept_and_read(once, clock):
     assert once.check("k")  # markers and results do not meet
 
 
+def test_a_result_that_others_always_overtake_is_given_up(once, store):
+    def never(do):
+        return Verdict.LOST
+
+    once.keep_result("k", 1)
+    for _ in range(8):
+        store.instead("forget", never)
+    with pytest.raises(StoreError, match="not kept"):
+        once.keep_result("k", 2)
+    assert once.read_result("k") == 1
+
+
 def test_plain_results_are_plain_and_small(once):
     with pytest.raises(ConfigurationError, match="plain values"):
         once.keep_result("k", object())

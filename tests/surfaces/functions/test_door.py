@@ -15,10 +15,12 @@ from oncekey import (
     InvalidKeyError,
     Once,
     Policy,
+    StoreError,
     current,
     current_async,
 )
 from oncekey.stores import MemoryStore, SQLiteStore, open_store
+from oncekey.stores.adapt import Inline
 from oncekey.testing import disabled
 from tests.surfaces.functions.things import Order, answer_two
 
@@ -106,6 +108,10 @@ def test_methods_are_protected_per_instance_by_their_key_alone(memory):
         def sell(self, n: int) -> str:
             return f"{self.name} sold {n}"
 
+        @memory("{self.name}:{n}")
+        async def deliver(self, n: int) -> str:
+            return f"{self.name} delivered {n}"
+
         @classmethod
         @memory("count:{n}")
         def count(cls, n: int) -> int:
@@ -124,6 +130,8 @@ def test_methods_are_protected_per_instance_by_their_key_alone(memory):
     assert first.sell.record(1).value == "a sold 1"
     assert Shop.sell.key(first, 2) == "a:2"
     assert Shop.count(3) == Shop.price(3) == 3
+    assert asyncio.run(first.deliver(4)) == "a delivered 4"
+    assert asyncio.run(Shop.deliver.outcome(first, 4)).duplicate
 
 
 def test_a_protected_function_looks_like_the_function(memory):
@@ -272,6 +280,7 @@ def test_the_prefix_comes_from_the_argument_the_environment_or_the_seed(monkeypa
         ("ftp://x", "ftp"),
         ("", "starts with"),
         ("memory://name", "no name"),
+        ("redis://[", "no URL"),
         ("sqlite://host/x.db", "four slashes"),
         ("sqlite:///", "four slashes"),
         ("sqlite:///x.db?sync=1", "unknown options"),
@@ -313,6 +322,20 @@ async def test_an_async_store_serves_coroutines_only():
     with pytest.raises(ConfigurationError, match="async store"):
         once.run("k", answer_two)
     await once.aclose()
+
+
+async def test_a_native_async_store_that_is_down_is_open_or_closed(store, runs):
+    once = Once(Inline(store), observers=())
+
+    async def work():
+        runs.append(current_async().protected)
+
+    store.refuse("claim", 2)
+    await once.options(fail_mode="open").run_async("k", work)
+    with pytest.raises(StoreError):
+        await once.run_async("k", work)
+    await once.run_async("k", work)
+    assert runs == [False, True]
 
 
 @pytest.mark.parametrize("cache", [True, "1MiB", 100_000])

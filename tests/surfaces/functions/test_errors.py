@@ -12,7 +12,7 @@ from oncekey import (
     Unknown,
     current,
 )
-from tests.surfaces.functions.things import CardDeclinedError
+from tests.surfaces.functions.things import CardDeclinedError, replace_by_completed
 
 
 @pytest.mark.row("P6")
@@ -253,6 +253,21 @@ def test_a_reconcile_that_fails_leaves_everything_as_it_was(once, runs):
     with pytest.raises(ConfigurationError, match="cannot be kept"):
         once.options(reconcile=lambda record: Done(object())).run("asking", work)
     assert runs == [1]
+
+
+def test_what_reconcile_found_gives_way_to_whoever_was_quicker(once, other, clock):
+    def reconcile(record):
+        clock.advance("10min")  # our lease ends while we ask
+        replace_by_completed(other, "slow")
+        return Done("found")
+
+    def work():
+        raise TimeoutError
+
+    asking = once.options(reconcile=reconcile, heartbeat=False)
+    with pytest.raises(TimeoutError):
+        asking.run("slow", work)
+    assert asking.run("slow", work) == "winner"
 
 
 def test_after_its_attempts_are_used_up_the_key_is_held(once, runs):
