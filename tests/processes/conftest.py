@@ -29,11 +29,6 @@ class Worker:
     def signal(self, signal: int) -> None:
         os.kill(self.process.pid, signal)
 
-    def go_on(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go on\n")
-        self.process.stdin.flush()
-
     def output(self, code: int = 0) -> str:
         printed, complaints = self.process.communicate("go on\n", timeout=120)
         assert self.process.returncode == code, complaints

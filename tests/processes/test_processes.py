@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from oncekey import Once, current, current_async
+from tests.processes.worker import PROCESSES
 
-KEYS = 200
+KEYS = 200  # for each, all processes line up
 
 
 @pytest.mark.row("P4")
 @pytest.mark.parametrize(("mode", "callers"), [("crowd_of_threads", 16), ("crowd_of_tasks", 64)])
 def test_one_key_and_many_processes_run_it_once(files, spawn, mode, callers):
     db, ledger = files
-    crowd = [spawn(mode, db, ledger, str(KEYS), str(callers)) for _ in range(4)]
-    for worker in crowd:
-        worker.until("ready")
-    for worker in crowd:
-        worker.go_on()
+    crowd = [spawn(mode, db, ledger, str(KEYS), str(callers)) for _ in range(PROCESSES)]
     printed = [json.loads(worker.output()) for worker in crowd]
     assert sorted(map(int, Path(ledger).read_text().split())) == list(range(KEYS))
     winners = set()

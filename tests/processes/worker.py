@@ -8,11 +8,13 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from oncekey import ConfigurationError, Once, current, current_async
 
 LEASE = "400ms"
+PROCESSES = 4
 
 
 def effect(ledger: str, line: str) -> None:
@@ -25,17 +27,21 @@ def say(word: str) -> None:
     sys.stdout.flush()
 
 
-def line_up() -> None:
-    """Start when everybody is there."""
-    say("ready")
-    sys.stdin.readline()
+def meet(ledger: str, key: int) -> None:
+    """All processes go on together: each adds a byte to a file and waits for the last one's."""
+    place = Path(f"{ledger}.{key}")
+    with place.open("a") as file:
+        file.write(".")
+    while place.stat().st_size < PROCESSES:
+        time.sleep(0.0005)
 
 
 def crowd_of_threads(db: str, ledger: str, keys: str, threads: str) -> None:
     """Every thread asks for every key; the answers are printed by key."""
     once = Once(f"sqlite:///{db}")
     answers: dict[int, set[str]] = {key: set() for key in range(int(keys))}
-    barrier = threading.Barrier(int(threads))
+    at = iter(answers)
+    barrier = threading.Barrier(int(threads), lambda: meet(ledger, next(at)))
 
     def run(key: int) -> str:
         effect(ledger, f"{key}")
@@ -47,7 +53,6 @@ def crowd_of_threads(db: str, ledger: str, keys: str, threads: str) -> None:
             heard.add(once.options(wait="60s").run(f"key:{key}", run, key))
 
     crowd = [threading.Thread(target=work) for _ in range(int(threads))]
-    line_up()
     for one in crowd:
         one.start()
     for one in crowd:
@@ -66,18 +71,13 @@ def crowd_of_tasks(db: str, ledger: str, keys: str, tasks: str) -> None:
 
     async def work() -> list[list[str]]:
         patient = once.options(wait="60s")
-        return [
-            sorted(
-                set(
-                    await asyncio.gather(
-                        *(patient.run_async(f"key:{key}", run, key) for _ in range(int(tasks)))
-                    )
-                )
-            )
-            for key in range(int(keys))
-        ]
+        answers = []
+        for key in range(int(keys)):
+            await asyncio.to_thread(meet, ledger, key)
+            crowd = [patient.run_async(f"key:{key}", run, key) for _ in range(int(tasks))]
+            answers.append(sorted(set(await asyncio.gather(*crowd))))
+        return answers
 
-    line_up()
     say(json.dumps(asyncio.run(work())))
 
 
