@@ -98,8 +98,12 @@ class Keeper:
             self._changed.notify()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="oncekey-keeper", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="oncekey-keeper", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is ending: `finish` does what must be done
+            return
+        self._thread = thread
 
     def _run(self) -> None:
         while True:

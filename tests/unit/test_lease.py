@@ -322,3 +322,20 @@ def test_a_forked_child_has_a_keeper_of_its_own():
 def test_what_is_urgent_is_tried_when_the_process_ends():
     ended = run(EXIT)
     assert (ended.returncode, ended.stdout) == (0, "recorded\n"), ended.stderr
+
+
+def test_at_the_end_of_the_interpreter_a_chore_waits_for_finish(monkeypatch):
+    """Python 3.12 starts no thread then; what is urgent is done all the same."""
+
+    def refuse(self):
+        msg = "can't create new thread at interpreter shutdown"
+        raise RuntimeError(msg)
+
+    keeper = Keeper()
+    job = Job(urgent=True)
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refuse)
+        keeper.take_up(job, 3600.0)
+    assert keeper._thread is None
+    keeper.finish()
+    assert job.times == 1

@@ -83,8 +83,11 @@ class Observers:
         self, name: Name, call: Call, attempt: int = 0, seconds: float = 0.0, detail: str = ""
     ) -> None:
         """Everybody has heard of it; nobody can stop the call by failing."""
-        if not any(_wanted(wants, name) for _, wants in self._all):
-            return
+        for _, wants in self._all:
+            if _wanted(wants, name):
+                break
+        else:
+            return  # most events are of no interest to anybody, and are not even made
         self.hand(
             Event(
                 name=name,
