@@ -47,11 +47,14 @@ class Attempt(BaseAttempt):
         self._must_run("complete")
         self._settled(value, self._engine.settle(self._ticket, self._settling(value)))
 
-    def fail(self, error: BaseException) -> bool:
+    def _fail(self, error: BaseException) -> bool:
         """The call ended with this error; whether another attempt's answer stands instead."""
         ask = self._failing(error, encode_error(error))
         if not isinstance(ask, Settle):
-            self._engine.leave(self._ticket, ask)
+            if isinstance(error, GeneratorExit):  # who is being closed must not wait any more
+                self._engine.leave_later(self._ticket, ask)
+            else:
+                self._engine.leave(self._ticket, ask)
             return False
         self._engine.settle(self._ticket, ask)
         return self._ticket.duplicate
@@ -71,10 +74,18 @@ class Attempt(BaseAttempt):
         self._stop_being_current()
         if self._ended:
             return
-        if error is None:
-            self.complete(None)
-        else:
-            self.fail(error)
+        try:
+            if error is None:
+                self.complete(None)
+            else:
+                self._fail(error)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Nobody here waits for it or renews its lease, even if it was cut off before it ended."""
+        if not self._ended:
+            self._engine.let_go(self._ticket)
 
 
 def enter(engine: Engine, call: Call, *, active: bool) -> Attempt:
@@ -104,13 +115,14 @@ def perform(  # noqa: PLR0913 - a call, a function and all that it is called wit
         try:
             value = invoke(function, *args, **kwargs)
         except BaseException as error:
-            if attempt._ended or not attempt.fail(error):  # noqa: SLF001 - the same module
+            if attempt._ended or not attempt._fail(error):  # noqa: SLF001 - the same module
                 raise
         else:
             if not attempt._ended:  # noqa: SLF001 - the same module
                 attempt.complete(value)
         finally:
             attempt._stop_being_current()  # noqa: SLF001 - the same module
+            attempt._let_go()  # noqa: SLF001 - the same module
     ticket = attempt._ticket  # noqa: SLF001 - the same module
     return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
 

@@ -144,7 +144,10 @@ class BaseAttempt:
         self._reset = running.set(self)
 
     def _stop_being_current(self) -> None:
-        running.reset(self._reset)
+        try:
+            running.reset(self._reset)
+        except ValueError:  # closed from another context, in which it never was the current one
+            return
 
     # Notes and steps
 

@@ -10,7 +10,7 @@ from oncekey.cache import Cache
 from oncekey.chores import RETRY, Unsettled
 from oncekey.colours import pause_async
 from oncekey.decide import Refuse, after_refusal
-from oncekey.errors import StoreError
+from oncekey.errors import OncekeyError, StoreError
 from oncekey.flight import Flight, Flights, Left
 from oncekey.lease import keeper
 from oncekey.observe import Name, Observers
@@ -56,7 +56,7 @@ class AsyncLeaving:
             return True
         try:
             verdict = await self._settle(ask)
-        except StoreError as error:
+        except OncekeyError as error:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
             self._end(ticket, lambda: ticket.after_settle(ask))
             self.observers.tell(
@@ -94,7 +94,7 @@ class AsyncLeaving:
         self.observers.tell("lost", call, ticket.record.attempt)
         try:
             record = await self._store.get(call.scope, call.key)
-        except StoreError:
+        except OncekeyError:  # down, or unreadable: there is no answer to give way to
             record = None
         choice = after_refusal(record, call)
         self._end(ticket, lambda: record)
@@ -108,7 +108,7 @@ class AsyncLeaving:
         try:
             if ticket.protected:
                 await self._store.release(ask)
-        except StoreError:
+        except OncekeyError:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
         except BaseException:  # cut off: the key must not stay taken for a lease
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
@@ -118,6 +118,16 @@ class AsyncLeaving:
         if ticket.protected and not ask.unused:
             name: Name = "held" if ask.hold else "released"
             self.observers.tell(name, ticket.call, ticket.record.attempt)
+
+    def leave_later(self, ticket: Ticket, ask: Release) -> None:
+        """The claim is given back by the keeper."""
+        if ticket.protected:
+            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+        self._end(ticket, None)
+
+    def let_go(self, ticket: Ticket) -> None:
+        """The lease of the ticket is not renewed any more, and nobody here waits for it."""
+        self._end(ticket, None)
 
     async def _insist(self, verb: Callable[[R], Awaitable[A]], ask: R) -> A:
         """The answer of the verb; while its outcome is unknown it is asked for again."""

@@ -1,12 +1,13 @@
 """Coroutines that are cancelled, at every place where they can be."""
 
 import asyncio
+from contextvars import copy_context
 
 import pytest
 
 from oncekey import Once, OutcomeUnknownError, current_async
 from oncekey.stores import SQLiteStore
-from tests.surfaces.functions.things import until_async, until_status_async
+from tests.surfaces.functions.things import until_async, until_status, until_status_async
 
 
 async def test_a_cancelled_call_frees_its_key_and_keeps_its_history(once, runs):
@@ -101,3 +102,27 @@ async def test_a_cancelled_write_in_a_batch_leaves_the_others_alone(tmp_path):
     assert await asyncio.gather(*tasks[1:]) == list(range(1, 9))
     assert await once.run_async("k0", asyncio.sleep, 0, 0) == 0
     await once.aclose()
+
+
+def test_a_coroutine_that_is_closed_gives_its_key_back():
+    """Its loop ended without it: it cannot await any more, and the keeper does it."""
+    once = Once("memory://", observers=())
+
+    async def work():
+        await current_async().note(inside=True)
+        await asyncio.Event().wait()
+
+    for key, entered in (("run", once.run_async("run", work)), ("block", block(once))):
+        loop = asyncio.new_event_loop()
+        asyncio._set_running_loop(loop)
+        entered.send(None)
+        asyncio._set_running_loop(None)
+        loop.close()
+        copy_context().run(entered.close)
+        until_status(once, key, "released")
+        assert once.get(key).uncertain
+
+
+async def block(once):
+    async with once.attempt("block"):
+        await asyncio.Event().wait()

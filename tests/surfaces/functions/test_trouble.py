@@ -2,8 +2,18 @@
 
 import pytest
 
-from oncekey import Done, LeaseLostError, NotRecordedError, StoreError, UnreadableError, current
+from oncekey import (
+    ConfigurationError,
+    Done,
+    InProgressError,
+    LeaseLostError,
+    NotRecordedError,
+    StoreError,
+    UnreadableError,
+    current,
+)
 from oncekey import leaving as leaving_module
+from oncekey.attempt_base import BaseAttempt
 from tests.surfaces.functions.things import (
     CUT_OFF,
     answer_two,
@@ -211,3 +221,58 @@ def test_what_reconcile_found_is_returned_even_while_it_cannot_be_settled(once, 
     store.refuse("settle")
     assert asking.run("found", work) == 7
     until_status(once, "found", "completed")
+
+
+def test_a_file_that_breaks_after_the_effect_is_no_reason_to_hide_it(once, store):
+    """The error says that it was done and not recorded, and nobody here is left waiting."""
+
+    def broken(do):
+        msg = "the file is damaged"
+        raise ConfigurationError(msg)
+
+    store.instead("settle", broken)
+    with pytest.raises(NotRecordedError) as caught:
+        once.run("broken", answer_two)
+    assert caught.value.result == 2
+    with pytest.raises(InProgressError):
+        once.options(wait=0).run("broken", answer_two)
+    store.instead("release", broken)
+    with pytest.raises(ValueError):  # the code's own error is not hidden either
+        once.run("broken too", fail_definitely)
+
+
+def test_a_winner_that_cannot_be_read_is_a_lost_lease_and_nobody_is_left_waiting(
+    once, other, store, gate
+):
+    def unreadable(do):
+        msg = "newer"
+        raise UnreadableError(msg, key="slow")
+
+    running = start(lambda: once.options(heartbeat=False).run("slow", gate.enter))
+    gate.until_inside()
+    other.forget("slow", force=True)
+    store.instead("get", unreadable)
+    gate.go_on.set()
+    with pytest.raises(LeaseLostError):
+        running.outcome()
+    assert once.options(fingerprint=None).run("slow", answer_two) == 2
+
+
+def test_an_attempt_that_is_cut_off_before_it_can_end_leaves_nobody_waiting(once, monkeypatch):
+    """Interrupted between the code and the store: the lease ends by itself, and nobody hangs."""
+
+    def cut_off(self, value):
+        raise CUT_OFF
+
+    with monkeypatch.context() as cut:
+        cut.setattr(BaseAttempt, "_settling", cut_off)
+        with pytest.raises(CUT_OFF):
+            once.run("cut", answer_two)
+        with pytest.raises(CUT_OFF), once.attempt("cut block"):
+            pass
+    for key in ("cut", "cut block"):
+        assert once.get(key).status == "running"
+        with pytest.raises(InProgressError):
+            once.options(wait=0).run(key, answer_two)
+        assert once.forget(key, force=True)
+        assert once.run(key, answer_two) == 2
