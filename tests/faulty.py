@@ -27,6 +27,10 @@ class FaultyStore:
         """The verb surely does not happen, so many times."""
         self._plan(verb, times, self._refused)
 
+    def cut_off(self, verb: str, times: int = 1) -> None:
+        """The store cannot be reached, so many times."""
+        self._plan(verb, times, self._unreachable)
+
     def lose_reply(self, verb: str, times: int = 1) -> None:
         """The verb happens, but nobody hears of it."""
         self._plan(verb, times, self._lost)
@@ -66,6 +70,11 @@ class FaultyStore:
     def _refused(do: Callable[[], Any]) -> Any:
         msg = "the store is down"
         raise StoreError(msg, happened=False)
+
+    @staticmethod
+    def _unreachable(do: Callable[[], Any]) -> Any:
+        msg = "connection refused"
+        raise StoreError(msg, happened=False, unreachable=True)
 
     @staticmethod
     def _lost(do: Callable[[], Any]) -> Any:

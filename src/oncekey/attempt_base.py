@@ -211,8 +211,8 @@ class BaseAttempt:
         """The request that keeps the value, or that it is done where the value cannot be kept."""
         call = self._call
         data: bytes | None = None
-        if self._ticket.flight is None and not self._ticket.protected:
-            return call.settle(self._ticket.record, "completed")  # nobody will ever read it
+        if self._ticket.renewal is None and not self._ticket.protected:
+            return call.settle(self._ticket.record, "completed")  # switched off: nobody reads it
         try:
             data = call.codec.encode(value)
         except NotKeepableError as error:
@@ -268,7 +268,7 @@ def forbid_nesting(call: Call, observers: Observers) -> None:
 def current_of(kind: type[T], other: str) -> T:
     """The running attempt, which must be of this colour."""
     attempt = running.get()
-    if attempt is None or attempt._generation != generation():  # noqa: SLF001 - the same module
+    if attempt is None or attempt._ended or attempt._generation != generation():  # noqa: SLF001 - the same module
         msg = "no attempt is running here; call this inside a protected function"
         raise ConfigurationError(msg)
     if not isinstance(attempt, kind):

@@ -7,10 +7,13 @@ from time import monotonic
 from typing import Final
 from weakref import ref
 
+from msgspec.structs import replace
+
 from oncekey.call import Call
 from oncekey.errors import OncekeyError, StoreError
 from oncekey.lease import Chore
 from oncekey.observe import Event, Observers
+from oncekey.record import Record
 from oncekey.stores.base import Store
 from oncekey.ticket import Ticket
 from oncekey.verbs import Granted, Release, Settle, Verdict
@@ -111,6 +114,71 @@ class Abandoned(Chore):
     @property
     def urgent(self) -> bool:
         """Otherwise the key is blocked for a whole lease."""
+        return True
+
+
+class LateClaim(Chore):
+    """Claims for a run that began while the store was down, and renews its lease from then on."""
+
+    __slots__ = ("_record", "_store", "_ticket")
+
+    def __init__(self, store: Store, ticket: Ticket) -> None:
+        """The claim has the nonce of the run, so that its end can prove that it is the same."""
+        super().__init__()
+        self._store = store
+        self._ticket = ticket
+        self._record: Record | None = None
+
+    def do(self) -> float | None:
+        """Claim, or renew; over when somebody else has the record."""
+        call = self._ticket.call
+        try:
+            if self._record is None:
+                answer = self._store.claim(call.claim(self._ticket.record.nonce))
+                self._record = answer.record if type(answer) is Granted else None
+                return None if self._record is None else call.terms.heartbeat_every
+            verdict = self._store.renew(call.renew(self._record))
+        except StoreError:
+            return RETRY
+        return call.terms.heartbeat_every if verdict is Verdict.DONE else None
+
+
+class LateEnd(Chore):
+    """Records how a run ended that no store knew of when it began."""
+
+    __slots__ = ("_ask", "_call", "_observers", "_store")
+
+    def __init__(
+        self, store: Store, call: Call, ask: Settle | Release, observers: Observers
+    ) -> None:
+        """The request, with the token that the run gave itself."""
+        super().__init__()
+        self._store = store
+        self._call = call
+        self._ask = ask
+        self._observers = observers
+
+    def do(self) -> float | None:
+        """Claim with the nonce of the run, and end it; where others ran it, their record stands."""
+        ask = self._ask
+        try:
+            answer = self._store.claim(self._call.claim(ask.nonce))
+            if type(answer) is not Granted:
+                detail = "it ran unprotected beside another attempt"
+                self._observers.tell("lost", self._call, 1, detail=detail)
+            elif isinstance(ask, Settle):
+                self._store.settle(replace(ask, token=answer.record.token))
+            else:
+                self._store.release(replace(ask, token=answer.record.token))
+        except StoreError:
+            return RETRY
+        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
+            return None
+        return None
+
+    @property
+    def urgent(self) -> bool:
+        """What was done must be recorded before the process ends, if that can be."""
         return True
 
 

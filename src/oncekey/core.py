@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, cast
 
+from oncekey.breaker import Breaker
 from oncekey.cache import Cache
 from oncekey.chores import PURGE_EVERY, Purging
 from oncekey.duration import size
@@ -47,6 +48,7 @@ class Core:
         behind = self._blocking or cast("Store", cast("Looped", self._awaiting).blocking)
         self.cache: Final = _cache(cache, remote=getattr(behind, "remote", True))
         self._behind = behind
+        self._breaker = Breaker(behind)
         self._engine: Engine | None = None
         self._engine_async: AsyncEngine | None = None
         self._purging = -1
@@ -72,7 +74,12 @@ class Core:
         """The engine for code that blocks."""
         if self._engine is None:
             self._engine = Engine(
-                self.store, self._behind, self.flights, self.observers, self.cache
+                self.store,
+                self._behind,
+                self.flights,
+                self.observers,
+                self.cache,
+                self._breaker,
             )
         self._purge_by_itself()
         return self._engine
@@ -81,7 +88,12 @@ class Core:
         """The engine for coroutines."""
         if self._engine_async is None:
             self._engine_async = AsyncEngine(
-                self.store_async, self._behind, self.flights, self.observers, self.cache
+                self.store_async,
+                self._behind,
+                self.flights,
+                self.observers,
+                self.cache,
+                self._breaker,
             )
         self._purge_by_itself()
         return self._engine_async

@@ -12,7 +12,7 @@ from typing import Final
 
 from oncekey import machine
 from oncekey.call import Call
-from oncekey.chores import RETRY, Abandoned, Renewal
+from oncekey.chores import RETRY, Abandoned, LateClaim, Renewal
 from oncekey.colours import invoke_async, pause_async
 from oncekey.decide import (
     Choice,
@@ -157,9 +157,11 @@ class AsyncEngine(AsyncLeaving):
 
     async def _claim(self, call: Call, nonce: str) -> Answer:
         """The store's answer. A claim that nobody waits for any more is given back."""
+        self._breaker.check()
         try:
-            return await self._insist(self._store.claim, call.claim(nonce))
+            answer = await self._insist(self._store.claim, call.claim(nonce))
         except StoreError as error:
+            self._breaker.missed(error)
             if error.happened is None:
                 keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
             raise
@@ -168,6 +170,8 @@ class AsyncEngine(AsyncLeaving):
         except BaseException:  # cut off while the store may have granted it
             keeper.take_up(Abandoned(self._behind, call, nonce), 0.0)
             raise
+        self._breaker.answered()
+        return answer
 
     @staticmethod
     def _reconciler(call: Call) -> Callable[[Record], object]:
@@ -187,6 +191,8 @@ class AsyncEngine(AsyncLeaving):
     ) -> Ticket:
         """The ticket of a run that no store knows of."""
         ticket = unprotected(call, flight)
+        ticket.renewal = LateClaim(self._behind, ticket)
+        keeper.take_up(ticket.renewal, RETRY)
         if flight is not None:
             flight.saw(Answer(ticket.record, ticket.now()))
         self.observers.tell("unprotected", call, 1, took, detail=str(error))

@@ -109,13 +109,17 @@ class StoreError(OncekeyError):
     """The store did not do what was asked.
 
     `happened` is False when the verb surely changed nothing, and None when nobody knows.
+    `unreachable` says that the store was not reached at all, or did not answer in time.
     """
 
     status_hint = 503
 
-    def __init__(self, message: str, *, happened: bool | None = None) -> None:
+    def __init__(
+        self, message: str, *, happened: bool | None = None, unreachable: bool = False
+    ) -> None:
         super().__init__(message)
         self.happened = happened
+        self.unreachable = unreachable
 
 
 class NotRecordedError(_KeyedError):

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TypeVar
 
+from oncekey.breaker import Breaker
 from oncekey.cache import Cache
-from oncekey.chores import RETRY, Unsettled
+from oncekey.chores import RETRY, LateEnd, Unsettled
 from oncekey.colours import pause
 from oncekey.decide import Refuse, after_refusal
 from oncekey.errors import OncekeyError, StoreError
@@ -28,15 +29,17 @@ SETTLE_PATIENCE: Final = 2.0
 class Leaving:
     """The half of the engine that tells the store what became of an attempt."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a core is made of
         self,
         store: Store,
         behind: Store,
         flights: Flights,
         observers: Observers,
         cache: Cache | None,
+        breaker: Breaker,
     ) -> None:
         """`behind` is the same store as the keeper's thread can use it."""
+        self._breaker = breaker
         self._store = store
         self._behind = behind
         self._flights = flights
@@ -52,6 +55,7 @@ class Leaving:
     def settle(self, ticket: Ticket, ask: Settle) -> bool:
         """Whether the store could be told in time. Where another attempt won, its answer stands."""
         if not ticket.protected:
+            self._end_late(ticket, ask)
             self._end(ticket, lambda: ticket.after_settle(ask))
             return True
         try:
@@ -108,6 +112,8 @@ class Leaving:
         try:
             if ticket.protected:
                 self._store.release(ask)
+            else:
+                self._end_late(ticket, ask)
         except OncekeyError:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
         except BaseException:  # cut off: the key must not stay taken for a lease
@@ -123,7 +129,14 @@ class Leaving:
         """The claim is given back by the keeper."""
         if ticket.protected:
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
+        else:
+            self._end_late(ticket, ask)
         self._end(ticket, None)
+
+    def _end_late(self, ticket: Ticket, ask: Settle | Release) -> None:
+        """A run that began while the store was down is recorded as soon as it is back."""
+        if ticket.renewal is not None:
+            keeper.take_up(LateEnd(self._behind, ticket.call, ask, self.observers), 0.0)
 
     def let_go(self, ticket: Ticket) -> None:
         """The lease of the ticket is not renewed any more, and nobody here waits for it."""

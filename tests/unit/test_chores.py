@@ -11,6 +11,7 @@ from oncekey.chores import (
     PURGE_EVERY,
     RETRY,
     Abandoned,
+    LateEnd,
     Purging,
     Renewal,
     Unsettled,
@@ -20,7 +21,7 @@ from oncekey.observe import Observers
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
 from oncekey.testing.clock import FakeClock
-from oncekey.ticket import Ticket
+from oncekey.ticket import Ticket, unprotected
 
 
 @pytest.fixture
@@ -275,3 +276,14 @@ def test_expired_records_are_gone(calling, store, clock, observers):
     clock.advance("2s")
     assert Purging(store, observers).do() == PURGE_EVERY
     assert not store._records
+
+
+def test_the_late_end_of_a_run_is_urgent(calling, observers):
+    call = calling()
+    ticket = unprotected(call)
+    ask = call.settle(ticket.record, "completed", result=b"r")
+    store = MemoryStore()
+    chore = LateEnd(store, call, ask, observers)
+    assert chore.urgent
+    assert chore.do() is None
+    assert store.get(*call.identity).result == b"r"

@@ -5,8 +5,16 @@ from contextvars import copy_context
 
 import pytest
 
-from oncekey import Once, OutcomeUnknownError, current_async
-from oncekey.stores import SQLiteStore
+from oncekey import (
+    ConfigurationError,
+    Once,
+    OutcomeUnknownError,
+    ResultNotKeptError,
+    current_async,
+)
+from oncekey.stores import MemoryStore, SQLiteStore
+from oncekey.stores.adapt import Inline
+from tests.faulty import FaultyStore
 from tests.surfaces.functions.things import until_async, until_status, until_status_async
 
 
@@ -104,25 +112,69 @@ async def test_a_cancelled_write_in_a_batch_leaves_the_others_alone(tmp_path):
     await once.aclose()
 
 
-def test_a_coroutine_that_is_closed_gives_its_key_back():
+@pytest.mark.parametrize("down", [False, True])
+def test_a_coroutine_that_is_closed_gives_its_key_back(down):
     """Its loop ended without it: it cannot await any more, and the keeper does it."""
-    once = Once("memory://", observers=())
+    store = FaultyStore(MemoryStore())
+    once = Once(Inline(store), observers=()).options(fail_mode="open")
+    seen = Once(store, observers=())
 
     async def work():
         await current_async().note(inside=True)
         await asyncio.Event().wait()
 
     for key, entered in (("run", once.run_async("run", work)), ("block", block(once))):
+        if down:
+            store.refuse("claim", 2)
         loop = asyncio.new_event_loop()
         asyncio._set_running_loop(loop)
-        entered.send(None)
-        asyncio._set_running_loop(None)
-        loop.close()
+        copy_context().run(entered.send, None)
         copy_context().run(entered.close)
-        until_status(once, key, "released")
-        assert once.get(key).uncertain
+        asyncio._set_running_loop(None)
+        until_closed(seen, loop, key)
+        assert seen.get(key).uncertain
+
+
+def until_closed(once, loop, key):
+    """The keeper asks on that loop; it runs until the key is free, and is closed then."""
+    loop.run_until_complete(asyncio.wait_for(until_status_async(once, key, "released"), 30))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
 
 
 async def block(once):
     async with once.attempt("block"):
         await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_a_generator_that_is_closed_gives_its_key_back(once, store, down):
+    def rows():
+        with once.options(fail_mode="open").attempt("rows"):
+            yield 1
+
+    if down:
+        store.refuse("claim", 2)
+    reading = rows()
+    assert next(reading) == 1
+    reading.close()
+    until_status(once, "rows", "released")
+    assert once.get("rows").uncertain
+
+
+async def test_a_task_that_outlives_its_attempt_has_no_current_one(once):
+    ended = asyncio.Event()
+
+    async def later():
+        await ended.wait()
+        with pytest.raises(ConfigurationError, match="no attempt"):
+            current_async()
+
+    async def work():
+        return asyncio.ensure_future(later())
+
+    with pytest.raises(ResultNotKeptError):
+        once_task = await once.run_async("outlive", work)
+        ended.set()
+        await once_task
+        await once.run_async("outlive", work)

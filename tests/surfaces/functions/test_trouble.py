@@ -41,15 +41,17 @@ def test_while_the_store_is_down_an_open_call_runs_all_the_same(once, store, run
         assert current().token > 0
         return "done"
 
-    store.refuse("claim", 2)
+    store.refuse("claim", 100)
     opened = once.options(fail_mode="open")
     assert opened.run("down", work) == "done"
     assert opened.run("down", work) == "done"
     assert runs == [1, 1]
     assert [event.name for event in events] == ["unprotected", "unprotected"]
-    store.refuse("claim")
     with pytest.raises(ValueError):
         opened.run("down2", fail_definitely)
+    store.heal()
+    until_status(once, "down", "completed")
+    until_status(once, "down2", "released")
 
 
 def test_unprotected_callers_here_share_one_run(once, store, gate, runs):
@@ -72,11 +74,12 @@ def test_an_unprotected_caller_that_does_not_lead_runs_on_its_own(once, store, g
     go_on = store.block("claim")
     leader = start(lambda: once.run("down", runs.append, 1))
     until(lambda: store.calls["claim"])
-    store.refuse("claim")
+    store.refuse("claim", 100)
     assert once.options(fail_mode="open", wait=0).run("down", runs.append, 1) is None
     go_on.set()
     leader.outcome()
     assert runs == [1, 1]
+    store.heal()
 
 
 def test_a_claim_whose_reply_is_lost_is_asked_for_again(once, store, runs):
@@ -276,3 +279,77 @@ def test_an_attempt_that_is_cut_off_before_it_can_end_leaves_nobody_waiting(once
             once.options(wait=0).run(key, answer_two)
         assert once.forget(key, force=True)
         assert once.run(key, answer_two) == 2
+
+
+# The store comes back
+
+
+def test_a_run_that_is_still_going_when_the_store_returns_is_recorded(once, store, gate):
+    def work():
+        gate.enter()
+        return "done"
+
+    store.refuse("claim", 2)
+    opened = once.options(fail_mode="open", lease="90ms")
+    running = start(lambda: opened.run("late", work))
+    gate.until_inside()
+    until_status(once, "late", "running")  # claimed late
+    store.refuse("renew")
+    until(lambda: store.calls["renew"] >= 3)  # and renewed
+    gate.go_on.set()
+    assert running.outcome() == "done"
+    until_status(once, "late", "completed")
+    assert once.run("late", work) == "done"
+    assert once.get("late").attempt == 1
+
+
+@pytest.mark.parametrize("ending", ["completed", "released"])
+def test_a_run_that_ended_before_the_store_returns_is_recorded(once, store, ending):
+    store.refuse("claim", 3)
+    opened = once.options(fail_mode="open")
+    if ending == "completed":
+        assert opened.run("late", answer_two) == 2
+    else:
+        with pytest.raises(ValueError):
+            opened.run("late", fail_definitely)
+    until_status(once, "late", ending)
+
+
+def test_a_run_beside_another_leaves_the_others_record_alone(once, other, store, gate, events):
+    store.refuse("claim")
+    running = start(lambda: once.options(fail_mode="open").run("late", gate.enter))
+    gate.until_inside()
+    assert other.options(fingerprint=None).run("late", answer_two) == 2
+    gate.go_on.set()
+    running.outcome()
+    until(lambda: "lost" in [event.name for event in events])
+    assert once.get("late").value == 2
+
+
+def test_a_late_record_that_cannot_be_read_is_left_alone(once, store):
+    def unreadable(do):
+        msg = "newer"
+        raise UnreadableError(msg, key="late")
+
+    store.refuse("claim")
+    store.instead("claim", unreadable)
+    assert once.options(fail_mode="open").run("late", answer_two) == 2
+    until(lambda: store.calls["claim"] >= 2)
+    assert once.get("late") is None
+
+
+def test_while_the_store_is_out_of_reach_claims_are_refused_at_once(once, store, runs):
+    store.cut_off("claim", 3)
+    store.cut_off("get", 1)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="refused"):
+            once.run("breaker", runs.append, 1)
+    asked = store.calls["claim"]
+    for _ in range(20):
+        with pytest.raises(StoreError, match="out of reach"):
+            once.run("breaker", runs.append, 1)
+    assert store.calls["claim"] == asked
+    until(lambda: store.calls["get"] >= 2)  # somebody knocks until it answers
+    until(lambda: not once._core._breaker.open)
+    once.run("breaker", runs.append, 1)
+    assert runs == [1]
