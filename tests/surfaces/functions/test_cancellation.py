@@ -112,11 +112,19 @@ async def test_a_cancelled_write_in_a_batch_leaves_the_others_alone(tmp_path):
     await once.aclose()
 
 
+class Suspending(Inline):
+    """A store whose release takes a moment, which a coroutine that is closed does not have."""
+
+    async def release(self, ask, /):
+        await asyncio.sleep(0)
+        return await super().release(ask)
+
+
 @pytest.mark.parametrize("down", [False, True])
 def test_a_coroutine_that_is_closed_gives_its_key_back(down):
     """Its loop ended without it: it cannot await any more, and the keeper does it."""
     store = FaultyStore(MemoryStore())
-    once = Once(Inline(store), observers=()).options(fail_mode="open")
+    once = Once(Suspending(store), observers=()).options(fail_mode="open")
     seen = Once(store, observers=())
 
     async def work():
