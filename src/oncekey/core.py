@@ -39,12 +39,13 @@ class Core:
         store: str | Store | AsyncStore | None,
         observers: Iterable[Observer],
         cache: bool | str | int | None,  # noqa: FBT001 - as the user passes it
+        prefix: str,
     ) -> None:
         """Nothing is opened before the first use."""
         self.observers: Final = Observers(observers)
         self.flights: Final = Flights()
         self._lock = threading.Lock()
-        self._blocking, self._awaiting = _both_colours(_chosen(store))
+        self._blocking, self._awaiting = _both_colours(_chosen(store, prefix))
         behind = self._blocking or cast("Store", cast("Looped", self._awaiting).blocking)
         self.cache: Final = _cache(cache, remote=getattr(behind, "remote", True))
         self._behind = behind
@@ -110,11 +111,11 @@ class Core:
             self.cache.drop(identity)
 
 
-def _chosen(store: str | Store | AsyncStore | None) -> Store | AsyncStore:
+def _chosen(store: str | Store | AsyncStore | None, prefix: str) -> Store | AsyncStore:
     if store is None:
-        return _from_environment()
+        return _from_environment(prefix)
     if isinstance(store, str):
-        return open_store(store)
+        return open_store(store, prefix=prefix)
     missing = [verb for verb in VERBS if not callable(getattr(store, verb, None))]
     if missing:
         msg = (
@@ -125,12 +126,12 @@ def _chosen(store: str | Store | AsyncStore | None) -> Store | AsyncStore:
     return store
 
 
-def _from_environment() -> Store:
+def _from_environment(prefix: str) -> Store:
     for name in ("ONCEKEY_STORE", "REDIS_URL"):
         url = os.environ.get(name)
         if url:
             try:
-                return open_store(url)
+                return open_store(url, prefix=prefix)
             except ConfigurationError as error:
                 msg = f"${name} names no store that can be opened: {error}"
                 raise ConfigurationError(msg) from None

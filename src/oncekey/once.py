@@ -88,7 +88,8 @@ class Once(Records, Marks):
         self._options = base if scope is None else base.having(scope=scope)
         self.prefix = prefix or os.environ.get("ONCEKEY_PREFIX") or DEFAULT_PREFIX
         self.active = active and not off_in_environment()
-        self._core = Core(store, (LogObserver(),) if observers is None else observers, cache)
+        told = (LogObserver(),) if observers is None else observers
+        self._core = Core(store, told, cache, self.prefix)
         self._terms = self._options.terms()
 
     # Protecting functions

@@ -38,7 +38,7 @@ def environment(monkeypatch, tmp_path):
 
 
 def made(store=None, cache=None, observers=()):
-    return Core(store, observers, cache)
+    return Core(store, observers, cache, "idempotency:")
 
 
 # Which store

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from oncekey.errors import ConfigurationError
@@ -11,11 +12,30 @@ from oncekey.stores.base import AsyncStore, Store
 from oncekey.stores.memory import MemoryStore
 from oncekey.stores.sqlite import SQLiteStore
 
-__all__ = ["AsyncStore", "MemoryStore", "SQLiteStore", "Store", "open_store"]
+if TYPE_CHECKING:
+    from oncekey.stores.postgres import PostgresStore
+    from oncekey.stores.postgres_async import AsyncPostgresStore
+    from oncekey.stores.redis import RedisStore
+    from oncekey.stores.redis_async import AsyncRedisStore
+
+__all__ = [
+    "AsyncPostgresStore",
+    "AsyncRedisStore",
+    "AsyncStore",
+    "MemoryStore",
+    "PostgresStore",
+    "RedisStore",
+    "SQLiteStore",
+    "Store",
+    "open_store",
+]
 
 
-def open_store(url: str) -> Store:
-    """The store that the URL names; nothing is opened before its first use."""
+def open_store(url: str, *, prefix: str | None = None) -> Store:
+    """The store that the URL names; nothing is opened before its first use.
+
+    `prefix` opens the name of every record in a store that others share.
+    """
     try:
         scheme = urlsplit(url).scheme if isinstance(url, str) else ""
     except ValueError as error:
@@ -26,7 +46,17 @@ def open_store(url: str) -> Store:
         known = ", ".join(f"{name}://" for name in sorted(_SCHEMES))
         msg = f"a store URL starts with {known}, but this one starts with {scheme or url!r}"
         raise ConfigurationError(msg)
-    return opener(url)
+    return _open_redis(url, prefix) if opener is _open_redis else opener(url)
+
+
+def _open_redis(url: str, prefix: str | None = None) -> Store:
+    store: type[RedisStore] = __getattr__("RedisStore")
+    return store.from_url(url) if prefix is None else store.from_url(url, prefix=prefix)
+
+
+def _open_postgres(url: str) -> Store:
+    store: type[PostgresStore] = __getattr__("PostgresStore")
+    return store(url)
 
 
 def _open_memory(url: str) -> Store:
@@ -56,4 +86,35 @@ def _open_sqlite(url: str) -> Store:
     return SQLiteStore(path, **options)
 
 
-_SCHEMES: dict[str, Callable[[str], Store]] = {"memory": _open_memory, "sqlite": _open_sqlite}
+_SCHEMES: dict[str, Callable[[str], Store]] = {
+    "memory": _open_memory,
+    "sqlite": _open_sqlite,
+    "redis": _open_redis,
+    "rediss": _open_redis,
+    "unix": _open_redis,
+    "postgresql": _open_postgres,
+    "postgres": _open_postgres,
+}
+
+# Stores whose drivers come with an extra: which module has them, and which extra that is.
+_LAZY = {
+    "RedisStore": ("redis", "redis"),
+    "AsyncRedisStore": ("redis_async", "redis"),
+    "PostgresStore": ("postgres", "postgres"),
+    "AsyncPostgresStore": ("postgres_async", "postgres"),
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of the module that is imported
+    """A store whose driver is imported when it is first named."""
+    if name not in _LAZY:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    module, extra = _LAZY[name]
+    try:
+        return getattr(import_module(f"oncekey.stores.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("oncekey"):
+            raise
+        msg = f"{name} needs the package {error.name!r}; pip install 'oncekey[{extra}]'"
+        raise ConfigurationError(msg) from None

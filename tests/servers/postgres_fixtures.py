@@ -1,0 +1,69 @@
+"""Fixtures with a real PostgreSQL: one for the session, and one that a test may break."""
+
+import asyncio
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.testing.suite.drive import OnRunner
+from tests.servers.postgres import serving
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A server that all tests share; none may stop it."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def breakable_postgres():
+    """A server of this module, to be stopped and started again."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    """A database of its own."""
+    return postgres.new_database()
+
+
+@pytest.fixture(scope="session")
+def _shared_database(postgres):
+    return postgres.new_database()
+
+
+@pytest.fixture
+def empty_postgres_url(_shared_database):
+    """One database for many tests, with the schema and without records."""
+    with psycopg.connect(_shared_database, autocommit=True) as connection:
+        if connection.execute("SELECT to_regclass('oncekey_records')").fetchone()[0]:
+            connection.execute("TRUNCATE oncekey_records")
+    return _shared_database
+
+
+@pytest.fixture(params=["blocking", "coroutines"])
+def colour(request):
+    """Opens stores of one colour, each behind the same blocking verbs, and closes them."""
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+
+        def opened(*arguments, **options):
+            if request.param == "blocking":
+                store = PostgresStore(*arguments, **options)
+            else:
+                store = OnRunner(AsyncPostgresStore(*arguments, **options), runner)
+            stack.callback(store.close)
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+def beside():
+    """Opens connections that do what another process might."""
+    with ExitStack() as stack:
+        yield lambda url: stack.enter_context(psycopg.connect(url, autocommit=True))

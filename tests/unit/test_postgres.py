@@ -1,0 +1,299 @@
+"""What is PostgreSQL's own about its store: statements, connections, forks and loops."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from oncekey import ConfigurationError, Once, UnreadableError
+from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
+from oncekey.stores.adapt import Threaded
+from oncekey.testing.suite.desk import DONE, Desk
+from oncekey.verbs import Busy, Granted, Replay, Scan
+from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
+from tests.servers.postgres_proxy import Proxy
+
+__all__ = ["beside", "colour", "postgres", "postgres_url"]
+
+SECOND = 1_000_000
+PLAIN = "?sslmode=disable&gssencmode=disable"
+
+
+def desk_of(store, key="order-1", lease=60 * SECOND):
+    return Desk(store, lease=lease, ttl=60 * SECOND, key=key)
+
+
+def lived(desk):
+    """One key through every verb that its owner and its keeper have."""
+    owner = desk.grant("a")
+    assert desk.renew(owner) is DONE
+    assert desk.note(owner, b"noted", 1) is DONE
+    assert desk.release(owner, hold=True, uncertain=True) is DONE
+    held = desk.read()
+    assert desk.resolve(held, status="released") is DONE
+    again = desk.grant("b")
+    assert desk.settle(again) is DONE
+    assert type(desk.claim("c")) is Replay
+    assert desk.store.scan(Scan()).records == [desk.read()]
+    assert desk.store.purge(0, 10) == 0
+    assert desk.forget(again) is DONE
+
+
+@pytest.fixture
+def proxy(postgres):
+    proxy = Proxy(postgres.port)
+    yield proxy
+    proxy.close()
+
+
+def through(proxy, postgres, url):
+    return url.replace(f":{postgres.port}/", f":{proxy.port}/") + PLAIN
+
+
+@pytest.mark.row("P11")
+def test_every_verb_is_one_statement_and_one_round_trip(postgres, postgres_url, proxy, colour):
+    store = colour(through(proxy, postgres, postgres_url), size=1)
+    lived(desk_of(store, "warm"))  # connected, migrated and prepared
+    before = proxy.asked
+    lived(desk_of(store))
+    # claim renew note release get resolve claim settle claim scan get purge forget
+    assert proxy.asked - before == 13
+
+
+def test_a_lost_reply_is_unknown_and_the_same_question_is_answered(
+    postgres, postgres_url, proxy, colour, until
+):
+    store = colour(through(proxy, postgres, postgres_url), size=1)
+    lived(desk_of(store, "warm"))
+    desk = desk_of(store)
+    proxy.lose_the_next_reply()
+    with pytest.raises(Exception, match="lost before the answer") as caught:
+        desk.claim("a")
+    assert caught.value.happened is None
+    owner = desk.grant("a")
+    assert (owner.attempt, type(desk.claim("b"))) == (1, Busy)
+    proxy.lose_the_next_reply()
+    with pytest.raises(Exception, match="lost before the answer") as caught:
+        desk.settle(owner)
+    assert caught.value.happened is None
+    assert desk.settle(owner) is DONE
+
+
+def test_a_duplicate_writes_nothing(postgres_url, colour, beside):
+    desk = desk_of(colour(postgres_url))
+    desk.settle(desk.grant("a"))
+    desk.claim("b")
+    connection = beside(postgres_url)
+    version = "SELECT xmin, xmax, ctid FROM oncekey_records"
+    before = connection.execute(version).fetchall()
+    assert type(desk.claim("c")) is Replay
+    assert connection.execute(version).fetchall() == before
+
+
+def waiting(connection):
+    """Whether somebody waits for a lock in this database."""
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    return connection.execute(asked + " AND datname = current_database()").fetchone()[0]
+
+
+def test_a_lease_starts_when_the_row_is_ours(postgres_url, beside, until):
+    """Somebody inserts the key, takes their time, and takes it back."""
+    store = PostgresStore(postgres_url)
+    desk_of(store, "warm").grant("a")
+    other, watch = beside(postgres_url), beside(postgres_url)
+    other.execute("BEGIN")
+    other.execute(
+        "INSERT INTO oncekey_records SELECT scope, 'order-1', status, fingerprint, token, nonce, "
+        "attempt, lease_end, result, error, noted, revision, uncertain, label, reference, created, "
+        "started, updated, finished, expires, version FROM oncekey_records"
+    )
+    answers = []
+    lease = 1000
+    thread = threading.Thread(target=lambda: answers.append(desk_of(store).claim("b", lease=lease)))
+    thread.start()
+    until(lambda: waiting(watch))
+    (seen,) = watch.execute("SELECT oncekey_now_v1()").fetchone()
+    until(lambda: watch.execute("SELECT oncekey_now_v1()").fetchone()[0] > seen + lease)
+    other.execute("ROLLBACK")
+    thread.join()
+    (answer,) = answers
+    assert type(answer) is Granted
+    assert answer.now >= seen + lease
+    record = answer.record
+    assert (record.token, record.lease_end) == (answer.now, answer.now + lease)
+    store.close()
+
+
+def test_purge_passes_over_what_somebody_holds(postgres_url, colour, beside, until):
+    store = colour(postgres_url)
+    for key in ("a", "b", "c"):
+        desk = desk_of(store, key)
+        desk.settle(desk.grant("n"), ttl=1)
+    other = beside(postgres_url)
+    other.execute("BEGIN")
+    other.execute("SELECT 1 FROM oncekey_records WHERE key = 'b' FOR UPDATE")
+    assert store.purge(0, 10) == 2
+    other.execute("ROLLBACK")
+    assert store.purge(0, 10) == 1
+
+
+def test_a_record_of_a_newer_release_is_refused_by_every_verb(postgres_url, colour, beside):
+    store = colour(postgres_url)
+    desk = desk_of(store)
+    owner = desk.grant("a")
+    beside(postgres_url).execute("UPDATE oncekey_records SET version = 99")
+    uses = [
+        desk.read,
+        lambda: store.scan(Scan()),
+        lambda: desk.claim("b"),
+        lambda: desk.renew(owner),
+        lambda: desk.note(owner, b"", 1),
+        lambda: desk.settle(owner),
+        lambda: desk.release(owner),
+        lambda: desk.resolve(owner, status="completed"),
+        lambda: desk.forget(owner, force=True),
+    ]
+    for use in uses:
+        with pytest.raises(UnreadableError, match="newer release") as caught:
+            use()
+        assert caught.value.key == "order-1"
+
+
+# Pools, loops and forks
+
+
+def test_a_pool_of_the_caller_is_used_and_left_open(postgres_url):
+    """It need not commit by itself, nor give tuples."""
+    with ConnectionPool(postgres_url, open=True, kwargs={"row_factory": dict_row}) as pool:
+        store = PostgresStore(pool)
+        lived(desk_of(store))
+        assert isinstance(store.as_async(), Threaded)
+        store.close()
+        assert not pool.closed
+        desk_of(store).grant("a")
+        with psycopg.connect(postgres_url) as other:
+            assert other.execute("SELECT count(*) FROM oncekey_records").fetchone() == (1,)
+
+
+async def test_an_async_pool_of_the_caller_is_used_and_left_open(postgres_url):
+    pool = AsyncConnectionPool(postgres_url, open=False, kwargs={"row_factory": dict_row})
+    async with pool:
+        store = AsyncPostgresStore(pool)
+        assert await store.get(None, "k") is None
+        await store.aclose()
+        assert not pool.closed
+        assert await store.purge(0, 10) == 0
+
+
+def test_each_loop_has_its_own_connections(postgres_url):
+    store = PostgresStore(postgres_url).as_async()
+
+    async def once(nonce):
+        return await store.claim(desk_of(None).ask(nonce))
+
+    assert type(asyncio.run(once("a"))) is Granted
+    assert type(asyncio.run(once("b"))) is Busy  # the first loop is gone, and was not told
+    said = []
+    threads = [threading.Thread(target=lambda: said.append(asyncio.run(once("c")))) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [type(one) for one in said] == [Busy, Busy]
+
+    async def close():
+        await once("d")
+        await store.aclose()
+
+    asyncio.run(close())
+
+
+FORKING = """
+import os, sys
+from oncekey.stores import PostgresStore
+from oncekey.verbs import Claim
+store = PostgresStore(sys.argv[1])
+def claim(key, nonce):
+    ask = Claim(None, key, nonce=nonce, fingerprint=None, lease=60_000_000, ttl=60_000_000)
+    return type(store.claim(ask)).__name__
+def pids():
+    rows = store._links.here().run("SELECT pg_backend_pid()", ())
+    return rows[0][0]
+print(claim("k", "parent"), flush=True)
+mine = pids()
+child = os.fork()
+if child == 0:
+    print(claim("k", "child"), pids() != mine, flush=True)
+    store.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(claim("k", "parent"), pids() == mine, flush=True)
+store.close()
+"""
+
+
+def test_a_forked_child_has_its_own_connections(postgres_url):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, postgres_url],
+        capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ),
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["Granted", "Busy True", "Granted True"], done.stderr
+
+
+async def test_the_front_door_in_both_colours(postgres_url):
+    once = Once(postgres_url, cache=False)
+    ran = []
+
+    async def work():
+        ran.append(1)
+        return {"paid": 12}
+
+    assert await once.run_async("k", work) == {"paid": 12}
+    assert await asyncio.to_thread(once.run, "k", lambda: ran.append(2)) == {"paid": 12}
+    assert ran == [1]
+    await once._core.store_async.aclose()
+    once._core.store.close()
+
+
+# What is named
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_url_opens_nothing(scheme):
+    store = open_store(f"{scheme}://somebody@nowhere.invalid/db")
+    assert isinstance(store, PostgresStore)
+    assert store.remote
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (42, "needs a postgresql:// URL"),
+        ("postgresql://u:secret@host:port/db?what=1", "cannot be read"),
+    ],
+)
+def test_what_names_no_database_is_refused(given, said):
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        PostgresStore(given)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, True, "3"])
+def test_a_size_is_a_number(size):
+    with pytest.raises(ConfigurationError, match="size must be"):
+        PostgresStore("postgresql://host/db", size=size)
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch):
+    for name in [one for one in sys.modules if one.startswith("oncekey.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "psycopg_pool")
+    with pytest.raises(ConfigurationError, match=r"pip install 'oncekey\[postgres\]'"):
+        open_store("postgresql://host/db")

@@ -1,0 +1,147 @@
+"""What the Redis store decides without a server: names, versions, errors, and the missing extra."""
+
+import sys
+
+import pytest
+import redis.exceptions as told
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncekey import stores
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores import redis_codec as codec
+from oncekey.stores.redis_errors import explain
+from oncekey.stores.redis_scripts import scripts_for
+
+PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
+
+
+@given(scope=st.none() | PRINTABLE, key=PRINTABLE, prefix=PRINTABLE)
+def test_a_name_leads_back_to_scope_and_key(scope, key, prefix):
+    name = codec.name_of(prefix.encode(), scope, key)
+    assert codec.place_of(prefix.encode(), name) == (scope or "", key)
+
+
+@pytest.mark.parametrize("name", [b"p:\xff", b"p:", b"p:/k", b"p:s/", b"p:a/b/c", b"p:%41", b"p:%"])
+def test_a_name_of_somebody_else_leads_nowhere(name):
+    assert codec.place_of(b"p:", name) is None
+
+
+# Versions
+
+
+@pytest.mark.parametrize("version", ["5.0.14", "6.0.9", "2.8"])
+def test_an_old_server_is_refused(version):
+    with pytest.raises(ConfigurationError, match=r"needs Redis 6\.2 or newer"):
+        scripts_for({"redis_version": version})
+
+
+@pytest.mark.parametrize(
+    ("facts", "flags"),
+    [
+        ({"redis_version": "6.2.0"}, False),
+        ({"redis_version": "7.0.0"}, True),
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, True),
+        ({"redis_version": "10.0"}, True),
+        ({"127.0.0.1:7000": {"redis_version": "7.4.1"}}, True),
+        ({}, False),
+    ],
+)
+def test_flags_are_for_servers_that_know_them(facts, flags):
+    scripts = scripts_for(facts)
+    flagged = {
+        verb for verb, one in scripts.items() if one.text.startswith("#!lua flags=allow-oom\n")
+    }
+    assert flagged == ({"settle", "renew", "release"} if flags else set())
+
+
+# Errors
+
+
+def explained(error, *, sent_once=True):
+    return explain(error, "host:1", sent_once=sent_once)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (told.ReadOnlyError("You can't write against a read only replica."), "read-only replica"),
+        (told.OutOfMemoryError("command not allowed"), "is full"),
+        (told.ResponseError("Error running script: -OOM command not allowed"), "is full"),
+        (told.BusyLoadingError("Redis is loading the dataset in memory"), "still loading"),
+        (told.ResponseError("BUSY Redis is busy running a script."), "SCRIPT KILL"),
+        (told.MasterDownError("Link with MASTER is down"), "lost its primary"),
+        (told.ClusterDownError("The cluster is down"), "CLUSTER INFO"),
+        (told.MovedError("1 127.0.0.1:7001"), "RedisCluster"),
+        (told.AskError("1 127.0.0.1:7001"), "RedisCluster"),
+        (told.TryAgainError("Multiple keys request"), "ask again"),
+        (told.ClusterCrossSlotError("Keys in request"), "elsewhere"),
+        (told.ResponseError("NOREPLICAS Not enough good replicas to write."), "replicas"),
+        (told.ResponseError("MISCONF Redis is configured to save"), "disk"),
+        (told.NoScriptError("No matching script."), "script"),
+        (told.MaxConnectionsError("Too many connections"), "max_connections"),
+    ],
+)
+def test_a_refusal_did_not_happen(error, words):
+    refusal = explained(error)
+    assert isinstance(refusal, StoreError)
+    assert (refusal.happened, refusal.unreachable) == (False, False)
+    assert words in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (told.AuthenticationError("Authentication required."), "wants a password"),
+        (told.ResponseError("NOAUTH Authentication required."), "wants a password"),
+        (told.AuthenticationError("invalid username-password pair"), "refused the user name"),
+        (told.AuthenticationWrongNumberOfArgsError("wrong number"), "refused the user name"),
+        (told.NoPermissionError("this user has no permissions"), "grant @scripting"),
+    ],
+)
+def test_a_wrong_setting_is_named(error, words):
+    wrong = explained(error)
+    assert isinstance(wrong, ConfigurationError)
+    assert words in str(wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["Error 111 connecting to host:1.", "Timeout connecting to server"]
+)
+def test_without_a_connection_nothing_was_sent(text):
+    for kind in (told.ConnectionError, told.TimeoutError):
+        error = explained(kind(text))
+        assert (error.happened, error.unreachable) == (False, True)
+        assert explained(kind(text), sent_once=False).happened is None
+
+
+def test_what_was_sent_and_not_answered_is_unknown():
+    lost = explained(told.ConnectionError("Connection closed by server."))
+    assert (lost.happened, lost.unreachable) == (None, False)
+    late = explained(told.TimeoutError("Timeout reading from host:1"))
+    assert (late.happened, late.unreachable) == (None, True)
+    assert explained(told.ResponseError("ERR of a new kind")).happened is None
+
+
+# The extra
+
+
+@pytest.mark.parametrize("name", ["RedisStore", "AsyncRedisStore"])
+def test_without_redis_py_the_extra_is_named(name, monkeypatch):
+    for module in [one for one in sys.modules if one.partition(".")[0] == "redis"]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in [one for one in sys.modules if one.startswith("oncekey.stores.redis")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'oncekey\[redis\]'"):
+        getattr(stores, name)
+    with pytest.raises(ConfigurationError, match=r"pip install 'oncekey\[redis\]'"):
+        stores.open_store("redis://localhost")
+
+
+@pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "unix:///tmp/redis.sock"])
+def test_opening_a_url_connects_to_nothing(url):
+    store = stores.open_store(url)
+    assert isinstance(store, stores.RedisStore)
+    assert isinstance(store.as_async(), stores.AsyncRedisStore)
+    assert isinstance(stores.AsyncRedisStore.from_url(url), stores.AsyncStore)

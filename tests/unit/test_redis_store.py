@@ -1,0 +1,242 @@
+"""The Redis store on a real server: where its records are, what they cost, and its clients."""
+
+import asyncio
+import gc
+import multiprocessing
+
+import msgspec
+import pytest
+import redis
+import redis.asyncio
+
+from oncekey import Once
+from oncekey.errors import ConfigurationError, UnreadableError
+from oncekey.stores import AsyncRedisStore, RedisStore, open_store
+from oncekey.stores.adapt import Threaded
+from oncekey.verbs import Busy, Granted, Replay, Scan, Verdict
+from tests.servers.redis_asks import ask, release, settle
+from tests.servers.redis_fixtures import empty_redis, redis_server
+
+__all__ = ["empty_redis", "redis_server"]
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+def store(empty_redis):
+    store = RedisStore.from_url(empty_redis.url)
+    yield store
+    store.close()
+
+
+# Where records are
+
+
+@pytest.mark.row("J3")
+def test_a_record_is_one_hash_under_prefix_scope_and_key(store, client):
+    store.claim(ask())
+    store.claim(ask("a/b", scope="s%"))
+    assert sorted(client.keys()) == [b"idempotency:s%25/a%2Fb", b"idempotency:test-123"]
+    assert client.type("idempotency:test-123") == b"hash"
+
+
+def test_prefixes_keep_records_apart(empty_redis, client):
+    one = open_store(empty_redis.url, prefix="a*[x]:")
+    other = RedisStore(client, prefix="ab[x]:")
+    assert isinstance(one.claim(ask()), Granted)
+    assert isinstance(other.claim(ask()), Granted)
+    assert sorted(client.keys()) == [b"a*[x]:test-123", b"ab[x]:test-123"]
+    assert len(one.scan(Scan()).records) == len(other.scan(Scan()).records) == 1
+    one.close()
+
+
+def test_a_scan_passes_over_what_is_not_a_record(store, client):
+    store.claim(ask())
+    client.set("idempotency:text", "x")
+    client.hset("idempotency:hash", "x", "y")
+    client.set(b"idempotency:\xff", "x")
+    client.set("idempotency:a/b/c", "x")
+    client.set("idempotency:%41", "x")
+    assert [record.key for record in store.scan(Scan()).records] == ["test-123"]
+
+
+def test_redis_removes_a_record_in_the_millisecond_in_which_it_expires(store, client):
+    record = store.claim(ask()).record
+    store.settle(settle(record))
+    record = store.get(None, "test-123")
+    left = record.expires / 1000 - int(client.time()[0]) * 1000 - client.time()[1] / 1000
+    assert left - 5000 < client.pttl("idempotency:test-123") <= left + 5000
+
+
+def test_what_expires_at_once_leaves_nothing(store, client):
+    record = store.claim(ask()).record
+    store.settle(msgspec.structs.replace(settle(record), ttl=-5000))
+    assert client.keys() == []
+
+
+def test_a_held_record_never_expires(store, client):
+    record = store.claim(ask()).record
+    store.release(release(record, hold=True))
+    assert client.pttl("idempotency:test-123") == -1
+
+
+def test_a_settled_record_without_result_is_small(store, client):
+    key = "k" * 200
+    record = store.claim(ask(key, nonce="0123456789abcdef")).record
+    store.settle(settle(record, None))
+    assert client.memory_usage(f"idempotency:{key}") < 600
+
+
+def test_a_record_of_a_newer_release_is_left_alone(store, client):
+    record = store.claim(ask()).record
+    packed = client.hget("idempotency:test-123", "m")
+    assert packed[3] == 1  # after the head of the array
+    newer = packed[:3] + b"\x02" + packed[4:]
+    client.hset("idempotency:test-123", "m", newer)
+    for verb in (
+        lambda: store.claim(ask()),
+        lambda: store.settle(settle(record)),
+        lambda: store.get(None, "test-123"),
+        lambda: store.scan(Scan()),
+    ):
+        with pytest.raises(UnreadableError, match="newer release"):
+            verb()
+    assert client.hget("idempotency:test-123", "m") == newer
+
+
+# Scripts and round trips
+
+
+def test_a_flush_of_the_scripts_goes_unnoticed(store, client):
+    record = store.claim(ask()).record
+    client.script_flush()
+    assert [one.key for one in store.scan(Scan()).records] == ["test-123"]
+    client.script_flush()
+    assert store.settle(settle(record)) is Verdict.DONE
+    client.script_flush()
+    assert isinstance(store.claim(ask(nonce="b")), Replay)
+
+
+def calls(client):
+    """How many commands the server was sent from outside, those of this question left out."""
+    stats = client.info("commandstats")
+    inside = {"cmdstat_hget", "cmdstat_hset", "cmdstat_hmget", "cmdstat_time", "cmdstat_hdel"}
+    inside |= {"cmdstat_pexpireat", "cmdstat_persist", "cmdstat_hstrlen", "cmdstat_info"}
+    return sum(stats[name]["calls"] for name in stats if name not in inside)
+
+
+@pytest.mark.row("J3")
+def test_two_round_trips_for_a_new_key_and_one_for_a_duplicate(empty_redis, client):
+    once = Once(empty_redis.url, cache=False)
+    once.run("warm", lambda: 1)
+    client.config_resetstat()
+    assert once.run("key", lambda: 41) == 41
+    assert calls(client) == 3  # with the reset itself
+    client.config_resetstat()
+    assert once.run("key", lambda: 42) == 41
+    assert calls(client) == 2
+
+
+async def test_as_many_for_coroutines(empty_redis, client):
+    once = Once(empty_redis.url, cache=False)
+
+    async def work():
+        return next(values)
+
+    values = iter([1, 41, 42])
+    await once.run_async("warm", work)
+    client.config_resetstat()
+    assert await once.run_async("key", work) == 41
+    assert calls(client) == 3
+    client.config_resetstat()
+    assert await once.run_async("key", work) == 41
+    assert calls(client) == 2
+
+
+def test_a_server_that_hides_its_version_is_served(empty_redis, client):
+    client.acl_setuser(
+        "shy", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-info"]
+    )
+    shy = RedisStore.from_url(f"redis://shy:pw@127.0.0.1:{empty_redis.port}/0")
+    assert isinstance(shy.claim(ask()), Granted)
+    shy.close()
+    client.acl_deluser("shy")
+
+
+# Clients
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_the_users_own_client_serves_and_stays_open(decode, empty_redis):
+    with empty_redis.client(decode_responses=decode, protocol=3 if decode else 2) as client:
+        store = RedisStore(client)
+        record = store.claim(ask()).record
+        store.settle(settle(record, b"\xff\x00"))
+        assert store.get(None, "test-123").result == b"\xff\x00"
+        assert store.scan(Scan()).records[0].result == b"\xff\x00"
+        store.close()
+        assert client.ping()
+
+
+@pytest.mark.parametrize("decode", [False, True])
+async def test_the_users_own_async_client_serves_and_stays_open(decode, empty_redis):
+    async with redis.asyncio.Redis(port=empty_redis.port, decode_responses=decode) as client:
+        store = AsyncRedisStore(client)
+        record = (await store.claim(ask())).record
+        await store.settle(settle(record, b"\xff\x00"))
+        assert (await store.get(None, "test-123")).result == b"\xff\x00"
+        assert (await store.scan(Scan())).records[0].result == b"\xff\x00"
+        await store.aclose()
+        assert await client.ping()
+
+
+def test_each_event_loop_has_its_own_client_and_closes_it(empty_redis, client):
+    store = RedisStore.from_url(empty_redis.url).as_async()
+    before = len(client.client_list())
+
+    async def claim(nonce):
+        return type(await store.claim(ask(nonce=nonce)))
+
+    assert asyncio.run(claim("a")) is Granted
+    assert asyncio.run(claim("b")) is Busy
+    gc.collect()
+    assert len(client.client_list()) == before
+
+
+def test_a_client_that_only_blocks_serves_coroutines_on_threads(empty_redis):
+    class Special(redis.Connection):
+        pass
+
+    pool = redis.ConnectionPool(connection_class=Special, port=empty_redis.port)
+    store = RedisStore(redis.Redis(connection_pool=pool)).as_async()
+    assert isinstance(store, Threaded)
+    assert isinstance(asyncio.run(store.claim(ask())), Granted)
+    pool.disconnect()
+
+
+def test_a_client_of_the_other_colour_is_refused():
+    with pytest.raises(ConfigurationError, match=r"RedisStore takes a client such as redis\.Redis"):
+        RedisStore(redis.asyncio.Redis())
+    with pytest.raises(ConfigurationError, match=r"such as redis\.asyncio\.Redis"):
+        AsyncRedisStore(redis.Redis())
+    with pytest.raises(ConfigurationError, match="from_url"):
+        RedisStore("redis://localhost")
+
+
+def _claim_in_child(store, told):
+    told.put(type(store.claim(ask(nonce="child"))).__name__)
+
+
+def test_a_forked_child_opens_connections_of_its_own(store):
+    fork = multiprocessing.get_context("fork")
+    assert isinstance(store.claim(ask()), Granted)
+    told = fork.Queue()
+    child = fork.Process(target=_claim_in_child, args=(store, told))
+    child.start()
+    assert told.get(timeout=20) == "Busy"
+    child.join()
+    assert isinstance(store.claim(ask()), Granted)
