@@ -57,7 +57,32 @@ class Renewal(Chore):
         return None
 
 
-class Unsettled(Chore):
+class Insisting(Chore):
+    """Something that must get through to the store: tried until the store answers."""
+
+    __slots__ = ()
+
+    def do(self) -> float | None:
+        """Try once; again after a while as long as the store is in trouble."""
+        try:
+            self.insist()
+        except StoreError:
+            return RETRY
+        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
+            return None
+        return None
+
+    def insist(self) -> None:
+        """Ask the store, which may fail."""
+        raise NotImplementedError
+
+    @property
+    def urgent(self) -> bool:
+        """What happened must be recorded before the process ends, if that can be."""
+        return True
+
+
+class Unsettled(Insisting):
     """Goes on with a settle or a release that could not be made, until the store answers."""
 
     __slots__ = ("_ask", "_store")
@@ -68,26 +93,15 @@ class Unsettled(Chore):
         self._store = store
         self._ask = ask
 
-    def do(self) -> float | None:
+    def insist(self) -> None:
         """Ask once more."""
-        try:
-            if isinstance(self._ask, Settle):
-                self._store.settle(self._ask)
-            else:
-                self._store.release(self._ask)
-        except StoreError:
-            return RETRY
-        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
-            return None
-        return None
-
-    @property
-    def urgent(self) -> bool:
-        """What was done must be recorded before the process ends, if that can be."""
-        return True
+        if isinstance(self._ask, Settle):
+            self._store.settle(self._ask)
+        else:
+            self._store.release(self._ask)
 
 
-class Abandoned(Chore):
+class Abandoned(Insisting):
     """Gives back a claim whose asker left before it heard the answer."""
 
     __slots__ = ("_call", "_nonce", "_store")
@@ -99,22 +113,11 @@ class Abandoned(Chore):
         self._call = call
         self._nonce = nonce
 
-    def do(self) -> float | None:
+    def insist(self) -> None:
         """Ask again with the same nonce: if it was granted, it is granted again, and released."""
-        try:
-            answer = self._store.claim(self._call.claim(self._nonce))
-            if type(answer) is Granted:
-                self._store.release(self._call.release(answer.record, unused=True))
-        except StoreError:
-            return RETRY
-        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
-            return None
-        return None
-
-    @property
-    def urgent(self) -> bool:
-        """Otherwise the key is blocked for a whole lease."""
-        return True
+        answer = self._store.claim(self._call.claim(self._nonce))
+        if type(answer) is Granted:
+            self._store.release(self._call.release(answer.record, unused=True))
 
 
 class LateClaim(Chore):
@@ -143,7 +146,7 @@ class LateClaim(Chore):
         return call.terms.heartbeat_every if verdict is Verdict.DONE else None
 
 
-class LateEnd(Chore):
+class LateEnd(Insisting):
     """Records how a run ended that no store knew of when it began."""
 
     __slots__ = ("_ask", "_call", "_observers", "_store")
@@ -158,28 +161,17 @@ class LateEnd(Chore):
         self._ask = ask
         self._observers = observers
 
-    def do(self) -> float | None:
+    def insist(self) -> None:
         """Claim with the nonce of the run, and end it; where others ran it, their record stands."""
         ask = self._ask
-        try:
-            answer = self._store.claim(self._call.claim(ask.nonce))
-            if type(answer) is not Granted:
-                detail = "it ran unprotected beside another attempt"
-                self._observers.tell("lost", self._call, 1, detail=detail)
-            elif isinstance(ask, Settle):
-                self._store.settle(replace(ask, token=answer.record.token))
-            else:
-                self._store.release(replace(ask, token=answer.record.token))
-        except StoreError:
-            return RETRY
-        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
-            return None
-        return None
-
-    @property
-    def urgent(self) -> bool:
-        """What was done must be recorded before the process ends, if that can be."""
-        return True
+        answer = self._store.claim(self._call.claim(ask.nonce))
+        if type(answer) is not Granted:
+            detail = "it ran unprotected beside another attempt"
+            self._observers.tell("lost", self._call, 1, detail=detail)
+        elif isinstance(ask, Settle):
+            self._store.settle(replace(ask, token=answer.record.token))
+        else:
+            self._store.release(replace(ask, token=answer.record.token))
 
 
 class Purging(Chore):

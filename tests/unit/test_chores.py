@@ -11,6 +11,7 @@ from oncekey.chores import (
     PURGE_EVERY,
     RETRY,
     Abandoned,
+    Insisting,
     LateEnd,
     Purging,
     Renewal,
@@ -287,3 +288,8 @@ def test_the_late_end_of_a_run_is_urgent(calling, observers):
     assert chore.urgent
     assert chore.do() is None
     assert store.get(*call.identity).result == b"r"
+
+
+def test_what_must_get_through_has_to_say_what_it_asks():
+    with pytest.raises(NotImplementedError):
+        Insisting().do()
