@@ -151,26 +151,28 @@ class AsyncRedisStore:
 
     async def _read(self, places: list[codec.Place]) -> list[Record]:
         """The living among the records at these places, in one round trip."""
+        replies: list[Any] = []
         try:
             client = await self._clients.client()
             script = (self._scripts or await self._load(client))["get"]
-            line = client.pipeline(transaction=False)
-            for scope, key in places:
-                name = codec.name_of(self._prefix, scope or None, key)
-                line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
-            replies = await line.execute(raise_on_error=False)
+            for _ in range(2):  # a server that does not know the script is told, and asked again
+                line = client.pipeline(transaction=False)
+                for scope, key in places:
+                    name = codec.name_of(self._prefix, scope or None, key)
+                    line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
+                replies = await line.execute(raise_on_error=False)
+                if not any(isinstance(reply, NoScriptError) for reply in replies):
+                    break
+                await client.script_load(script.text)
         except CAUGHT as error:
             raise self._explained(error) from error
         records: list[Record] = []
         for (scope, key), reply in zip(places, replies, strict=True):
-            if isinstance(reply, NoScriptError):
-                record = await self.get(scope or None, key)
-            elif isinstance(reply, Exception):
+            if isinstance(reply, Exception):
                 if "WRONGTYPE" in str(reply):  # somebody else's
                     continue
                 raise self._explained(reply)
-            else:
-                record = codec.found(scope or None, key, reply)
+            record = codec.found(scope or None, key, reply)
             if record is not None:
                 records.append(record)
         return records
