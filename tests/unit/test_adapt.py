@@ -158,15 +158,45 @@ def test_a_store_whose_loop_is_closed_cannot_be_asked():
     assert caught.value.happened is False
 
 
-def test_a_loop_that_closes_at_this_very_moment_is_closed_too(monkeypatch):
-    looped = Looped(Native())
+def test_a_loop_that_never_comes_to_it_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
+    native = Native()
+    looped = Looped(native)
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(_used(looped))
-    loop.close()
-    monkeypatch.setattr(loop, "is_closed", lambda: False)
+    loop.run_until_complete(_used(looped))  # it stands still from here on
     with pytest.raises(StoreError) as caught:
         looped.blocking.get(None, "k")
+    words = "get was not sent: the event loop of the store did not come to it in time"
+    assert str(caught.value) == words
     assert caught.value.happened is False
+    loop.run_until_complete(asyncio.sleep(0))  # the errand's turn comes, too late
+    assert native.loops == [loop]
+    loop.close()
+
+
+def test_a_loop_that_closes_under_a_verb_leaves_it_unknown(until_async):
+    native = Native()
+    looped = Looped(native)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_used(looped))
+    native.gate = asyncio.Event()
+    caught = []
+
+    def ask():
+        with pytest.raises(StoreError) as error:
+            looped.blocking.get(None, "k")
+        caught.append(error.value)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+
+    loop.run_until_complete(until_async(lambda: len(native.loops) == 2))
+    task = next(iter(asyncio.all_tasks(loop)))
+    task.cancel()
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.close()
+    asking.join()
+    assert caught[0].happened is None
 
 
 async def _used(looped):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -112,22 +112,61 @@ class Looped:
 
     def wait_for(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as the verb answers
         """The answer of a verb, for a thread that is not the loop's."""
-        if self._loop is None or self._loop.is_closed():
+        errand = _Errand(partial(getattr(self._store, name), *arguments))
+        if not _given_to(self._loop, errand.begin):
             msg = f"{name} was not sent: the event loop of the store is closed"
             raise StoreError(msg, happened=False)
-        coroutine = getattr(self._store, name)(*arguments)
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # it was closed between the two lines
-            coroutine.close()
-            msg = f"{name} was not sent: the event loop of the store is closed"
-            raise StoreError(msg, happened=False) from None
-        try:
-            return future.result(_LOOP_PATIENCE)
+            return errand.answer.result(_LOOP_PATIENCE)
         except (TimeoutError, CancelledError):
-            future.cancel()
+            if errand.answer.cancel():
+                msg = f"{name} was not sent: the event loop of the store did not come to it in time"
+                raise StoreError(msg, happened=False) from None
+            _given_to(self._loop, errand.stop)
             msg = f"{name} was sent, but the event loop of the store did not answer in time"
             raise StoreError(msg, happened=None) from None
+
+
+def _given_to(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], None]) -> bool:
+    """True when the loop is open and will come to the callback, unless it is closed before."""
+    try:
+        if loop is not None:
+            loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        return False
+    return loop is not None
+
+
+class _Errand:
+    """A verb on its way to a loop.
+
+    The coroutine is made on the loop, when it begins: a loop that closes before it comes to the
+    errand leaves no coroutine behind that nobody awaits, and the errand is known not to have begun.
+    """
+
+    def __init__(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._verb = verb
+        self._task: asyncio.Task[Any] | None = None
+        self.answer: Future[Any] = Future()
+
+    def begin(self) -> None:
+        """The verb runs, unless the asker has given up; on the loop only."""
+        if self.answer.set_running_or_notify_cancel():
+            self._task = asyncio.ensure_future(self._verb())
+            self._task.add_done_callback(self._end)
+
+    def stop(self) -> None:
+        """The verb is cancelled; on the loop only."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.answer.set_exception(CancelledError())
+        elif error := task.exception():
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(task.result())
 
 
 class OnLoop:
