@@ -26,6 +26,10 @@ from oncekey.verbs import Answer, Busy, Granted, Held, Mismatch, Replay
 
 _FIRST_POLL: Final = 0.002
 _SLOWEST_POLL: Final = 0.1
+WORTH_WATCHING: Final = _SLOWEST_POLL
+"""Who would wait this long before asking again has the store wake it instead, if it can."""
+WATCHED_FOR: Final = 1.0
+"""A wake-up may be missed; this is how long it matters."""
 
 
 class Run(Struct):
@@ -41,9 +45,10 @@ class Serve(Struct):
 
 
 class Wait(Struct):
-    """Ask again after this many seconds."""
+    """Ask again after this many seconds, or up to `patience` later when something has changed."""
 
     seconds: float
+    patience: float = 0.0
 
 
 class Refuse(Struct):
@@ -67,7 +72,7 @@ def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) 
         if patience > 0:
             left = max(0.0, (answer.record.lease_end - answer.now) / SECOND)
             pause = min(_FIRST_POLL * 2 ** min(polls, 10), _SLOWEST_POLL)
-            return Wait(min(pause, patience, left))
+            return Wait(min(pause, patience, left), min(patience, left))
         return Refuse(busy(answer, call))
     if kind is Mismatch:
         return Refuse(reused(call))

@@ -15,6 +15,8 @@ from oncekey.call import Call
 from oncekey.chores import RETRY, Abandoned, LateClaim, Renewal
 from oncekey.colours import invoke, pause
 from oncekey.decide import (
+    WATCHED_FOR,
+    WORTH_WATCHING,
     Choice,
     Complete,
     Hold,
@@ -45,7 +47,7 @@ from oncekey.leaving import Leaving
 from oncekey.observe import Name
 from oncekey.record import Record
 from oncekey.ticket import Ticket, new_nonce, unprotected
-from oncekey.verbs import Answer
+from oncekey.verbs import Answer, Busy
 
 _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
     InProgressError: "busy",
@@ -142,6 +144,18 @@ class Engine(Leaving):
             if type(choice) is not Wait:
                 return self._answered(choice, call, answer, flight)
             polls += 1
+            self._wait(answer, choice)
+
+    def _wait(self, answer: Answer, choice: Wait) -> None:
+        """The time is over, or the store has told that the record may have changed."""
+        watch = getattr(self._store, "watch", None) if choice.seconds >= WORTH_WATCHING else None
+        if watch is None or type(answer) is not Busy:
+            pause(choice.seconds)
+            return
+        record = answer.record
+        try:
+            watch(record.scope, record.key, record.token, min(choice.patience, WATCHED_FOR))
+        except StoreError:  # the next claim meets the same trouble, and knows what to do about it
             pause(choice.seconds)
 
     def _answered(

@@ -77,6 +77,12 @@ class Inline:
         """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
         return await self._call(self.blocking.purge, grace, limit)
 
+    @property
+    def watch(self) -> Callable[..., Awaitable[None]] | None:
+        """How to wait for a change, where the store can tell of one."""
+        watch = getattr(self.blocking, "watch", None)
+        return None if watch is None else partial(self._call, watch)
+
     async def aclose(self) -> None:
         """The blocking store is closed."""
         await self._call(self.blocking.close)
@@ -146,7 +152,7 @@ class _Errand:
 
     def __init__(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._verb = verb
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[Any]
         self.answer: Future[Any] = Future()
 
     def begin(self) -> None:
@@ -156,9 +162,8 @@ class _Errand:
             self._task.add_done_callback(self._end)
 
     def stop(self) -> None:
-        """The verb is cancelled; on the loop only."""
-        if self._task is not None:
-            self._task.cancel()
+        """The verb, which has begun, is cancelled; on the loop only."""
+        self._task.cancel()
 
     def _end(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():

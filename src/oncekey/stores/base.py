@@ -125,4 +125,19 @@ class AsyncStore(Protocol):
         ...
 
 
+@runtime_checkable
+class Watching(Protocol):
+    """What a store may add to its verbs: those who wait need not keep asking.
+
+    An `AsyncStore` has the same as a coroutine.
+    """
+
+    def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
+        """The record may not be running under this token any more, or the seconds are over.
+
+        It may return early for no reason; a change that it misses costs no more than the seconds.
+        """
+        ...
+
+
 VERBS = ("claim", "renew", "note", "settle", "release", "resolve", "forget", "get", "scan", "purge")

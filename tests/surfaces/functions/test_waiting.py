@@ -1,10 +1,11 @@
 """Callers that come while the first one runs."""
 
+import threading
 import time
 
 import pytest
 
-from oncekey import InProgressError, KeyReusedError, OutcomeUnknownError
+from oncekey import InProgressError, KeyReusedError, OutcomeUnknownError, StoreError
 from tests.surfaces.functions.things import answer_two, start, until
 
 
@@ -35,6 +36,49 @@ def test_a_caller_in_another_process_waits_too(once, other, gate, runs):
     gate.go_on.set()
     assert first.outcome() == second.outcome() == "done"
     assert runs == [1]
+
+
+def test_a_store_that_can_tell_of_a_change_wakes_those_who_wait(once, other, store, gate):
+    watched = []
+    settled = threading.Event()
+
+    def settle(do):
+        verdict = do()
+        settled.set()
+        return verdict
+
+    def watch(*asked):
+        watched.append(asked)
+        gate.go_on.set()
+        assert settled.wait(30)
+
+    store.instead("settle", settle)
+    store.watch = watch
+    first = start(lambda: once.run("wait", gate.enter))
+    gate.until_inside()
+    second = start(lambda: other.run("wait", gate.enter))
+    assert first.outcome() is second.outcome() is None
+    ((scope, key, token, seconds),) = watched
+    assert (scope, key) == (None, "wait")
+    assert token == once.get("wait").token
+    assert 0 < seconds <= 1
+
+
+def test_a_store_that_cannot_tell_of_a_change_now_is_asked_again(once, other, store, gate):
+    watched = []
+
+    def watch(*_asked):
+        watched.append(1)
+        gate.go_on.set()
+        msg = "not now"
+        raise StoreError(msg, happened=False)
+
+    store.watch = watch
+    first = start(lambda: once.run("wait", gate.enter))
+    gate.until_inside()
+    second = start(lambda: other.run("wait", gate.enter))
+    assert first.outcome() is second.outcome() is None
+    assert watched
 
 
 @pytest.mark.parametrize("here", [True, False])
