@@ -19,7 +19,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 # Modules whose branches must all be covered.
 CORE := errors duration fork policy key fingerprint codec notes record verbs machine table call \
         decide lease breaker flight cache ticket chores colours leaving leaving_async engine engine_async \
-        arguments attempt_base attempt attempt_async core admin admin_async admin_rules \
+        arguments attempt_base attempt attempt_async bridge core admin admin_async admin_rules \
         simple simple_async simple_rules options target switch view known \
         entering records marks protected once
 # The stores behind a network are not there yet: a few branches of their drivers' troubles are open.

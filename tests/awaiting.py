@@ -20,7 +20,7 @@ DOOR = {
     )
 }
 # Methods with the same name, or of the tests' own helpers.
-AWAITED = {"note", "step", "complete", "outcome", "record"}
+AWAITED = {"note", "step", "complete", "release", "outcome", "record"}
 RENAMED = {"enter": "enter_async", "until_inside": "until_inside_async"}
 NAMES = {name: f"{name}_async" for name in ("current", "start", "until", "until_status", "CUT_OFF")}
 WAITING = {"until_async", "until_status_async"}

@@ -47,6 +47,10 @@ class Attempt(BaseAttempt):
         self._must_run("complete")
         self._settled(value, self._engine.settle(self._ticket, self._settling(value)))
 
+    def release(self, why: str = "") -> None:
+        """The key is free again, as after an error: the next call runs."""
+        self._engine.leave(self._ticket, self._releasing(why))
+
     def _fail(self, error: BaseException) -> bool:
         """The call ended with this error; whether another attempt's answer stands instead."""
         ask = self._failing(error, encode_error(error))

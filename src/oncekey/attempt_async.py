@@ -62,6 +62,10 @@ class AsyncAttempt(BaseAttempt):
         self._must_run("complete")
         self._settled(value, await self._engine.settle(self._ticket, self._settling(value)))
 
+    async def release(self, why: str = "") -> None:
+        """The key is free again, as after an error: the next call runs."""
+        await self._engine.leave(self._ticket, self._releasing(why))
+
     async def _fail(self, error: BaseException) -> bool:
         """The call ended with this error; whether another attempt's answer stands instead."""
         ask = self._failing(error, encode_error(error))

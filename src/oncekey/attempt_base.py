@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -40,6 +41,10 @@ class BaseAttempt:
     """One attempt at a call, or the settled record that answers it."""
 
     _reset: Token[BaseAttempt | None]
+    _keeps: bool | None = None
+    """Whether the response is to be kept whatever it is; None where there is no response."""
+    _bridge: Callable[[], BaseAttempt] | None = None
+    """How code of the other colour sees this attempt, where it can."""
 
     def __init__(self, ticket: Ticket, observers: Observers) -> None:
         """What the ticket says."""
@@ -128,6 +133,14 @@ class BaseAttempt:
             raise ConfigurationError(msg)
         self._must_run("downstream_key")
         return self._call.downstream_key(name)
+
+    def keep(self) -> None:
+        """The response to this HTTP request is kept, whatever its status."""
+        self._must_run("keep")
+        if self._keeps is None:
+            msg = "keep is for handlers of HTTP requests; elsewhere pass keep=(MyError,) to once"
+            raise ConfigurationError(msg)
+        self._keeps = True
 
     # Rules of use
 
@@ -237,6 +250,12 @@ class BaseAttempt:
             raise NotRecordedError(msg, key=self.key, scope=self.scope, result=value)
         self._value = value
 
+    def _releasing(self, why: str) -> Release:
+        """The request that frees the key."""
+        self._must_run("release")
+        self._ended = True
+        return self._call.release(self._ticket.record, why.encode() or None)
+
     def _failing(self, error: BaseException, data: bytes) -> Settle | Release:
         """The request that ends the attempt after its code raised `error`."""
         self._ended = True
@@ -271,7 +290,18 @@ def current_of(kind: type[T], other: str) -> T:
     if attempt is None or attempt._ended or attempt._generation != generation():  # noqa: SLF001 - the same module
         msg = "no attempt is running here; call this inside a protected function"
         raise ConfigurationError(msg)
+    if not isinstance(attempt, kind) and attempt._bridge is not None and not _on_a_loop():  # noqa: SLF001 - the same module
+        attempt = attempt._bridge()  # noqa: SLF001 - the same module
     if not isinstance(attempt, kind):
         msg = f"the running attempt is of the other colour; use {other}()"
         raise ConfigurationError(msg)
     return attempt
+
+
+def _on_a_loop() -> bool:
+    """Whether this is a coroutine's thread, which must not block."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from weakref import ref
 from msgspec.structs import replace
 
 from oncekey.call import Call
+from oncekey.duration import microseconds
 from oncekey.errors import OncekeyError, StoreError
 from oncekey.lease import Chore
 from oncekey.observe import Event, Observers
@@ -40,12 +41,19 @@ class Renewal(Chore):
         self._until = None if terms.max_run is None else monotonic() + terms.max_run
 
     def do(self) -> float | None:
-        """Renew once. A renewal that failed is tried again soon: the lease is not lost yet."""
+        """Renew once. A renewal that failed is tried again soon: the lease is not lost yet.
+
+        No lease lasts longer than `max_run`, so that whoever hangs loses it then.
+        """
         ticket = self._ticket
-        if self._until is not None and monotonic() >= self._until:
-            return None
+        ask = ticket.call.renew(ticket.record)
+        if self._until is not None:
+            left = self._until - monotonic()
+            if left <= 0:
+                return None
+            ask = replace(ask, lease=min(ask.lease, microseconds(left)))
         try:
-            verdict = self._store.renew(ticket.call.renew(ticket.record))
+            verdict = self._store.renew(ask)
         except StoreError as error:
             self._observers.tell(
                 "renewal_failed", ticket.call, ticket.record.attempt, detail=str(error)

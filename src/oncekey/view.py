@@ -7,7 +7,7 @@ from secrets import token_hex
 from oncekey.call import Call
 from oncekey.core import Core
 from oncekey.options import UNSET, Options
-from oncekey.policy import Terms
+from oncekey.policy import Policy, Terms
 from oncekey.switch import switched_off
 
 
@@ -19,6 +19,11 @@ class View:
     _options: Options
     _scope: str | None
     _terms: Terms
+
+    @property
+    def policy(self) -> Policy:
+        """What was said about protection so far, and nothing that was not."""
+        return self._options.policy
 
     def use(self, call: Call | None, terms: Terms) -> tuple[Core, bool, Call]:
         """The core, whether it protects, and the call; one without a key has one of its own."""

@@ -132,6 +132,21 @@ def test_after_the_longest_run_the_lease_is_left_to_end(monkeypatch, calling, st
     assert end_of(store, ticket) == before
 
 
+@pytest.mark.row("W9")
+def test_no_lease_lasts_longer_than_the_longest_run(monkeypatch, calling, store, observers, clock):
+    now = [100.0]
+    monkeypatch.setattr(chores, "monotonic", lambda: now[0])
+    call = calling(policy=Policy(lease="5min", max_run="5min"))
+    ticket = Ticket(call, store.claim(call.claim("n")))
+    renewal = Renewal(store, ticket, observers)
+    claimed = end_of(store, ticket)
+    for _ in range(2):
+        now[0] += 100
+        clock.advance("100s")
+        renewal.do()
+        assert end_of(store, ticket) == claimed
+
+
 # What could not be settled
 
 

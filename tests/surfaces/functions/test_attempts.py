@@ -44,6 +44,26 @@ def test_a_block_without_complete_completes_with_nothing(once):
         assert attempt.result is None
 
 
+def test_a_block_may_give_its_key_back(once, events):
+    with once.attempt("later") as attempt:
+        attempt.note(seen=1)
+        attempt.release("not yet")
+        with pytest.raises(ConfigurationError, match="after 'later' had ended"):
+            attempt.release()
+    assert events[-1].name == "released"
+    record = once.get("later")
+    assert (record.status, record.notes) == ("released", {"seen": 1})
+    with once.attempt("later") as attempt:
+        assert (attempt.number, attempt.notes) == (2, {"seen": 1})
+    with once.attempt("later") as attempt, pytest.raises(ConfigurationError, match="a duplicate"):
+        attempt.release()
+
+
+def test_only_a_response_can_be_kept_whatever_it_is(once):
+    with once.attempt("kept") as attempt, pytest.raises(ConfigurationError, match="HTTP"):
+        attempt.keep()
+
+
 def test_a_block_that_raises_frees_or_keeps(once):
     keeping = once.options(keep=CardDeclinedError)
     with pytest.raises(ValueError), keeping.attempt("block"):
