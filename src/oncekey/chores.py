@@ -174,8 +174,9 @@ class LateEnd(Insisting):
         ask = self._ask
         answer = self._store.claim(self._call.claim(ask.nonce))
         if type(answer) is not Granted:
-            detail = "it ran unprotected beside another attempt"
-            self._observers.tell("lost", self._call, 1, detail=detail)
+            if answer.record.nonce != ask.nonce:  # else it is recorded, and the reply was lost
+                detail = "it ran unprotected beside another attempt"
+                self._observers.tell("lost", self._call, 1, detail=detail)
         elif isinstance(ask, Settle):
             self._store.settle(replace(ask, token=answer.record.token))
         else:

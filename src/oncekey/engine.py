@@ -82,7 +82,9 @@ class Engine(Leaving):
         return ticket
 
     def _cached(self, call: Call) -> Ticket | None:
-        answer = self._cache.get(call.identity) if self._cache is not None else None
+        if self._cache is None or not call.cached:
+            return None
+        answer = self._cache.get(call.identity)
         return None if answer is None else self._judge(call, answer, patience=0.0)
 
     def _enter(self, call: Call) -> Ticket:
@@ -126,13 +128,16 @@ class Engine(Leaving):
         """Ask the store until it is clear what to do."""
         polls = 0
         while True:
+            nonce = new_nonce()
             try:
-                answer = self._claim(call, new_nonce())
+                answer = self._claim(call, nonce)
             except StoreError as error:
                 if not call.terms.fail_open:
+                    if error.happened is None:
+                        keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
                     raise
                 took = monotonic() - deadline + call.terms.wait
-                return self._unprotected(call, flight, error, took)
+                return self._unprotected(call, flight, nonce, error, took)
             if flight is not None:
                 flight.saw(answer)
             patience = deadline - monotonic()
@@ -173,11 +178,9 @@ class Engine(Leaving):
         """The store's answer. A claim that nobody waits for any more is given back."""
         self._breaker.check()
         try:
-            answer = self._insist(self._store.claim, call.claim(nonce))
+            answer = self.insist(self._store.claim, call.claim(nonce))
         except StoreError as error:
             self._breaker.missed(error)
-            if error.happened is None:
-                keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
             raise
         except Exception:
             raise
@@ -201,10 +204,10 @@ class Engine(Leaving):
         return ticket
 
     def _unprotected(
-        self, call: Call, flight: Flight | None, error: StoreError, took: float
+        self, call: Call, flight: Flight | None, nonce: str, error: StoreError, took: float
     ) -> Ticket:
-        """The ticket of a run that no store knows of."""
-        ticket = unprotected(call, flight)
+        """The ticket of a run that no store knows of; its claim may have been granted unheard."""
+        ticket = unprotected(call, flight, nonce)
         ticket.renewal = LateClaim(self._behind, ticket)
         keeper.take_up(ticket.renewal, RETRY)
         if flight is not None:

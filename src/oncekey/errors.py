@@ -122,6 +122,14 @@ class StoreError(OncekeyError):
         self.unreachable = unreachable
 
 
+def doubted(error: StoreError) -> StoreError:
+    """The error of the last of several tries, one of which nobody knows the outcome of."""
+    if error.happened is None:
+        return error
+    msg = f"one try may have reached the store, and the last one did not: {error}"
+    return StoreError(msg, happened=None, unreachable=error.unreachable)
+
+
 class NotRecordedError(_KeyedError):
     """The operation ran and returned `result`, but the store could not be told in time.
 

@@ -112,7 +112,7 @@ class Keeper:
                 while not due and not self._stopping:
                     self._changed.wait(max(0.0, self._wakes_at - monotonic()))
                     due = self._due()
-                if self._stopping:
+                if self._stopping and not due:  # what is due stands in no queue any more
                     return
             for chore in due:
                 self._do_and_keep(chore)

@@ -11,7 +11,7 @@ from oncekey.cache import Cache
 from oncekey.chores import RETRY, LateEnd, Unsettled
 from oncekey.colours import pause
 from oncekey.decide import Refuse, after_refusal
-from oncekey.errors import OncekeyError, StoreError
+from oncekey.errors import OncekeyError, StoreError, doubted
 from oncekey.flight import Flight, Flights, Left
 from oncekey.lease import keeper
 from oncekey.observe import Name, Observers
@@ -50,7 +50,7 @@ class Leaving:
         """The notes are kept; the verdict says whether the attempt still owns its record."""
         if not ticket.protected:
             return Verdict.DONE
-        return self._insist(self._store.note, ask)
+        return self.insist(self._store.note, ask)
 
     def settle(self, ticket: Ticket, ask: Settle) -> bool:
         """Whether the store could be told in time. Where another attempt won, its answer stands."""
@@ -75,7 +75,7 @@ class Leaving:
             self._give_way(ticket)
             return True
         self._end(ticket, lambda: ticket.after_settle(ask))
-        if self._cache is not None:
+        if self._cache is not None and ticket.call.cached:
             self._cache.put(ticket.after_settle(ask), ticket.now())
         self.observers.tell(ask.status, ticket.call, ticket.record.attempt)
         return True
@@ -142,16 +142,19 @@ class Leaving:
         """The lease of the ticket is not renewed any more, and nobody here waits for it."""
         self._end(ticket, None)
 
-    def _insist(self, verb: Callable[[R], A], ask: R) -> A:
+    def insist(self, verb: Callable[[R], A], ask: R) -> A:
         """The answer of the verb; while its outcome is unknown it is asked for again."""
-        delays = iter(_ASK_AGAIN)
+        delays, unknown = iter(_ASK_AGAIN), False
         while True:
             try:
                 return verb(ask)
             except StoreError as error:
-                delay = next(delays, None)
-                if delay is None or error.happened is False:
+                if error.happened is False and not unknown:
                     raise
+                unknown = True  # no later try tells what became of this one
+                delay = next(delays, None)
+                if delay is None:
+                    raise doubted(error) from None
             pause(delay)
 
     def _end(self, ticket: Ticket, left: Left) -> None:

@@ -32,10 +32,11 @@ class Simple:
         observers = self._core.observers
         started = perf_counter()
         try:
-            answer = self._store.claim(call.claim(new_nonce()))
+            insist = self._core.engine().insist
+            answer = insist(self._store.claim, call.claim(new_nonce()))
             new = type(answer) is Granted
             if new:
-                self._store.settle(call.settle(answer.record, "completed"))
+                insist(self._store.settle, call.settle(answer.record, "completed"))
         except StoreError as error:
             took = perf_counter() - started
             name: Name = "unprotected" if terms.fail_open else "refused"

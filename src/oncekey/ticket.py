@@ -73,7 +73,7 @@ class Ticket:
         return record or self.record
 
 
-def unprotected(call: Call, flight: Flight | None = None) -> Ticket:
+def unprotected(call: Call, flight: Flight | None = None, nonce: str = "") -> Ticket:
     """A ticket for a run that no store knows of, with a record of this process's own time."""
-    _, answer = machine.claim(None, call.claim(new_nonce()), time_ns() // 1000)
+    _, answer = machine.claim(None, call.claim(nonce or new_nonce()), time_ns() // 1000)
     return Ticket(call, answer, flight=flight, protected=False)

@@ -18,6 +18,7 @@ PAIRS = {
     "pause_async": "pause",
     "invoke_async": "invoke",
     "current_async": "current",
+    "engine_async": "engine",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
 }
