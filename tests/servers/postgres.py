@@ -24,10 +24,12 @@ PATIENCE = 30.0
 SYSTEM = Path("/usr/lib/postgresql")
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
-    "fsync": "off",  # what a power cut does is not what these tests are about
-    "full_page_writes": "off",
     "max_connections": "100",
     "log_min_messages": "fatal",
+}
+HASTY = {
+    "fsync": "off",  # what a power cut does is not what these tests are about
+    "full_page_writes": "off",
     "autovacuum": "off",
 }
 
@@ -50,13 +52,15 @@ def binaries() -> Path:
 class PostgresServer:
     """One server process, which can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        """A new cluster in `folder`; nothing runs yet."""
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        """A new cluster in `folder`; nothing runs yet. Durable: as it comes, for measurements."""
         self.folder = folder
+        self._settings = SETTINGS if durable else SETTINGS | HASTY
         self.password = secrets.token_hex(8)
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
+        self._only = ""
         self._bin = binaries()
         self._who: dict[str, object] = {}
         nobody = pwd.getpwnam("nobody")
@@ -88,7 +92,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """It answers."""
-        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        settings = [f"-c{name}={value}" for name, value in self._settings.items()]
         self._process = subprocess.Popen(  # type: ignore[call-overload]  # as above
             [
                 str(self._bin / "postgres"), "-D", str(self.folder / "data"),
@@ -128,13 +132,22 @@ class PostgresServer:
             connection.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
+    def only_database(self) -> str:
+        """The URL of one and the same database, for tests that run one after the other."""
+        self._only = self._only or self.new_database()
+        return self._only
+
 
 @contextmanager
-def serving() -> Iterator[PostgresServer]:
-    """A server that runs inside the block and leaves nothing behind."""
-    folder = Path(tempfile.mkdtemp(prefix="oncekey-postgres-"))
+def serving(*, beside: Path | None = None, durable: bool = False) -> Iterator[PostgresServer]:
+    """A server that runs inside the block and leaves nothing behind.
+
+    Its data is in the folder `beside`, where everybody may look into that one.
+    """
+    place = beside if beside is not None and _readable_by_all(beside.resolve()) else None
+    folder = Path(tempfile.mkdtemp(prefix="oncekey-postgres-", dir=place))
     try:
-        server = PostgresServer(folder)
+        server = PostgresServer(folder, durable=durable)
         try:
             server.start()
             yield server

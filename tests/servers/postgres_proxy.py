@@ -12,6 +12,7 @@ class Proxy:
         """It listens."""
         self.asked = 0
         self._lose = False
+        self._silent_from: int | None = None
         self._server_port = server_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -22,6 +23,14 @@ class Proxy:
     def lose_the_next_reply(self) -> None:
         """The next statement arrives and is done; its answer and its connection are lost."""
         self._lose = True
+
+    def fall_silent(self, after: int = 0) -> None:
+        """Once so many more statements were asked, no reply comes through, and nothing is said."""
+        self._silent_from = self.asked + after
+
+    def speak_again(self) -> None:
+        """New connections are served; what was held back is lost."""
+        self._silent_from = None
 
     def close(self) -> None:
         """Nothing goes through any more."""
@@ -66,6 +75,8 @@ class Proxy:
                 if self._lose:
                     self._lose = False
                     break
+                if self._silent_from is not None and self.asked > self._silent_from:
+                    continue
                 client.sendall(data)
         with suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)

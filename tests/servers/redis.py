@@ -38,6 +38,14 @@ class RedisServer:
         self.process: Any = None
 
     def start(self) -> "RedisServer":
+        self.process = subprocess.Popen(
+            self.words(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        self._wait_until_it_answers()
+        return self
+
+    def words(self) -> list[str]:
+        """The command line."""
         settings = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -48,16 +56,12 @@ class RedisServer:
             "daemonize": "no",
             **self.options,
         }
-        words = [
+        options = [
             word
             for name, value in settings.items()
             for word in (f"--{name}", *(value.split() or [""]))
         ]
-        self.process = subprocess.Popen(
-            [program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        self._wait_until_it_answers()
-        return self
+        return [program(), *options]
 
     def client(self, **options: Any) -> redis.Redis:
         return redis.Redis(port=self.port, password=self.options.get("requirepass"), **options)

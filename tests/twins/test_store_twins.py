@@ -19,13 +19,20 @@ PAIRS = {
     "postgres": {
         "AsyncPostgresStore": "PostgresStore",
         "AsyncLink": "Link",
+        "AsyncWatch": "Watch",
         "PerLoop": "PerProcess",
         "aclose": "close",
     },
     "postgres_link": {
         "AsyncLink": "Link",
         "AsyncGate": "Gate",
+    },
+    "postgres_lenders": {
         "AsyncConnection": "Connection",
+    },
+    "postgres_watch": {
+        "AsyncWatch": "Watch",
+        "AsyncGate": "Gate",
     },
 }
 # Methods that only the blocking colour has.

@@ -111,7 +111,7 @@ def test_a_lease_starts_when_the_row_is_ours(postgres_url, beside, until):
     other.execute(
         "INSERT INTO oncekey_records SELECT scope, 'order-1', status, fingerprint, token, nonce, "
         "attempt, lease_end, result, error, noted, revision, uncertain, label, reference, created, "
-        "started, updated, finished, expires, version FROM oncekey_records"
+        "started, updated, finished, expires, version, due, waited FROM oncekey_records"
     )
     answers = []
     lease = 1000
@@ -214,22 +214,49 @@ def test_each_loop_has_its_own_connections(postgres_url):
     asyncio.run(close())
 
 
+def test_only_the_process_that_opened_connections_closes_them(postgres_url):
+    store = PostgresStore(postgres_url)
+    desk_of(store).grant("a")
+    forgotten(store._links.here()._lender)
+
+
+async def test_only_the_process_whose_loop_opened_connections_closes_them(postgres_url):
+    store = AsyncPostgresStore(postgres_url)
+    await store.claim(desk_of(None).ask("a"))
+    forgotten(store._links.here()._lender)
+
+
+def forgotten(lender):
+    (line,) = lender._idle
+    lender._born -= 1  # as if a fork lay between
+    lender.__del__()
+    assert not line.connection.closed
+    lender._born += 1
+    lender.__del__()
+    assert line.connection.closed
+
+
 FORKING = """
-import os, sys
+import asyncio, os, sys
 from oncekey.stores import PostgresStore
 from oncekey.verbs import Claim
 store = PostgresStore(sys.argv[1])
 def claim(key, nonce):
     ask = Claim(None, key, nonce=nonce, fingerprint=None, lease=60_000_000, ttl=60_000_000)
     return type(store.claim(ask)).__name__
+awaiting = store.as_async()
+async def read(key):
+    found = await awaiting.get(None, key)
+    await awaiting.aclose()
+    return found.nonce
 def pids():
-    rows = store._links.here().run("SELECT pg_backend_pid()", ())
-    return rows[0][0]
+    return store._links.here()._lender._idle[-1].connection.info.backend_pid
 print(claim("k", "parent"), flush=True)
 mine = pids()
+print(asyncio.run(read("k")), flush=True)
 child = os.fork()
 if child == 0:
-    print(claim("k", "child"), pids() != mine, flush=True)
+    print(claim("k", "child"), pids() != mine, asyncio.run(read("k")), flush=True)
     store.close()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
@@ -243,7 +270,9 @@ def test_a_forked_child_has_its_own_connections(postgres_url):
         [sys.executable, "-c", FORKING, postgres_url],
         capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ),
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["Granted", "Busy True", "Granted True"], done.stderr
+    assert done.stdout.splitlines() == ["Granted", "parent", "Busy True parent", "Granted True"], (
+        done.stderr
+    )
 
 
 async def test_the_front_door_in_both_colours(postgres_url):

@@ -9,14 +9,17 @@ from oncekey import ConfigurationError
 from oncekey.stores import postgres_schema as schema
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.verbs import Busy, Replay
+from tests.servers import postgres_release_2 as older
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 
 __all__ = ["beside", "colour", "postgres", "postgres_url"]
 
 MINUTE = 60_000_000
 EXPANDING = """
-    ALTER TABLE oncekey_records ADD COLUMN colour text;
+    ALTER TABLE oncekey_records ADD COLUMN colour text NOT NULL DEFAULT 'none';
     CREATE INDEX ON oncekey_records (colour);
+    CREATE FUNCTION oncekey_purge_v2(p_grace bigint, p_limit bigint) RETURNS bigint
+        LANGUAGE sql AS 'SELECT oncekey_purge_v1(p_grace, p_limit)';
     UPDATE oncekey_schema SET version = 3;
 """
 CONTRACTING = """
@@ -34,14 +37,15 @@ def released(monkeypatch):
     """Stores that are opened from now on belong to a release with these migrations more."""
 
     def release(*more):
-        monkeypatch.setattr(schema, "migrations", lambda: (*ours, *more))
+        steps = tuple(step.encode() for step in more)
+        monkeypatch.setattr(schema, "migrations", lambda: (*ours, *steps))
 
     ours = schema.migrations()
     return release
 
 
 def versions(connection):
-    return connection.execute(schema.READ).fetchall()
+    return connection.execute("SELECT version, oldest FROM oncekey_schema").fetchall()
 
 
 def test_a_fresh_database_has_the_schema_of_this_release(postgres_url, colour, beside):
@@ -72,13 +76,71 @@ def test_a_release_goes_on_while_a_newer_one_expands_the_schema(
     assert versions(beside(postgres_url)) == [(3, 2)]
 
 
+def lived(old, key):
+    """A key through every verb of the older release."""
+    told, owner = old.claim(key, "a")
+    assert told == "granted"
+    assert old.claim(key, "a")[1]["token"] == owner["token"]
+    assert old.claim(key, "b")[0] == "busy"
+    assert 0 < old.number(older.WATCH, "", key, owner["token"]) <= older.MINUTE
+    assert old.owner(older.RENEW, key, owner, older.MINUTE, older.MINUTE) == "done"
+    assert old.owner(older.NOTE, key, owner, b"noted", 1) == "done"
+    ways = (None, True, True, False, older.MINUTE, older.MINUTE)
+    assert old.owner(older.RELEASE, key, owner, *ways) == "done"
+    assert old.claim(key, "b")[0] == "held"
+    ends = ("released", None, None, older.MINUTE)
+    assert old.word(older.RESOLVE, "", key, owner["token"], *ends) == "done"
+    told, second = old.claim(key, "c")
+    assert (told, second["noted"]) == ("granted", b"noted")
+    ends = ("completed", b"paid", None, older.MINUTE)
+    assert old.owner(older.SETTLE, key, second, *ends) == "done"
+    told, record = old.claim(key, "d")
+    assert (told, record["status"], record["result"]) == ("replay", "completed", b"paid")
+    assert old.get(key) == record
+    assert old.number(older.PURGE, 0, 10) == 0
+    assert old.word(older.FORGET, "", key, record["token"], False) == "done"
+
+
+def test_the_code_of_an_older_release_runs_on_the_newest_schema(
+    postgres_url, colour, beside, released
+):
+    """On connections from before, and on new ones; with what either side wrote."""
+    desk_of(colour(postgres_url)).grant("a")
+    early = older.Release2(beside(postgres_url))
+    for number in range(7):  # past the plans that a session makes for each call anew
+        lived(early, f"warm-{number}")
+    told, theirs = early.claim("theirs", "a")
+    assert told == "granted"
+    released(EXPANDING)
+    new = colour(postgres_url)
+    ours = desk_of(new, "ours").grant("a")
+    late = older.Release2(beside(postgres_url))
+    for old in (early, late):
+        version, oldest = old.word(older.READ).split()
+        assert int(version) > older.KNOWN >= int(oldest)
+        lived(old, "order-9")
+        assert old.claim("ours", "b")[0] == "busy"
+    assert type(desk_of(new, "theirs").claim("b")) is Busy
+    ends = ("completed", b"paid", None, MINUTE)
+    assert late.owner(older.SETTLE, "theirs", theirs, *ends) == "done"
+    assert desk_of(new, "theirs").claim("b").record.result == b"paid"
+    assert desk_of(new, "ours").settle(ours) is DONE
+    assert early.claim("ours", "b")[0] == "replay"
+
+
 def test_a_release_that_a_schema_has_left_behind_is_refused(postgres_url, colour, beside, released):
     released(EXPANDING, CONTRACTING)
     desk_of(colour(postgres_url)).grant("a")
     assert versions(beside(postgres_url)) == [(4, 4)]
     released()
-    with pytest.raises(ConfigurationError, match="upgrade oncekey here as well"):
+    before = beside(postgres_url).execute("SELECT * FROM oncekey_records").fetchall()
+    with pytest.raises(ConfigurationError) as caught:
         desk_of(colour(postgres_url)).claim("a")
+    assert str(caught.value) == (
+        "the PostgreSQL schema was brought to version 4 by a newer release and needs one that "
+        "knows 4, this one knows 2; upgrade oncekey here as well"
+    )
+    assert beside(postgres_url).execute("SELECT * FROM oncekey_records").fetchall() == before
 
 
 def test_an_older_schema_is_brought_up_to_date_with_its_records(

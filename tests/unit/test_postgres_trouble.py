@@ -6,7 +6,7 @@ import threading
 
 import psycopg
 import pytest
-from psycopg_pool import ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import ConfigurationError, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
@@ -159,7 +159,7 @@ def test_tables_that_are_gone_are_made_again(postgres_url, colour, beside):
 
 
 def test_a_text_that_cannot_be_stored_did_not_happen(postgres_url, colour):
-    with pytest.raises(StoreError, match="NUL") as caught:
+    with pytest.raises(StoreError, match="0x00") as caught:
         desk_of(colour(postgres_url)).claim("a", label="\0")
     assert caught.value.happened is False
 
@@ -260,3 +260,26 @@ def test_a_connection_that_a_callers_pool_lost_is_replaced(postgres_url, beside)
         ending = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "
         beside(postgres_url).execute(ending + "current_database() AND pid <> pg_backend_pid()")
         assert type(desk_of(store).claim("b")) is Busy
+
+
+async def test_a_connection_that_a_callers_async_pool_lost_is_replaced(postgres_url, beside):
+    pool = AsyncConnectionPool(postgres_url, open=False, min_size=1, max_size=1, timeout=0.1)
+    async with pool:
+        store = AsyncPostgresStore(pool)
+        ask = desk_of(None).ask("a")
+        assert type(await store.claim(ask)) is type(await store.claim(ask))
+        ending = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "
+        beside(postgres_url).execute(ending + "current_database() AND pid <> pg_backend_pid()")
+        assert type(await store.claim(desk_of(None).ask("b"))) is Busy
+        async with pool.connection():
+            with pytest.raises(StoreError, match="cannot be reached") as caught:
+                await store.claim(ask)
+        assert caught.value.happened is False
+
+
+def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(postgres_url):
+    store = PostgresStore(postgres_url)
+    desk_of(store).grant("a")
+    store._links.here()._lender._idle[0].connection.close()
+    assert type(desk_of(store).claim("b")) is Busy
+    store.close()

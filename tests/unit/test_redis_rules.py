@@ -106,7 +106,12 @@ def test_a_wrong_setting_is_named(error, words):
 
 
 @pytest.mark.parametrize(
-    "text", ["Error 111 connecting to host:1.", "Timeout connecting to server"]
+    "text",
+    [
+        "Error 111 connecting to host:1.",
+        "Timeout connecting to server",
+        "No master found for 'shop'",  # the words of Sentinel
+    ],
 )
 def test_without_a_connection_nothing_was_sent(text):
     for kind in (told.ConnectionError, told.TimeoutError):

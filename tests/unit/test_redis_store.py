@@ -66,6 +66,17 @@ def test_a_scan_passes_over_what_is_not_a_record(store, client):
     assert [record.key for record in store.scan(Scan()).records] == ["test-123"]
 
 
+async def test_so_does_one_for_coroutines(empty_redis, client):
+    store = AsyncRedisStore.from_url(empty_redis.url)
+    await store.claim(ask())
+    client.set("idempotency:text", "x")
+    client.hset("idempotency:hash", "x", "y")
+    client.script_flush()
+    assert [record.key for record in (await store.scan(Scan())).records] == ["test-123"]
+    assert await store.purge(0, 1) == RedisStore(client).purge(0, 1) == 0
+    await store.aclose()
+
+
 def test_redis_removes_a_record_in_the_millisecond_in_which_it_expires(store, client):
     record = store.claim(ask()).record
     store.settle(settle(record))
@@ -165,6 +176,7 @@ def test_a_server_that_hides_its_version_is_served(empty_redis, client):
     )
     shy = RedisStore.from_url(f"redis://shy:pw@127.0.0.1:{empty_redis.port}/0")
     assert isinstance(shy.claim(ask()), Granted)
+    assert isinstance(asyncio.run(shy.as_async().claim(ask(nonce="b"))), Busy)
     shy.close()
     client.acl_deluser("shy")
 
@@ -227,6 +239,24 @@ def test_a_client_of_the_other_colour_is_refused():
         AsyncRedisStore(redis.Redis())
     with pytest.raises(ConfigurationError, match="from_url"):
         RedisStore("redis://localhost")
+
+
+def _claim_in_a_loop_of_the_child(store, told):
+    told.put(type(asyncio.run(store.claim(ask(nonce="child")))).__name__)
+
+
+async def test_a_child_that_is_forked_out_of_a_loop_opens_a_client_of_its_own(empty_redis):
+    store = AsyncRedisStore.from_url(empty_redis.url)
+    assert isinstance(await store.claim(ask()), Granted)
+    fork = multiprocessing.get_context("fork")
+    told = fork.Queue()
+    child = fork.Process(target=_claim_in_a_loop_of_the_child, args=(store, told))
+    child.start()
+    assert await asyncio.to_thread(told.get, timeout=20) == "Busy"
+    child.join()
+    assert child.exitcode == 0
+    assert isinstance(await store.claim(ask()), Granted)
+    await store.aclose()
 
 
 def _claim_in_child(store, told):

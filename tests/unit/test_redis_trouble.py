@@ -8,7 +8,7 @@ from redis.retry import Retry
 
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
-from oncekey.verbs import Busy, Granted, Note, Renew, Verdict
+from oncekey.verbs import Busy, Granted, Note, Renew, Scan, Verdict
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_cut import CutLine
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
@@ -176,3 +176,38 @@ def test_a_key_of_somebody_else_is_left_alone(store, client):
 def test_a_url_that_cannot_be_read_is_refused(url):
     with pytest.raises(ConfigurationError):
         open_store(url).claim(ask())
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        AsyncRedisStore.from_url("redis://host:port")
+
+
+async def test_a_scan_is_told_of_trouble_as_any_verb_is(another_redis):
+    server = another_redis()
+    store = RedisStore.from_url(server.url)
+    other = store.as_async()
+    store.claim(ask())
+    await other.claim(ask("other"))
+    with server.client() as client:  # whoever cannot read a record cannot tell of it
+        client.acl_setuser("default", categories=["-@scripting"])
+        with pytest.raises(ConfigurationError, match="grant @scripting"):
+            store.scan(Scan())
+        with pytest.raises(ConfigurationError, match="grant @scripting"):
+            await other.scan(Scan())
+    server.kill()
+    refused(lambda: store.scan(Scan()), match="cannot be reached")
+    with pytest.raises(StoreError, match="Redis at"):
+        await other.scan(Scan())
+    for page in (store, other):  # between the names and their records
+        page._names = _no_names if page is store else _no_names_async
+    refused(lambda: store.scan(Scan()), match="cannot be reached")
+    with pytest.raises(StoreError, match="cannot be reached"):
+        await other.scan(Scan())
+    store.close()
+    await other.aclose()
+
+
+def _no_names():
+    return [b"idempotency:test-123"]
+
+
+async def _no_names_async():
+    return [b"idempotency:test-123"]

@@ -13,7 +13,10 @@ from oncekey.duration import Duration
 from oncekey.record import Record
 from oncekey.stores import postgres_sql as sql
 from oncekey.stores.postgres_link import Link
-from oncekey.stores.postgres_places import PerProcess, Target
+from oncekey.stores.postgres_places import PerProcess
+from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
+from oncekey.stores.postgres_target import Target
+from oncekey.stores.postgres_watch import Watch
 from oncekey.verbs import (
     Answer,
     Claim,
@@ -31,6 +34,7 @@ from oncekey.verbs import (
 if TYPE_CHECKING:
     from typing import Any
 
+    from psycopg import Connection
     from psycopg_pool import ConnectionPool
 
     from oncekey.stores.adapt import Threaded
@@ -44,64 +48,68 @@ class PostgresStore:
 
     def __init__(
         self,
-        conninfo: str | ConnectionPool[Any],
+        conninfo: str | ConnectionPool[Any] | Connection[Any],
         *,
         size: int = 10,
         patience: Duration = "5s",
+        timeout: Duration = "5s",
+        listen: bool = True,
     ) -> None:
         """Nothing is opened before the first use.
 
-        `conninfo` is a URL, a conninfo string, or a pool of the caller, which stays the caller's
-        to close. `size` is the most connections there will be; `patience` how long a caller waits
-        for one.
+        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which stays
+        the caller's to close. `size` is the most connections that verbs will use; `patience` how
+        long a caller waits for one, `timeout` how long for an answer on one of ours. Without
+        `listen` a waiting caller asks again and again instead of being woken.
         """
-        self._target = Target.of(conninfo, size, patience)
+        self._target = Target.of(conninfo, size, patience, timeout, listen=listen)
         self._links = PerProcess(partial(Link, self._target))
+        self._watches = PerProcess(partial(Watch, self._target))
 
     def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record. A claim that changes nothing writes nothing."""
         rows = self._links.here().run(sql.CLAIM, sql.of_claim(ask))
-        return sql.to_answer(rows[0])
+        return to_answer(rows[0], ask)
 
     def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
         rows = self._links.here().run(sql.RENEW, sql.of_renew(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     def note(self, ask: Note, /) -> Verdict:
         """The owner's notes are kept."""
         rows = self._links.here().run(sql.NOTE, sql.of_note(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
         rows = self._links.here().run(sql.SETTLE, sql.of_settle(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""
         rows = self._links.here().run(sql.RELEASE, sql.of_release(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
         """A held record has ended."""
         rows = self._links.here().run(sql.RESOLVE, sql.of_resolve(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     def forget(self, ask: Forget, /) -> Verdict:
         """There is no such record."""
         rows = self._links.here().run(sql.FORGET, sql.of_forget(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """The living record, if there is one."""
-        rows = self._links.here().run(sql.GET, (scope or "", key))
-        return sql.to_record(rows[0]) if rows else None
+        rows = self._links.here().run(sql.GET, sql.of_get(scope, key))
+        return to_record(rows[0]) if rows else None
 
     def scan(self, ask: Scan, /) -> Page:
         """Some of the living records, in the order of scope and key."""
         rows = self._links.here().run(sql.SCAN, sql.of_scan(ask))
-        return sql.to_page(rows, ask.limit)
+        return to_page(rows, ask.limit)
 
     def purge(self, grace: int, limit: int, /) -> int:
         """At most `limit` records that expired `grace` microseconds ago are gone; how many.
@@ -109,18 +117,29 @@ class PostgresStore:
         What another connection holds at this moment is left for the next time.
         """
         rows = self._links.here().run(sql.PURGE, sql.of_purge(grace, limit))
-        return int(rows[0][0])
+        return to_number(rows[0])
+
+    def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
+        """The record may not be running any more under the token, or so many seconds are over."""
+        self._watches.here().until_changed(scope, key, token, seconds)
 
     def close(self) -> None:
         """The connections are closed. The next use opens new ones."""
         self._links.here().close()
+        self._watches.here().close()
 
     def as_async(self) -> AsyncPostgresStore | Threaded:
-        """The same records for coroutines; a caller's pool is used on threads."""
+        """The same records for coroutines; what the caller gave is used on threads."""
         from oncekey.stores.adapt import Threaded  # noqa: PLC0415 - only this colour needs it
         from oncekey.stores.postgres_async import AsyncPostgresStore  # noqa: PLC0415 - its twin
 
         target = self._target
-        if target.pool is not None:
+        if target.given is not None:
             return Threaded(self)
-        return AsyncPostgresStore(target.conninfo, size=target.size, patience=target.patience)
+        return AsyncPostgresStore(
+            target.conninfo,
+            size=target.size,
+            patience=target.patience,
+            timeout=target.timeout,
+            listen=target.listen,
+        )

@@ -12,7 +12,10 @@ from oncekey.duration import Duration
 from oncekey.record import Record
 from oncekey.stores import postgres_sql as sql
 from oncekey.stores.postgres_link_async import AsyncLink
-from oncekey.stores.postgres_places import PerLoop, Target
+from oncekey.stores.postgres_places import PerLoop
+from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
+from oncekey.stores.postgres_target import Target
+from oncekey.stores.postgres_watch_async import AsyncWatch
 from oncekey.verbs import (
     Answer,
     Claim,
@@ -30,6 +33,7 @@ from oncekey.verbs import (
 if TYPE_CHECKING:
     from typing import Any
 
+    from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
 
@@ -40,64 +44,68 @@ class AsyncPostgresStore:
 
     def __init__(
         self,
-        conninfo: str | AsyncConnectionPool[Any],
+        conninfo: str | AsyncConnectionPool[Any] | AsyncConnection[Any],
         *,
         size: int = 10,
         patience: Duration = "5s",
+        timeout: Duration = "5s",
+        listen: bool = True,
     ) -> None:
         """Nothing is opened before the first use.
 
-        `conninfo` is a URL, a conninfo string, or a pool of the caller, which stays the caller's
-        to close. `size` is the most connections there will be; `patience` how long a caller waits
-        for one.
+        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which stays
+        the caller's to close. `size` is the most connections that verbs will use; `patience` how
+        long a caller waits for one, `timeout` how long for an answer on one of ours. Without
+        `listen` a waiting caller asks again and again instead of being woken.
         """
-        self._target = Target.of(conninfo, size, patience)
+        self._target = Target.of(conninfo, size, patience, timeout, listen=listen)
         self._links = PerLoop(partial(AsyncLink, self._target))
+        self._watches = PerLoop(partial(AsyncWatch, self._target))
 
     async def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record. A claim that changes nothing writes nothing."""
         rows = await self._links.here().run(sql.CLAIM, sql.of_claim(ask))
-        return sql.to_answer(rows[0])
+        return to_answer(rows[0], ask)
 
     async def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
         rows = await self._links.here().run(sql.RENEW, sql.of_renew(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     async def note(self, ask: Note, /) -> Verdict:
         """The owner's notes are kept."""
         rows = await self._links.here().run(sql.NOTE, sql.of_note(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
         rows = await self._links.here().run(sql.SETTLE, sql.of_settle(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     async def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""
         rows = await self._links.here().run(sql.RELEASE, sql.of_release(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     async def resolve(self, ask: Resolve, /) -> Verdict:
         """A held record has ended."""
         rows = await self._links.here().run(sql.RESOLVE, sql.of_resolve(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     async def forget(self, ask: Forget, /) -> Verdict:
         """There is no such record."""
         rows = await self._links.here().run(sql.FORGET, sql.of_forget(ask))
-        return sql.to_verdict(rows[0], ask.scope, ask.key)
+        return to_verdict(rows[0], ask.scope, ask.key)
 
     async def get(self, scope: str | None, key: str, /) -> Record | None:
         """The living record, if there is one."""
-        rows = await self._links.here().run(sql.GET, (scope or "", key))
-        return sql.to_record(rows[0]) if rows else None
+        rows = await self._links.here().run(sql.GET, sql.of_get(scope, key))
+        return to_record(rows[0]) if rows else None
 
     async def scan(self, ask: Scan, /) -> Page:
         """Some of the living records, in the order of scope and key."""
         rows = await self._links.here().run(sql.SCAN, sql.of_scan(ask))
-        return sql.to_page(rows, ask.limit)
+        return to_page(rows, ask.limit)
 
     async def purge(self, grace: int, limit: int, /) -> int:
         """At most `limit` records that expired `grace` microseconds ago are gone; how many.
@@ -105,8 +113,13 @@ class AsyncPostgresStore:
         What another connection holds at this moment is left for the next time.
         """
         rows = await self._links.here().run(sql.PURGE, sql.of_purge(grace, limit))
-        return int(rows[0][0])
+        return to_number(rows[0])
+
+    async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
+        """The record may not be running any more under the token, or so many seconds are over."""
+        await self._watches.here().until_changed(scope, key, token, seconds)
 
     async def aclose(self) -> None:
         """The connections of this loop are closed. The next use opens new ones."""
         await self._links.here().close()
+        await self._watches.here().close()

@@ -7,6 +7,7 @@ from typing import Final
 import psycopg
 
 from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores.postgres_wire import NoAnswerError
 
 # What a server says before it lets somebody in carries no code, only words.
 _REFUSALS: Final = (
@@ -44,8 +45,9 @@ def explain(
     """What became of a statement that was sent. `lost`: the connection did not survive it."""
     text, state = _words(error), error.sqlstate or ""
     if lost or state.startswith(_CUT_OFF):
+        silent = isinstance(error, NoAnswerError)
         msg = f"the connection to PostgreSQL at {where} was lost before the answer came: {text}"
-        return StoreError(msg, happened=None)
+        return StoreError(msg, happened=None, unreachable=silent)
     if state == _PRIVILEGE:
         msg = (
             f"the role may not do this in PostgreSQL at {where} ({text}); let the owner of the "

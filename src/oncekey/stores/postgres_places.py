@@ -4,70 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import select
-import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import psycopg
-from msgspec import Struct
-from psycopg.conninfo import conninfo_to_dict
-
-from oncekey.duration import Duration, seconds
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import StoreError
 from oncekey.fork import renew_after_fork
+
+if TYPE_CHECKING:
+    import psycopg
 
 L = TypeVar("L")
 
-_PER_MILLE: Final = 1000
 
-
-class Target(Struct, frozen=True):
-    """Which database, and how to reach it: by connections of ours, or by a pool of the caller."""
-
-    conninfo: str
-    where: str
-    options: dict[str, Any]
-    size: int
-    patience: float
-    pool: Any = None
-
-    @classmethod
-    def of(cls, given: object, size: int, patience: Duration) -> Target:
-        """What the caller named, checked as far as that can be done without connecting."""
-        wait = seconds(patience, "patience")
-        if not isinstance(given, str):
-            if not callable(getattr(given, "getconn", None)):
-                msg = (
-                    f"a PostgreSQL store needs a postgresql:// URL, a conninfo string or a pool of "
-                    f"psycopg_pool, but it got {type(given).__name__}"
-                )
-                raise ConfigurationError(msg)
-            return cls("", "the pool's address", {}, size, wait, given)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            msg = f"size must be a number of connections, at least 1, but it is {size!r}"
-            raise ConfigurationError(msg)
-        try:
-            named = conninfo_to_dict(given)
-        except psycopg.Error as error:  # its words may quote what was given, password included
-            msg = "the PostgreSQL URL cannot be read; write postgresql://user@host:5432/database"
-            raise ConfigurationError(msg) from error.with_traceback(None)
-        host = named.get("host") or named.get("hostaddr") or "the local socket"
-        where = f"{host}:{named.get('port') or 5432}/{named.get('dbname') or ''}"
-        return cls(given, where, _options(named, wait), size, wait)
-
-
-def _options(named: dict[str, Any], wait: float) -> dict[str, Any]:
-    usual = {
-        "connect_timeout": max(2, round(wait)),  # libpq counts whole seconds, from two
-        "tcp_user_timeout": round(2 * wait * _PER_MILLE),
-        "fallback_application_name": "oncekey",
-    }
-    options = {name: value for name, value in usual.items() if name not in named}
-    return options | {"autocommit": True, "client_encoding": "utf8"}
-
-
-def stale(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+def stale(connection: psycopg.BaseConnection[Any]) -> bool:
     """Whether the server has hung up, told without asking it.
 
     It says nothing on an idle connection that it keeps; when it ends one, there is something
@@ -76,17 +27,21 @@ def stale(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) ->
     if connection.closed:
         return True
     socket = select.poll()
-    socket.register(connection.fileno(), select.POLLIN)
+    socket.register(connection.pgconn.socket, select.POLLIN)
     return bool(socket.poll(0))
 
 
 class Gate:
-    """So many threads at a time, and nobody waits for ever."""
+    """So many threads at a time, or those who get the lock, and nobody waits for ever."""
 
-    def __init__(self, patience: float, places: int = 1) -> None:
+    def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:  # noqa: ANN401 - of the driver
         """Open."""
-        self._places = threading.Semaphore(places)
+        self._places = lock or _Places(places)
         self._patience = patience
+
+    def full(self) -> bool:
+        """Whether whoever comes now has to wait."""
+        return bool(self._places.locked())
 
     def __enter__(self) -> None:
         if not self._places.acquire(timeout=self._patience):
@@ -101,13 +56,39 @@ class Gate:
         self._places.release()
 
 
+class _Places:
+    """A semaphore made of a queue, which costs a tenth of the one in `threading`."""
+
+    def __init__(self, places: int) -> None:
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(places):
+            self._free.put(None)
+
+    def locked(self) -> bool:
+        return self._free.empty()
+
+    def acquire(self, timeout: float) -> bool:
+        try:
+            self._free.get(timeout=timeout)
+        except Empty:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._free.put(None)
+
+
 class AsyncGate:
     """The same for the tasks of one loop."""
 
-    def __init__(self, patience: float, places: int = 1) -> None:
+    def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:  # noqa: ANN401 - of the driver
         """Open."""
-        self._places = asyncio.Semaphore(places)
+        self._places = lock or asyncio.Semaphore(places)
         self._patience = patience
+
+    def full(self) -> bool:
+        """Whether whoever comes now has to wait."""
+        return bool(self._places.locked())
 
     async def __aenter__(self) -> None:
         if not self._places.locked():

@@ -15,9 +15,14 @@ from oncekey.errors import ConfigurationError
 
 OLDEST_SERVER: Final = 14
 
-FIND: Final = "SELECT to_regclass('oncekey_schema') IS NOT NULL"
-READ: Final = "SELECT version, oldest FROM oncekey_schema"
-LOCK: Final = "SELECT pg_advisory_xact_lock(7886477261459485029)"
+# Not to_regclass: a session that has looked once in vain goes on seeing nothing.
+FIND: Final = (
+    b"SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'oncekey_schema' AND relkind = 'r' "
+    b"AND pg_table_is_visible(oid))"
+)
+FOUND: Final = [b"t"]
+READ: Final = b"SELECT version || ' ' || oldest FROM oncekey_schema"
+BEGIN: Final = b"BEGIN; SELECT pg_advisory_xact_lock(7886477261459485029)"
 """Several processes may migrate at once: one does it, the others wait and find it done."""
 
 
@@ -29,8 +34,12 @@ def migrations() -> tuple[bytes, ...]:
     return tuple((folder / name).read_bytes() for name in names)
 
 
-def missing(version: int, oldest: int, known: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The steps that the database has yet to see; refused when it has moved too far on."""
+def missing(read: list[bytes], known: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The steps that the database has yet to see; refused when it has moved too far on.
+
+    `read` is what READ answers, or empty where nothing was found.
+    """
+    version, oldest = map(int, read[0].split()) if read else (0, 0)
     if oldest > len(known):
         msg = (
             f"the PostgreSQL schema was brought to version {version} by a newer release and needs "

@@ -1,185 +1,156 @@
-"""The statements of the PostgreSQL store, what goes into them and what comes out of them.
+"""The statements of the PostgreSQL store, and what goes into them.
 
 One statement for each verb. Those that decide something call a function that a migration made.
+Everything travels in PostgreSQL's binary form, in one column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, LiteralString
+from hashlib import sha256
+from typing import Final
 
-from psycopg.types.numeric import Int8
-
-from oncekey.errors import UnreadableError
-from oncekey.record import FORMAT, Record
+from oncekey.stores.postgres_wire import Statement, Values
 from oncekey.verbs import (
-    Answer,
-    Busy,
     Claim,
     Forget,
-    Granted,
-    Held,
-    Mismatch,
     Note,
-    Page,
     Release,
     Renew,
-    Replay,
     Resolve,
     Scan,
     Settle,
-    Spent,
-    Verdict,
 )
 
-Values = tuple[object, ...]
-Row = tuple[Any, ...]
-
-# Columns by name: a newer schema may have more of them.
-_COLUMNS: Final = (
-    "scope", "key", "status", "fingerprint", "token", "nonce", "attempt", "lease_end", "result",
-    "error", "noted", "revision", "uncertain", "label", "reference", "created", "started",
-    "updated", "finished", "expires", "version",
-)  # fmt: skip
-_VERSION: Final = _COLUMNS.index("version")
-_LIVING: Final = "(expires = 0 OR expires > (SELECT oncekey_now_v1()))"
-_LIST: Final = ", ".join(_COLUMNS)
+_LARGEST: Final = 2**63 - 1
 
 
-def _call(function: LiteralString, count: int) -> LiteralString:
-    marks: LiteralString = ", %s" * (count - 1)
-    return f"{function}(%s{marks})"
+def _statement(text: str, count: int) -> Statement:
+    name = f"oncekey_{sha256(text.encode()).hexdigest()[:16]}"
+    return Statement(name.encode(), text.encode(), [1] * count)
 
 
-CLAIM: Final = (
-    f"SELECT c.answer, c.moment, {', '.join(f'(c.r).{column}' for column in _COLUMNS)} "  # noqa: S608 - only constants
-    f"FROM {_call('oncekey_claim_v1', 10)} c"
+def _call(function: str, types: str) -> Statement:
+    kinds = types.split()
+    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(kinds, 1))
+    return _statement(f"SELECT {function}({values})", len(kinds))
+
+
+CLAIM: Final = _call(
+    "oncekey_claim_v1", "text text text text bigint bigint boolean bigint text text"
 )
-RENEW: Final = f"SELECT {_call('oncekey_renew_v1', 6)}"
-NOTE: Final = f"SELECT {_call('oncekey_note_v1', 6)}"
-SETTLE: Final = f"SELECT {_call('oncekey_settle_v1', 8)}"
-RELEASE: Final = f"SELECT {_call('oncekey_release_v1', 10)}"
-RESOLVE: Final = f"SELECT {_call('oncekey_resolve_v1', 7)}"
-FORGET: Final = f"SELECT {_call('oncekey_forget_v1', 4)}"
-PURGE: Final = f"SELECT {_call('oncekey_purge_v1', 2)}"
-GET: Final = f"SELECT {_LIST} FROM oncekey_records WHERE scope = %s AND key = %s AND {_LIVING}"  # noqa: S608 - only constants
-SCAN: Final = (
-    f"SELECT {_LIST} FROM oncekey_records WHERE (scope, key) > (%s, %s) AND {_LIVING} "  # noqa: S608 - only constants
-    "AND (%s OR scope = %s) AND (%s::text IS NULL OR status = %s) ORDER BY scope, key LIMIT %s"
+RENEW: Final = _call("oncekey_renew_v1", "text text bigint text bigint bigint")
+NOTE: Final = _call("oncekey_note_v1", "text text bigint text bytea bigint")
+SETTLE: Final = _call("oncekey_settle_v1", "text text bigint text text bytea bytea bigint")
+RELEASE: Final = _call(
+    "oncekey_release_v1", "text text bigint text bytea boolean boolean boolean bigint bigint"
+)
+RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
+FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
+WATCH: Final = _call("oncekey_watch_v1", "text text bigint")
+PURGE: Final = _call("oncekey_purge_v1", "bigint bigint")
+_LIVING: Final = "(t.expires = 0 OR t.expires > (SELECT oncekey_now_v1()))"
+GET: Final = _statement(
+    f"SELECT t FROM oncekey_records t WHERE t.scope = $1 AND t.key = $2 AND {_LIVING}",  # noqa: S608 - only constants
+    2,
+)
+SCAN: Final = _statement(
+    f"SELECT t FROM oncekey_records t WHERE (t.scope, t.key) > ($1, $2) AND {_LIVING} "  # noqa: S608 - only constants
+    "AND ($3 OR t.scope = $4) AND ($5::text IS NULL OR t.status = $5) "
+    "ORDER BY t.scope, t.key LIMIT $6::bigint",
+    6,
 )
 
-_ANSWERS: Final[dict[str, type[Answer]]] = {
-    "granted": Granted,
-    "busy": Busy,
-    "replay": Replay,
-    "mismatch": Mismatch,
-    "held": Held,
-    "spent": Spent,
-}
+
+def _text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
 
 
-# Numbers go as bigint whatever their size, so that a statement is prepared once.
+def _number(value: int) -> bytes:
+    return min(value, _LARGEST).to_bytes(8, signed=True)
+
+
+def _truth(value: bool) -> bytes:  # noqa: FBT001 - it is a value, not an option
+    return b"\x01" if value else b"\x00"
+
+
+def _place(scope: str | None, key: str) -> tuple[bytes, bytes]:
+    return (scope or "").encode(), key.encode()
 
 
 def of_claim(ask: Claim) -> Values:
     """What CLAIM asks for."""
-    most = ask.max_attempts
     return (
-        ask.scope or "",
-        ask.key,
-        ask.nonce,
-        ask.fingerprint,
-        Int8(ask.lease),
-        Int8(ask.ttl),
-        ask.on_expired == "hold",
-        None if most is None else Int8(most),
-        ask.label,
-        ask.reference,
+        *_place(ask.scope, ask.key),
+        ask.nonce.encode(),
+        _text(ask.fingerprint),
+        _number(ask.lease),
+        _number(ask.ttl),
+        _truth(ask.on_expired == "hold"),
+        None if ask.max_attempts is None else _number(ask.max_attempts),
+        ask.label.encode(),
+        ask.reference.encode(),
     )
 
 
 def _of_owned(ask: Renew | Note | Settle | Release) -> Values:
-    return ask.scope or "", ask.key, Int8(ask.token), ask.nonce
+    return (*_place(ask.scope, ask.key), _number(ask.token), ask.nonce.encode())
 
 
 def of_renew(ask: Renew) -> Values:
     """What RENEW asks for."""
-    return (*_of_owned(ask), Int8(ask.lease), Int8(ask.ttl))
+    return (*_of_owned(ask), _number(ask.lease), _number(ask.ttl))
 
 
 def of_note(ask: Note) -> Values:
     """What NOTE asks for."""
-    return (*_of_owned(ask), ask.noted, Int8(ask.revision))
+    return (*_of_owned(ask), ask.noted, _number(ask.revision))
 
 
 def of_settle(ask: Settle) -> Values:
     """What SETTLE asks for."""
-    return (*_of_owned(ask), ask.status, ask.result, ask.error, Int8(ask.ttl))
+    return (*_of_owned(ask), ask.status.encode(), ask.result, ask.error, _number(ask.ttl))
 
 
 def of_release(ask: Release) -> Values:
     """What RELEASE asks for."""
-    ends = (ask.error, ask.uncertain, ask.hold, ask.unused, Int8(ask.lease), Int8(ask.ttl))
-    return (*_of_owned(ask), *ends)
+    ways = (_truth(ask.uncertain), _truth(ask.hold), _truth(ask.unused))
+    return (*_of_owned(ask), ask.error, *ways, _number(ask.lease), _number(ask.ttl))
 
 
 def of_resolve(ask: Resolve) -> Values:
     """What RESOLVE asks for."""
-    place = (ask.scope or "", ask.key, Int8(ask.token))
-    return (*place, ask.status, ask.result, ask.error, Int8(ask.ttl))
+    ends = (ask.status.encode(), ask.result, ask.error, _number(ask.ttl))
+    return (*_place(ask.scope, ask.key), _number(ask.token), *ends)
 
 
 def of_forget(ask: Forget) -> Values:
     """What FORGET asks for."""
-    return ask.scope or "", ask.key, Int8(ask.token), ask.force
+    return (*_place(ask.scope, ask.key), _number(ask.token), _truth(ask.force))
+
+
+def of_get(scope: str | None, key: str) -> Values:
+    """What GET asks for."""
+    return _place(scope, key)
+
+
+def of_watch(scope: str | None, key: str, token: int) -> Values:
+    """What WATCH asks for."""
+    return (*_place(scope, key), _number(token))
 
 
 def of_purge(grace: int, limit: int) -> Values:
     """What PURGE asks for."""
-    return Int8(grace), Int8(limit)
+    return _number(grace), _number(limit)
 
 
 def of_scan(ask: Scan) -> Values:
     """What SCAN asks for; one row more than the page has, to see whether there is another."""
-    where = (ask.any_scope, ask.scope or "", ask.status, ask.status)
-    return (*(ask.after or ("", "")), *where, Int8(ask.limit + 1))
+    after = _place(*(ask.after or (None, "")))
+    where = (_truth(ask.any_scope), (ask.scope or "").encode(), _text(ask.status))
+    return (*after, *where, _number(ask.limit + 1))
 
 
-# What comes back
-
-
-def to_answer(row: Row) -> Answer:
-    """What a claim was told."""
-    record = to_record(row[2:])
-    return _ANSWERS[row[0]](record, row[1])
-
-
-def to_verdict(row: Row, scope: str | None, key: str) -> Verdict:
-    """What a write was told; refused when a newer release wrote the record."""
-    if row[0] == "newer":
-        raise _newer(scope, key)
-    return Verdict(row[0])
-
-
-def to_page(rows: Sequence[Row], limit: int) -> Page:
-    """The records of a page, and where the next one starts."""
-    more = len(rows) > limit
-    after = (rows[limit - 1][0], rows[limit - 1][1]) if more else None
-    return Page([to_record(row) for row in rows[:limit]], after)
-
-
-def to_record(row: Row) -> Record:
-    """The record in a row; refused when a newer release wrote it."""
-    if row[_VERSION] > FORMAT:
-        raise _newer(row[0] or None, row[1])
-    facts = dict(zip(_COLUMNS, row, strict=True))
-    facts["scope"] = facts["scope"] or None
-    return Record(**facts)
-
-
-def _newer(scope: str | None, key: str) -> UnreadableError:
-    msg = (
-        f"the record of {key!r} was written by a newer release (this one reads up to format "
-        f"{FORMAT}); upgrade oncekey here as well"
-    )
-    return UnreadableError(msg, key=key, scope=scope)
+def channel(scope: str | None, key: str) -> str:
+    """Where a change of the record is called out; `oncekey_wake_v1` makes the same name."""
+    named = f"{scope or ''}\n{key}"
+    return f"oncekey_{sha256(named.encode()).hexdigest()[:48]}"

@@ -6,6 +6,7 @@ one round trip, whatever the answer. Redis removes what expired by itself.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError
@@ -15,11 +16,14 @@ from oncekey.stores import redis_codec as codec
 from oncekey.stores.adapt import Threaded
 from oncekey.stores.redis_clients import Clients
 from oncekey.stores.redis_errors import CAUGHT, explain
-from oncekey.stores.redis_scripts import Scripts, scripts_for
+from oncekey.stores.redis_line import Line
+from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
+from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
 from oncekey.verbs import (
     Answer,
     Claim,
     Forget,
+    Granted,
     Note,
     Page,
     Release,
@@ -42,21 +46,36 @@ class RedisStore:
 
     remote = True
 
-    def __init__(self, client: Any, *, prefix: str = DEFAULT_PREFIX) -> None:  # noqa: ANN401 - Redis or RedisCluster
-        """The client is yours: its settings count, and you close it. Nothing is sent yet."""
+    def __init__(
+        self,
+        client: Any,  # noqa: ANN401 - Redis or RedisCluster
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        wait: Wait | None = None,
+    ) -> None:
+        """The client is yours: its settings count, and you close it. Nothing is sent yet.
+
+        With `wait=(1, "100ms")` a claim is granted only when one replica has it within that time.
+        """
         self._clients = Clients.of_client(client)
         self._prefix = prefix.encode()
+        self._replicas = replicas_of(wait, self._clients.settings)
         self._scripts: Scripts | None = None
 
     @classmethod
-    def from_url(cls, url: str, *, prefix: str = DEFAULT_PREFIX) -> RedisStore:
-        """The store at a URL, with connections of its own."""
-        return cls(Clients.of_url(url), prefix=prefix)
+    def from_url(
+        cls, url: str, *, prefix: str = DEFAULT_PREFIX, wait: Wait | None = None
+    ) -> RedisStore:
+        """The store at a URL, with connections of its own; `?wait=1,100ms` may be part of it."""
+        address, wait = taken_out(url, wait)
+        return cls(Clients.of_url(address), prefix=prefix, wait=wait)
 
     # The verbs
 
     def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record."""
+        if self._replicas is not None:
+            return self._claim_on_replicas(ask, self._replicas)
         return codec.answer(ask, self._run("claim", ask.scope, ask.key, codec.claim(ask)))
 
     def renew(self, ask: Renew, /) -> Verdict:
@@ -87,6 +106,20 @@ class RedisStore:
         """The living record, if there is one."""
         return codec.found(scope, key, self._run("get", scope, key, ()))
 
+    def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
+        """The attempt with this token may be over, or the time is."""
+        end = monotonic() + seconds
+        channel = codec.channel_of(codec.name_of(self._prefix, scope, key))
+        try:
+            with self._clients.listening(channel) as ears:
+                if ears.hears:
+                    reply = self._run("watch", scope, key, (token,))
+                    if not codec.running(scope, key, reply):
+                        return
+                ears.wait(end - monotonic())
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
     def scan(self, ask: Scan, /) -> Page:
         """Some of the living records, in the order of scope and key.
 
@@ -116,7 +149,7 @@ class RedisStore:
         clients = self._clients.for_coroutines()
         if clients is None:
             return Threaded(self)
-        return AsyncRedisStore(clients, prefix=self._prefix.decode())
+        return AsyncRedisStore(clients, prefix=self._prefix.decode(), wait=self._replicas)
 
     # How a verb travels
 
@@ -128,23 +161,37 @@ class RedisStore:
     def _run(
         self, verb: str, scope: str | None, key: str, arguments: tuple[codec.Argument, ...]
     ) -> Any:  # noqa: ANN401 - whatever the script answers
-        """What the script answers. A server that does not know it has not run it: it is told."""
+        """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
-            client = self._clients.client()
-            script = (self._scripts or self._load(client))[verb]
-            try:
-                return client.execute_command(
-                    "EVALSHA", script.sha, 1, name, *arguments, NEVER_DECODE=True
-                )
-            except NoScriptError:
-                return client.execute_command(
-                    "EVAL", script.text, 1, name, *arguments, NEVER_DECODE=True
-                )
+            script = (self._scripts or self._load())[verb]
+            return _asked(self._clients, script, name, arguments)
         except CAUGHT as error:
             raise self._explained(error) from error
 
-    def _load(self, client: Any) -> Scripts:  # noqa: ANN401 - Redis or RedisCluster
+    def _claim_on_replicas(self, ask: Claim, wanted: Replicas) -> Answer:
+        """A grant that enough replicas have, or none."""
+        name = codec.name_of(self._prefix, ask.scope, ask.key)
+        sent_once = self._clients.sent_once
+        try:
+            scripts = self._scripts or self._load()
+            with self._clients.held() as line:
+                reply = _asked(line, scripts["claim"], name, (*codec.claim(ask), 1))
+                answer = codec.answer(ask, reply)
+                if not isinstance(answer, Granted):
+                    return answer
+                sent_once = False  # whatever breaks now, the claim has happened
+                reached = line.ask(("WAIT", *wanted))
+                if reached >= wanted.needed:
+                    return answer
+                back = codec.release(codec.give_back(ask, answer.record))
+                _asked(line, scripts["release"], name, back)
+        except CAUGHT as error:
+            raise explain(error, self._clients.where, sent_once=sent_once) from error
+        raise wanted.short(self._clients.where, reached)
+
+    def _load(self) -> Scripts:
+        client = self._clients.client()
         try:
             facts = client.info("server")
         except NoPermissionError:  # then the oldest form, which every server reads
@@ -168,19 +215,13 @@ class RedisStore:
 
     def _read(self, places: list[codec.Place]) -> list[Record]:
         """The living among the records at these places, in one round trip."""
-        replies: list[Any] = []
         try:
+            script = (self._scripts or self._load())["get"]
             client = self._clients.client()
-            script = (self._scripts or self._load(client))["get"]
-            for _ in range(2):  # a server that does not know the script is told, and asked again
-                line = client.pipeline(transaction=False)
-                for scope, key in places:
-                    name = codec.name_of(self._prefix, scope or None, key)
-                    line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
-                replies = line.execute(raise_on_error=False)
-                if not any(isinstance(reply, NoScriptError) for reply in replies):
-                    break
+            replies = self._gets(client, script, places)
+            if any(isinstance(reply, NoScriptError) for reply in replies):
                 client.script_load(script.text)
+                replies = self._gets(client, script, places)
         except CAUGHT as error:
             raise self._explained(error) from error
         records: list[Record] = []
@@ -193,3 +234,24 @@ class RedisStore:
             if record is not None:
                 records.append(record)
         return records
+
+    def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+        line = client.pipeline(transaction=False)
+        for scope, key in places:
+            name = codec.name_of(self._prefix, scope or None, key)
+            line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
+        replies: list[Any] = line.execute(raise_on_error=False)
+        return replies
+
+
+def _asked(
+    way: Clients | Line,
+    script: Script,
+    name: bytes,
+    arguments: tuple[codec.Argument, ...],
+) -> Any:  # noqa: ANN401 - whatever the script answers
+    """What the script answers. A server that does not know it has not run it: it is told."""
+    try:
+        return way.ask(("EVALSHA", script.sha, 1, name, *arguments))
+    except NoScriptError:
+        return way.ask(("EVAL", script.text, 1, name, *arguments))

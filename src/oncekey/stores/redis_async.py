@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError
@@ -10,11 +11,14 @@ from oncekey.record import Record
 from oncekey.stores import redis_codec as codec
 from oncekey.stores.redis_clients import AsyncClients
 from oncekey.stores.redis_errors import CAUGHT, explain
-from oncekey.stores.redis_scripts import Scripts, scripts_for
+from oncekey.stores.redis_line import AsyncLine
+from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
+from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
 from oncekey.verbs import (
     Answer,
     Claim,
     Forget,
+    Granted,
     Note,
     Page,
     Release,
@@ -34,21 +38,36 @@ class AsyncRedisStore:
 
     remote = True
 
-    def __init__(self, client: Any, *, prefix: str = DEFAULT_PREFIX) -> None:  # noqa: ANN401 - Redis or RedisCluster
-        """The client is yours: its settings count, and you close it. Nothing is sent yet."""
+    def __init__(
+        self,
+        client: Any,  # noqa: ANN401 - Redis or RedisCluster
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        wait: Wait | None = None,
+    ) -> None:
+        """The client is yours: its settings count, and you close it. Nothing is sent yet.
+
+        With `wait=(1, "100ms")` a claim is granted only when one replica has it within that time.
+        """
         self._clients = AsyncClients.of_client(client)
         self._prefix = prefix.encode()
+        self._replicas = replicas_of(wait, self._clients.settings)
         self._scripts: Scripts | None = None
 
     @classmethod
-    def from_url(cls, url: str, *, prefix: str = DEFAULT_PREFIX) -> AsyncRedisStore:
-        """The store at a URL, with connections of its own."""
-        return cls(AsyncClients.of_url(url), prefix=prefix)
+    def from_url(
+        cls, url: str, *, prefix: str = DEFAULT_PREFIX, wait: Wait | None = None
+    ) -> AsyncRedisStore:
+        """The store at a URL, with connections of its own; `?wait=1,100ms` may be part of it."""
+        address, wait = taken_out(url, wait)
+        return cls(AsyncClients.of_url(address), prefix=prefix, wait=wait)
 
     # The verbs
 
     async def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record."""
+        if self._replicas is not None:
+            return await self._claim_on_replicas(ask, self._replicas)
         return codec.answer(ask, await self._run("claim", ask.scope, ask.key, codec.claim(ask)))
 
     async def renew(self, ask: Renew, /) -> Verdict:
@@ -78,6 +97,20 @@ class AsyncRedisStore:
     async def get(self, scope: str | None, key: str, /) -> Record | None:
         """The living record, if there is one."""
         return codec.found(scope, key, await self._run("get", scope, key, ()))
+
+    async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
+        """The attempt with this token may be over, or the time is."""
+        end = monotonic() + seconds
+        channel = codec.channel_of(codec.name_of(self._prefix, scope, key))
+        try:
+            async with self._clients.listening(channel) as ears:
+                if ears.hears:
+                    reply = await self._run("watch", scope, key, (token,))
+                    if not codec.running(scope, key, reply):
+                        return
+                await ears.wait(end - monotonic())
+        except CAUGHT as error:
+            raise self._explained(error) from error
 
     async def scan(self, ask: Scan, /) -> Page:
         """Some of the living records, in the order of scope and key.
@@ -111,23 +144,37 @@ class AsyncRedisStore:
     async def _run(
         self, verb: str, scope: str | None, key: str, arguments: tuple[codec.Argument, ...]
     ) -> Any:  # noqa: ANN401 - whatever the script answers
-        """What the script answers. A server that does not know it has not run it: it is told."""
+        """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
-            client = await self._clients.client()
-            script = (self._scripts or await self._load(client))[verb]
-            try:
-                return await client.execute_command(
-                    "EVALSHA", script.sha, 1, name, *arguments, NEVER_DECODE=True
-                )
-            except NoScriptError:
-                return await client.execute_command(
-                    "EVAL", script.text, 1, name, *arguments, NEVER_DECODE=True
-                )
+            script = (self._scripts or await self._load())[verb]
+            return await _asked(self._clients, script, name, arguments)
         except CAUGHT as error:
             raise self._explained(error) from error
 
-    async def _load(self, client: Any) -> Scripts:  # noqa: ANN401 - Redis or RedisCluster
+    async def _claim_on_replicas(self, ask: Claim, wanted: Replicas) -> Answer:
+        """A grant that enough replicas have, or none."""
+        name = codec.name_of(self._prefix, ask.scope, ask.key)
+        sent_once = self._clients.sent_once
+        try:
+            scripts = self._scripts or await self._load()
+            async with self._clients.held() as line:
+                reply = await _asked(line, scripts["claim"], name, (*codec.claim(ask), 1))
+                answer = codec.answer(ask, reply)
+                if not isinstance(answer, Granted):
+                    return answer
+                sent_once = False  # whatever breaks now, the claim has happened
+                reached = await line.ask(("WAIT", *wanted))
+                if reached >= wanted.needed:
+                    return answer
+                back = codec.release(codec.give_back(ask, answer.record))
+                await _asked(line, scripts["release"], name, back)
+        except CAUGHT as error:
+            raise explain(error, self._clients.where, sent_once=sent_once) from error
+        raise wanted.short(self._clients.where, reached)
+
+    async def _load(self) -> Scripts:
+        client = await self._clients.client()
         try:
             facts = await client.info("server")
         except NoPermissionError:  # then the oldest form, which every server reads
@@ -151,19 +198,13 @@ class AsyncRedisStore:
 
     async def _read(self, places: list[codec.Place]) -> list[Record]:
         """The living among the records at these places, in one round trip."""
-        replies: list[Any] = []
         try:
+            script = (self._scripts or await self._load())["get"]
             client = await self._clients.client()
-            script = (self._scripts or await self._load(client))["get"]
-            for _ in range(2):  # a server that does not know the script is told, and asked again
-                line = client.pipeline(transaction=False)
-                for scope, key in places:
-                    name = codec.name_of(self._prefix, scope or None, key)
-                    line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
-                replies = await line.execute(raise_on_error=False)
-                if not any(isinstance(reply, NoScriptError) for reply in replies):
-                    break
+            replies = await self._gets(client, script, places)
+            if any(isinstance(reply, NoScriptError) for reply in replies):
                 await client.script_load(script.text)
+                replies = await self._gets(client, script, places)
         except CAUGHT as error:
             raise self._explained(error) from error
         records: list[Record] = []
@@ -176,3 +217,24 @@ class AsyncRedisStore:
             if record is not None:
                 records.append(record)
         return records
+
+    async def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+        line = client.pipeline(transaction=False)
+        for scope, key in places:
+            name = codec.name_of(self._prefix, scope or None, key)
+            line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
+        replies: list[Any] = await line.execute(raise_on_error=False)
+        return replies
+
+
+async def _asked(
+    way: AsyncClients | AsyncLine,
+    script: Script,
+    name: bytes,
+    arguments: tuple[codec.Argument, ...],
+) -> Any:  # noqa: ANN401 - whatever the script answers
+    """What the script answers. A server that does not know it has not run it: it is told."""
+    try:
+        return await way.ask(("EVALSHA", script.sha, 1, name, *arguments))
+    except NoScriptError:
+        return await way.ask(("EVAL", script.text, 1, name, *arguments))

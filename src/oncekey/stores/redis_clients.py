@@ -1,10 +1,18 @@
-"""The clients of redis-py that a store speaks through: the user's own, or ours for a URL."""
+"""The clients of redis-py that a store speaks through: the user's own, or ours for a URL.
+
+A plain client is spoken to over lines out of its pool. One of Sentinel or of a cluster knows by
+itself where a command has to go, and is left to do so.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -12,12 +20,28 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
 from redis.retry import Retry
 
-from oncekey.errors import ConfigurationError
 from oncekey.fork import renew_after_fork
+from oncekey.stores.redis_ears import AsyncEars, Ears, Seats, listening, listening_async
+from oncekey.stores.redis_facts import (
+    awaits,
+    connections_of,
+    no_client,
+    no_url,
+    place_of,
+    sends_once,
+    settings_of,
+    where_is,
+)
+from oncekey.stores.redis_line import AsyncLine, Line, Words
+from oncekey.stores.redis_lines import WHAT_FOR, Lines, close_line, leaves_whole, open_line
 
 _PATIENCE: Final = {"socket_connect_timeout": 5.0, "socket_timeout": 5.0}
+# Of a pool that others use too, only so many connections are kept back: a part, and never many.
+_PART_KEPT: Final = 4
+_MOST_KEPT: Final = 16
 _CLASSES: Final[dict[type, type[Any]]] = {
     redis.Connection: redis.asyncio.Connection,
     redis.SSLConnection: redis.asyncio.SSLConnection,
@@ -37,22 +61,27 @@ _SHARED: Final = frozenset(
 
 
 class Clients:
-    """One client for all threads; redis-py gives each command a connection of its own."""
+    """One client for all threads."""
 
     def __init__(self, client: Any, *, ours: bool) -> None:  # noqa: ANN401 - Redis or RedisCluster
         """Only a client of ours is ever closed."""
         self._client = client
         self._ours = ours
-        self.where = _where(client)
-        self.sent_once = _sent_once(client)
+        self.where = where_is(client)
+        self.sent_once = sends_once(client)
+        self._connections = connections_of(client)
+        most = self._connections if ours else min(_MOST_KEPT, self._connections // _PART_KEPT)
+        self._lines = Lines(client.connection_pool, most) if self._connections else None
+        self._seats = Seats(self._connections)
+        renew_after_fork(self)
 
     @classmethod
     def of_client(cls, client: Any) -> Clients:  # noqa: ANN401 - Redis or RedisCluster
         """The user's own client; clients that were made already are given back."""
         if isinstance(client, Clients):
             return client
-        if not callable(getattr(client, "execute_command", None)) or _awaits(client):
-            raise _no_client(client, "RedisStore", "redis.Redis")
+        if not callable(getattr(client, "execute_command", None)) or awaits(client):
+            raise no_client(client, "RedisStore", "redis.Redis")
         return cls(client, ours=False)
 
     @classmethod
@@ -61,17 +90,57 @@ class Clients:
         try:
             client = redis.Redis.from_url(url, **_PATIENCE, retry=Retry(NoBackoff(), 0))
         except ValueError as error:
-            raise _no_url(url, error) from None
+            raise no_url(url, error) from None
         return cls(client, ours=True)
 
     def client(self) -> Any:  # noqa: ANN401 - Redis or RedisCluster
-        """The client to use."""
+        """The client itself, whose pool has back what it may need."""
+        if self._lines is not None:
+            self._lines.call_in()
         return self._client
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """How its connections are made; None for a cluster, which has many pools."""
+        return settings_of(self._client)
+
+    def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+        """The reply to one command. A client that tries again by itself does so here too."""
+        if self._lines is not None:
+            try:
+                return self._lines.ask(words)
+            except (ConnectionError, TimeoutError):
+                if self.sent_once:
+                    raise
+        return self._client.execute_command(*words, NEVER_DECODE=True)
+
+    @contextmanager
+    def held(self) -> Iterator[Line]:
+        """One line for several commands."""
+        pool = self.client().connection_pool
+        line = open_line(pool)
+        whole = True
+        try:
+            yield line
+        except BaseException as error:
+            whole = leaves_whole(error)
+            raise
+        finally:
+            close_line(pool, line, whole=whole)
+
+    def listening(self, channel: bytes) -> AbstractContextManager[Ears]:
+        """In the block the channel is listened to, where that can be."""
+        return listening(self.client(), channel, self._seats)
 
     def close(self) -> None:
         """Our connections are closed. The next command opens new ones."""
+        client = self.client()
         if self._ours:
-            self._client.close()
+            client.close()
+
+    def after_fork(self) -> None:
+        """In a child nobody listens yet."""
+        self._seats = Seats(self._connections)
 
     def for_coroutines(self) -> AsyncClients | None:
         """Clients for event loops, of the same server; None where only this one knows the way."""
@@ -79,22 +148,26 @@ class Clients:
         kind = _CLASSES.get(getattr(pool, "connection_class", type(None)))
         if pool is None or kind is None:
             return None
-        return AsyncClients(_maker(kind, pool.connection_kwargs), self.where)
+        return AsyncClients(_maker(kind, pool.connection_kwargs), self.where, self.settings)
 
 
 class AsyncClients:
     """A client for each running event loop, closed when the loop ends; or the user's own."""
 
-    def __init__(self, make: Callable[[], Any], where: str) -> None:
-        """`make` is called on each loop."""
+    def __init__(
+        self, make: Callable[[], Any], where: str, settings: dict[str, Any] | None
+    ) -> None:
+        """`make` is called on each loop; the client that it makes has these settings."""
         self._make = make
         self._own: Any = None
         self._inherited: list[object] = []
         self.where = where
+        self.settings = settings
         self.sent_once = True
         self._opened: WeakKeyDictionary[
             asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]
         ] = WeakKeyDictionary()
+        self._seats: WeakKeyDictionary[object, Seats] = WeakKeyDictionary()
         renew_after_fork(self)
 
     @classmethod
@@ -102,10 +175,10 @@ class AsyncClients:
         """The user's own client, on the user's loop; clients made already are given back."""
         if isinstance(client, AsyncClients):
             return client
-        if not _awaits(client):
-            raise _no_client(client, "AsyncRedisStore", "redis.asyncio.Redis")
-        clients = cls(lambda: client, _where(client))
-        clients._own, clients.sent_once = client, _sent_once(client)
+        if not awaits(client):
+            raise no_client(client, "AsyncRedisStore", "redis.asyncio.Redis")
+        clients = cls(lambda: client, where_is(client), settings_of(client))
+        clients._own, clients.sent_once = client, sends_once(client)
         return clients
 
     @classmethod
@@ -114,9 +187,10 @@ class AsyncClients:
         try:
             pool = redis.ConnectionPool.from_url(url, **_PATIENCE)
         except ValueError as error:
-            raise _no_url(url, error) from None
+            raise no_url(url, error) from None
         kind = _CLASSES[pool.connection_class]
-        return cls(_maker(kind, pool.connection_kwargs), _place(pool.connection_kwargs))
+        settings = pool.connection_kwargs
+        return cls(_maker(kind, settings), place_of(settings), settings)
 
     async def client(self) -> Any:  # noqa: ANN401 - as the maker makes it
         """The client of the running loop."""
@@ -128,6 +202,34 @@ class AsyncClients:
             opening = self._open(loop)
             opened = self._opened[loop] = await anext(opening), opening
         return opened[0]
+
+    async def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+        """The reply to one command."""
+        client = await self.client()
+        return await client.execute_command(*words, NEVER_DECODE=True)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[AsyncLine]:
+        """One line for several commands."""
+        client = await self.client()
+        pool = client.connection_pool
+        line = AsyncLine(await pool.get_connection(*WHAT_FOR))
+        try:
+            yield line
+        except BaseException as error:
+            if not leaves_whole(error):
+                await line.connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(line.connection)
+
+    @asynccontextmanager
+    async def listening(self, channel: bytes) -> AsyncIterator[AsyncEars]:
+        """In the block the channel is listened to, where that can be."""
+        client = await self.client()
+        seats = self._seats.setdefault(client, Seats(connections_of(client)))
+        async with listening_async(client, channel, seats) as ears:
+            yield ears
 
     async def aclose(self) -> None:
         """The connections of the running loop are closed. Other loops close theirs."""
@@ -148,6 +250,7 @@ class AsyncClients:
         """The parent's connections are never touched again, not even to close them."""
         self._inherited.append(self._opened)
         self._opened = WeakKeyDictionary()
+        self._seats = WeakKeyDictionary()
 
 
 def _maker(kind: type[Any], settings: dict[str, Any]) -> Callable[[], Any]:
@@ -160,42 +263,3 @@ def _maker(kind: type[Any], settings: dict[str, Any]) -> Callable[[], Any]:
         return redis.asyncio.Redis.from_pool(pool)
 
     return make
-
-
-def _awaits(client: object) -> bool:
-    return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
-
-
-def _no_client(client: object, store: str, wanted: str) -> ConfigurationError:
-    kind = f"{type(client).__module__}.{type(client).__qualname__}"
-    return ConfigurationError(
-        f"{store} takes a client such as {wanted}, not {kind}; for a URL use {store}.from_url"
-    )
-
-
-def _no_url(url: str, error: ValueError) -> ConfigurationError:
-    scheme = url.partition("://")[0]  # the rest may hold a password
-    return ConfigurationError(
-        f"the {scheme}:// URL of the store cannot be read ({error}); write "
-        f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
-    )
-
-
-def _where(client: Any) -> str:  # noqa: ANN401 - any client of redis-py
-    pool = getattr(client, "connection_pool", None)
-    if pool is None:
-        return "its cluster"
-    service = getattr(pool, "service_name", None)  # Sentinel knows the address, and changes it
-    return _place(pool.connection_kwargs) if service is None else f"{service} of Sentinel"
-
-
-def _place(settings: dict[str, Any]) -> str:
-    if "path" in settings:
-        return str(settings["path"])
-    return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
-
-
-def _sent_once(client: Any) -> bool:  # noqa: ANN401 - any client of redis-py
-    get_retry = getattr(client, "get_retry", None)
-    retry = get_retry() if get_retry is not None else None
-    return retry is not None and getattr(retry, "_retries", 1) == 0

@@ -56,6 +56,11 @@ def name_of(prefix: bytes, scope: str | None, key: str) -> bytes:
     return prefix + stored_key(scope, key).encode()
 
 
+def channel_of(name: bytes) -> bytes:
+    """Where the end of its running attempt is told; `lua/wake.lua` builds the same."""
+    return name + b":ended"
+
+
 def place_of(prefix: bytes, name: bytes) -> Place | None:
     """Scope and key of a Redis key; None for one that is not ours."""
     try:
@@ -139,6 +144,22 @@ def forget(ask: Forget) -> tuple[Argument, ...]:
     return ask.token, int(ask.force)
 
 
+def give_back(ask: Claim, record: Record) -> Release:
+    """The release of a claim that nobody has used."""
+    return Release(
+        ask.scope,
+        ask.key,
+        token=record.token,
+        nonce=ask.nonce,
+        error=None,
+        uncertain=False,
+        hold=False,
+        unused=True,
+        lease=ask.lease,
+        ttl=ask.ttl,
+    )
+
+
 def _maybe(value: bytes | None) -> tuple[Argument, Argument]:
     return (0, b"") if value is None else (1, value)
 
@@ -157,6 +178,13 @@ def verdict(scope: str | None, key: str, reply: Any) -> Verdict:  # noqa: ANN401
     if isinstance(reply, list):
         raise _newer(scope, key, reply[1])
     return _VERDICTS[reply]
+
+
+def running(scope: str | None, key: str, reply: Any) -> bool:  # noqa: ANN401 - the same
+    """Whether the attempt that is watched still runs."""
+    if isinstance(reply, list):
+        raise _newer(scope, key, reply[1])
+    return bool(reply)
 
 
 def found(scope: str | None, key: str, reply: Any) -> Record | None:  # noqa: ANN401 - the same

@@ -77,7 +77,7 @@ _CLASSES: Final[dict[type[Exception], str]] = {
 }
 _WORD: Final = re.compile(rf"\b({'|'.join((*_REFUSALS, *_FORBIDDEN))})\b")
 _NO_PASSWORD: Final = re.compile(r"^Authentication required|^HELLO must be called|\bNOAUTH\b")
-_NOT_CONNECTED: Final = re.compile(r"\bconnecting to\b|cannot be connected")
+_NOT_CONNECTED: Final = re.compile(r"\bconnecting to\b|cannot be connected|^No master found")
 
 
 def explain(error: Exception, where: str, *, sent_once: bool) -> ConfigurationError | StoreError:

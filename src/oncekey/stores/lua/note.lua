@@ -1,18 +1,11 @@
 -- token, nonce, revision, notes
-local function larger(one, other)
-  if #one ~= #other then
-    return #one > #other
-  end
-  return one > other
-end
-
-if not owned(ARGV[1], ARGV[2]) then
+local given, last = ARGV[3], m and m[REVISION]
+if not owned then
   return LOST
-elseif r.status ~= RUNNING and r.status ~= HELD then
+elseif m[STATUS] ~= RUNNING and m[STATUS] ~= HELD then
   return ENDED
-elseif larger(ARGV[3], r.revision) then
-  r.revision, r.updated = ARGV[3], now
-  put('n', '1', ARGV[4])
-  save()
+elseif #given > #last or (#given == #last and given > last) then -- the larger number
+  m[REVISION], m[UPDATED] = given, t
+  save('n', ARGV[4])
 end
 return DONE

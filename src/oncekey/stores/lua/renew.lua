@@ -1,10 +1,10 @@
 -- token, nonce, lease, ttl
-if not owned(ARGV[1], ARGV[2]) then
+if not owned then
   return LOST
-elseif r.status ~= RUNNING then
+elseif m[STATUS] ~= RUNNING then
   return ENDED
 end
-r.lease_end, r.updated = now + tonumber(ARGV[3]), now
-r.expires = r.lease_end + math.max(tonumber(ARGV[4]), DAY)
+m[LEASE_END], m[UPDATED] = t + tonumber(ARGV[3]), t
+m[EXPIRES] = m[LEASE_END] + math.max(tonumber(ARGV[4]), DAY)
 save()
 return DONE

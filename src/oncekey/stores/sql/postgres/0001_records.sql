@@ -22,11 +22,16 @@ CREATE TABLE oncekey_records (
     finished    bigint  NOT NULL,
     expires     bigint  NOT NULL,
     version     integer NOT NULL,
+    -- Not part of the record. The record expires no sooner than this; 0: never.
+    due         bigint  NOT NULL,
+    -- The token of the attempt whose end somebody waits for.
+    waited      bigint  NOT NULL DEFAULT 0,
     PRIMARY KEY (scope, key)
 );
 
--- What purge looks for.
-CREATE INDEX oncekey_records_expires ON oncekey_records (expires) WHERE expires > 0;
+-- What purge looks for. `expires` moves with every write, `due` stands still from claim to settle:
+-- so that a settle changes no index, and the row stays in its page.
+CREATE INDEX oncekey_records_due ON oncekey_records (due) WHERE due > 0;
 
 -- How many migrations this schema has seen, and the fewest that a release must know to use it.
 -- One row. Only a migration that takes something away raises `oldest`.

@@ -1,0 +1,144 @@
+"""What is said to PostgreSQL on one connection, for both colours.
+
+The driver's connections wait for such generators in either colour, and ask them again several
+times a second: so none of them waits for ever for a server that stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, PGnotify
+from psycopg.waiting import Wait
+
+from oncekey.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+C = TypeVar("C", bound="psycopg.BaseConnection[Any]")
+
+Values = Sequence[bytes | None]
+
+_BINARY: Final = 1
+
+
+class NoAnswerError(psycopg.OperationalError):
+    """The server said nothing for too long. The connection is closed."""
+
+
+class Statement(NamedTuple):
+    """A statement that is prepared on each connection; its values and its column are binary.
+
+    The name is made from the text: where a pooler has it prepared already, it is the same.
+    """
+
+    name: bytes
+    text: bytes
+    formats: list[int]
+
+
+class Line(Generic[C]):
+    """A connection, and what is known about it."""
+
+    def __init__(self, connection: C, era: int = 0) -> None:
+        """Nothing was said yet."""
+        self.connection = connection
+        self.era = era
+        self.since = 0.0
+        self.prepared: set[bytes] = set()
+        self.heard: list[PGnotify] = []
+
+
+def perform(
+    line: Line[C], statement: Statement, values: Values, seconds: float
+) -> PQGen[list[bytes]]:
+    """The only column of the rows of one statement, which is a transaction of its own."""
+    pgconn = line.connection.pgconn
+    if statement.name not in line.prepared:
+        yield from _prepare(line, statement, seconds)
+    pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
+    try:
+        result = yield from _answer(pgconn, seconds)
+    except psycopg.errors.InvalidSqlStatementName:
+        # Somebody has discarded it, or a pooler has given us another session.
+        yield from _prepare(line, statement, seconds)
+        pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
+        result = yield from _answer(pgconn, seconds)
+    return _column(result)
+
+
+def say(line: Line[C], script: bytes, seconds: float) -> PQGen[list[bytes]]:
+    """The first column, as text, of what the last statement of a script answers."""
+    line.connection.pgconn.send_query(script)
+    result = yield from _answer(line.connection.pgconn, seconds)
+    return _column(result)
+
+
+def listen(line: Line[C], channel: bytes, seconds: float) -> PQGen[None]:
+    """Somebody has called on the channel, or the time is over."""
+    end = monotonic() + seconds
+    pgconn = line.connection.pgconn
+    while not any(call.relname == channel for call in line.heard) and monotonic() < end:
+        if (yield Wait.R):
+            pgconn.consume_input()
+            _pass_on(pgconn)
+
+
+def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]:
+    pgconn = line.connection.pgconn
+    if pgconn.parameter_status(b"client_encoding") != b"UTF8":
+        msg = "the connections of the pool must speak UTF-8; open them with client_encoding='utf8'"
+        raise ConfigurationError(msg)
+    pgconn.send_prepare(statement.name, statement.text)
+    with suppress(psycopg.errors.DuplicatePreparedStatement):
+        yield from _answer(pgconn, seconds)
+    line.prepared.add(statement.name)
+
+
+def _answer(pgconn: PGconn, seconds: float) -> PQGen[PGresult]:
+    """The last result of what was sent, once all of it was read; nothing follows an error."""
+    end = monotonic() + seconds
+    while pgconn.flush():
+        if not (yield Wait.W):
+            _in_time(pgconn, end, seconds)
+    last: PGresult | None = None
+    while True:
+        while pgconn.is_busy():
+            if (yield Wait.R):
+                pgconn.consume_input()
+            else:
+                _in_time(pgconn, end, seconds)
+        result = pgconn.get_result()
+        if result is None:
+            break
+        last = result
+    _pass_on(pgconn)
+    assert last is not None  # noqa: S101 - libpq gives one for whatever was sent
+    if last.status == ExecStatus.FATAL_ERROR:
+        raise error_from_result(last)
+    return last
+
+
+def _in_time(pgconn: PGconn, end: float, seconds: float) -> None:
+    if monotonic() >= end:
+        pgconn.finish()
+        msg = f"it said nothing for {seconds:g} seconds"
+        raise NoAnswerError(msg)
+
+
+def _pass_on(pgconn: PGconn) -> None:
+    """Who listens on this connection is told; it may be the caller, whose connection it is."""
+    while call := pgconn.notifies():
+        if pgconn.notify_handler is not None:
+            pgconn.notify_handler(call)
+
+
+def _column(result: PGresult) -> list[bytes]:
+    return [result.get_value(number, 0) or b"" for number in range(result.ntuples)]

@@ -1,0 +1,265 @@
+"""The lines that the Redis store keeps: when they serve, when they are given up, whose they are."""
+
+import signal
+import threading
+import time
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from oncekey.errors import StoreError
+from oncekey.stores import RedisStore
+from oncekey.verbs import Busy, Granted, Replay, Scan
+from tests.servers.redis import PATIENCE
+from tests.servers.redis_asks import ask, settle
+from tests.servers.redis_cut import CutLine
+from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+
+__all__ = ["another_redis", "empty_redis", "redis_server"]
+
+ONCE = Retry(NoBackoff(), 0)
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+def store(empty_redis):
+    store = RedisStore.from_url(empty_redis.url)
+    yield store
+    store.close()
+
+
+def connected(client):
+    """The connections of the server, without the one that asks."""
+    return {one["id"] for one in client.client_list()} - {str(client.client_id())}
+
+
+def gone(client, connections):
+    """Returns when the server has noticed the end of all of them."""
+    give_up = time.monotonic() + PATIENCE
+    while connected(client) & connections:
+        assert time.monotonic() < give_up
+
+
+# When a line serves
+
+
+def test_one_line_serves_one_command_after_the_other_from_any_thread(store, client):
+    store.claim(ask())
+    first = connected(client)
+    for number in range(5):
+        thread = threading.Thread(target=store.claim, args=(ask(f"k{number}"),))
+        thread.start()
+        thread.join()
+    assert len(store.scan(Scan()).records) == 6
+    assert connected(client) == first
+    assert len(first) == 1
+
+
+def test_threads_at_the_same_time_have_a_line_each(store, client):
+    store.claim(ask())
+    client.client_pause(200)
+    threads = [threading.Thread(target=store.claim, args=(ask(f"k{n}"),)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(connected(client)) == 4
+    store.close()
+    gone(client, connected(client))
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+
+
+def test_an_answer_of_the_server_does_not_end_the_line(store, client):
+    store.claim(ask())
+    before = connected(client)
+    client.script_flush()
+    client.set("idempotency:other", "mine")
+    with pytest.raises(StoreError, match="another prefix"):
+        store.claim(ask("other"))
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+    assert connected(client) == before
+
+
+def test_a_result_of_any_size_comes_back(store):
+    large = bytes(range(256)) * 4096
+    store.settle(settle(store.claim(ask()).record, large))
+    answer = store.claim(ask(nonce="b"))
+    assert isinstance(answer, Replay)
+    assert answer.record.result == large
+
+
+# When it is given up
+
+
+def test_a_server_that_was_restarted_is_reached_at_once(another_redis):
+    server = another_redis()
+    store = RedisStore.from_url(server.url)
+    store.claim(ask())
+    server.stop()
+    server.start()
+    assert isinstance(store.claim(ask()), Granted)
+    server.kill()
+    with pytest.raises(StoreError, match="cannot be reached") as told:
+        store.claim(ask("b"))
+    assert told.value.happened is False
+    server.start()
+    assert isinstance(store.claim(ask("b")), Granted)
+    store.close()
+
+
+def test_a_line_that_was_closed_for_idleness_is_replaced(store, client):
+    store.claim(ask())
+    client.client_kill_filter(_id=next(iter(connected(client))))
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+
+
+def test_a_client_that_its_user_closed_connects_again(empty_redis):
+    own = empty_redis.client(retry=ONCE)
+    store = RedisStore(own)
+    store.claim(ask())
+    own.close()
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+    own.close()
+    store.close()
+
+
+class Rung(Exception):  # noqa: N818 - it is no error
+    """Raised out of the middle of a command."""
+
+
+def test_a_command_that_was_cut_off_here_leaves_no_reply_to_the_next(store, client):
+    def ring(*_):
+        raise Rung
+
+    store.claim(ask())
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        client.client_pause(150)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Rung):
+            store.get(None, "test-123")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+
+
+def test_what_nobody_asked_for_ends_the_line(empty_redis, client):
+    store = RedisStore.from_url(f"{empty_redis.url}?protocol=3")
+    store.claim(ask())
+    first = connected(client)
+    store._clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
+    client.set("x", "y")  # the server tells of it while nobody asks
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+    gone(client, first)
+    second = connected(client)
+    with store._clients.held() as line:
+        line.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
+        client.set("x", "z")  # and here in front of a reply
+        assert line.ask(("PING",)) == b"PONG"
+        assert line.moved
+    gone(client, second)
+    store.close()
+
+
+def test_a_connection_that_is_reset_is_unknown(empty_redis):
+    line = CutLine(empty_redis.port)
+    store = RedisStore.from_url(line.url)
+    store.claim(ask())
+    line.reset = True
+    with pytest.raises(StoreError, match="the connection broke") as told:
+        store.claim(ask("other"))
+    assert told.value.happened is None
+    store.close()
+    line.close()
+
+
+def test_a_primary_that_has_become_a_replica_is_looked_for_again(another_redis):
+    server = another_redis()
+    store = RedisStore.from_url(server.url)
+    store.claim(ask())
+    with server.client() as client:
+        before = connected(client)
+        client.replicaof("127.0.0.1", "1")
+        with pytest.raises(StoreError, match="read-only replica"):
+            store.claim(ask("b"))
+        client.replicaof("NO", "ONE")
+        assert isinstance(store.claim(ask("b")), Granted)
+        gone(client, before)
+    store.close()
+
+
+# Whose they are
+
+
+def test_a_client_that_tries_again_does_so(empty_redis):
+    line = CutLine(empty_redis.port)
+    with redis.Redis.from_url(line.url, retry=Retry(NoBackoff(), 2)) as own:
+        store = RedisStore(own)
+        store.claim(ask("first"))
+        line.cut = True
+        assert isinstance(store.claim(ask()), Granted)
+        store.close()
+    line.close()
+
+
+@pytest.mark.parametrize(("most", "kept"), [(3, 0), (8, 2)])
+def test_of_a_pool_that_others_use_only_a_part_is_kept(most, kept, empty_redis, client):
+    settings = {"port": empty_redis.port, "socket_timeout": 0.5}
+    pool = redis.ConnectionPool(**settings, max_connections=most)
+    own = redis.Redis(connection_pool=pool, retry=ONCE)
+    store = RedisStore(own)
+    store.claim(ask())
+    client.client_pause(200)
+    threads = [threading.Thread(target=store.claim, args=(ask(f"k{n}"),)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = [pool.get_connection() for _ in range(most - kept)]
+    with pytest.raises(redis.exceptions.MaxConnectionsError):
+        pool.get_connection()
+    for connection in taken:
+        pool.release(connection)
+    store.close()  # gives back what it kept
+    taken = [pool.get_connection() for _ in range(most)]
+    assert {one._sock.gettimeout() for one in taken} == {0.5}  # as the user has set it
+    pool.disconnect()
+
+
+def test_a_single_connection_is_enough(empty_redis):
+    store = RedisStore.from_url(f"{empty_redis.url}?max_connections=1")
+    record = store.claim(ask()).record
+    assert store.scan(Scan()).records == [record]
+    assert isinstance(store.claim(ask(nonce="b")), Busy)
+    store.close()
+
+
+def test_a_client_that_is_not_plain_is_asked_its_own_way(empty_redis):
+    class Watched(redis.Redis):
+        told: list = []  # noqa: RUF012 - of this one test
+
+        def execute_command(self, *words, **options):
+            self.told.append(words[0])
+            return super().execute_command(*words, **options)
+
+    with Watched(port=empty_redis.port) as own:
+        RedisStore(own).claim(ask())
+        assert own.told[:2] == ["INFO", "EVALSHA"]
+    kinds = [
+        {"single_connection_client": True},
+        {"health_check_interval": 1},
+        {"credential_provider": redis.UsernamePasswordCredentialProvider()},
+    ]
+    for number, kind in enumerate(kinds):
+        with empty_redis.client(**kind) as own:
+            store = RedisStore(own)
+            assert store._clients._lines is None
+            assert isinstance(store.claim(ask(f"k{number}")), Granted)

@@ -1,0 +1,143 @@
+"""The ways to a Redis: a socket, TLS, a user with a password, a Sentinel. In both colours."""
+
+import asyncio
+import inspect
+import time
+
+import pytest
+import redis
+import redis.asyncio
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.sentinel import Sentinel
+
+from oncekey import Once
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores import AsyncRedisStore, RedisStore
+from oncekey.stores.adapt import Threaded
+from oncekey.verbs import Busy, Granted, Replay, Scan, Verdict
+from tests.servers.redis import PATIENCE
+from tests.servers.redis_asks import ask, settle
+from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+from tests.servers.redis_sentinel import NAME, Watched
+from tests.servers.redis_tls import Terminator, make_certificate
+
+__all__ = ["another_redis", "empty_redis", "redis_server"]
+
+
+def protects(url):
+    """A store at the URL does what it should, in both colours."""
+    store = RedisStore.from_url(url)
+    record = store.claim(ask()).record
+    assert store.settle(settle(record)) is Verdict.DONE
+    assert [one.key for one in store.scan(Scan()).records] == ["test-123"]
+
+    async def ask_too(other):
+        assert isinstance(await other.claim(ask(nonce="b")), Replay)
+        record = (await other.claim(ask("other"))).record
+        await other.watch(None, "other", record.token, 0.01)
+        assert await other.settle(settle(record)) is Verdict.DONE
+        await other.aclose()
+
+    asyncio.run(ask_too(store.as_async()))
+    second = store.claim(ask("second")).record
+    store.watch(None, "second", second.token, 0.01)
+    asyncio.run(Once(url).run_async("whole", _nothing))
+    store.close()
+
+
+async def _nothing():
+    return None
+
+
+def test_a_socket(another_redis, tmp_path):
+    path = tmp_path / "redis.sock"
+    another_redis(unixsocket=str(path))
+    protects(f"unix://{path}")
+    path.unlink()
+    with pytest.raises(StoreError, match="cannot be reached") as told:
+        RedisStore.from_url(f"unix://{path}").claim(ask())
+    assert told.value.happened is False
+
+
+@pytest.fixture
+def secure(empty_redis, tmp_path):
+    authority, certificate = make_certificate(tmp_path)
+    terminator = Terminator(empty_redis.port, certificate)
+    yield f"rediss://localhost:{terminator.port}/0", authority
+    terminator.close()
+
+
+def test_tls(secure):
+    url, authority = secure
+    protects(f"{url}?ssl_ca_certs={authority}")
+    with pytest.raises(StoreError, match="cannot be reached") as told:
+        RedisStore.from_url(url).claim(ask())
+    assert told.value.happened is False
+
+
+def test_a_user_with_no_more_rights_than_the_page_names(empty_redis):
+    with empty_redis.client() as client:
+        client.execute_command(
+            *("ACL", "SETUSER", "shop", "on", ">p w/?", "resetchannels", "&idempotency:*"),
+            *("~idempotency:*", "+@scripting", "+@hash", "+@keyspace", "+@read", "+@write"),
+            *("+@connection", "+time", "+info", "+subscribe", "+unsubscribe", "+publish"),
+        )
+    place = f"127.0.0.1:{empty_redis.port}/0"
+    protects(f"redis://shop:p%20w%2F%3F@{place}")
+    with pytest.raises(ConfigurationError, match="refused the user name or the password"):
+        RedisStore.from_url(f"redis://shop:wrong@{place}").claim(ask())
+    with empty_redis.client() as client:
+        client.acl_deluser("shop")
+
+
+# Sentinel
+
+
+@pytest.fixture
+def watched(tmp_path):
+    servers = Watched(tmp_path)
+    yield servers
+    servers.stop()
+
+
+async def found(claim, key="test-123"):
+    """The answer as soon as the client has found the new primary, where it may look at the old."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            answer = claim(ask(key, nonce="b"))
+            return await answer if inspect.isawaitable(answer) else answer
+        except StoreError:
+            assert time.monotonic() < give_up
+
+
+def test_what_a_replica_had_is_found_after_a_fail_over(watched):
+    client = Sentinel([watched.address]).master_for(NAME, redis.Redis)
+    store = RedisStore(client, wait=(1, "2s"))
+    record = store.claim(ask()).record
+    store.watch(None, "test-123", record.token, 60.0)  # a nap
+    assert isinstance(store.as_async(), Threaded)
+    with pytest.raises(StoreError, match=f"{NAME} of Sentinel reached 1 of 2 replicas"):
+        RedisStore(client, wait=(2, "5ms")).claim(ask("other"))
+
+    async def before(other):
+        assert isinstance(await other.claim(ask("async")), Granted)
+        assert isinstance(await other.claim(ask(nonce="b")), Busy)
+
+    async def coroutines():
+        sentinel = AsyncSentinel([watched.address])
+        own = sentinel.master_for(NAME, redis.asyncio.Redis)
+        await before(AsyncRedisStore(own, wait=(1, "2s")))
+        await asyncio.to_thread(watched.fail_over)
+        assert isinstance(await found(AsyncRedisStore(own).claim, "async"), Busy)
+        await own.aclose(close_connection_pool=True)
+        for one in sentinel.sentinels:
+            await one.aclose()
+
+    asyncio.run(coroutines())
+    later = RedisStore(client)
+    assert isinstance(asyncio.run(found(later.claim)), Busy)
+    assert later.settle(settle(record)) is Verdict.DONE
+    with pytest.raises(StoreError, match="reached 0 of 1 replicas"):
+        RedisStore(client, wait=(1, "5ms")).claim(ask("new"))
+    client.close()
