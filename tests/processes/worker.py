@@ -1,4 +1,4 @@
-"""A process of its own, driven by the tests: python -m tests.processes.worker MODE DB LEDGER ...
+"""A process of its own, driven by the tests: python -m tests.processes.worker MODE PLACE LEDGER ...
 
 The ledger is a file to which every effect adds a line; it prevents nothing, it counts.
 """
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from oncekey import ConfigurationError, Once, current, current_async
+from tests.processes.places import opened
 
 LEASE = "400ms"
 PROCESSES = 4
@@ -36,9 +37,9 @@ def meet(ledger: str, key: int) -> None:
         time.sleep(0.0005)
 
 
-def crowd_of_threads(db: str, ledger: str, keys: str, threads: str) -> None:
+def crowd_of_threads(place: str, ledger: str, keys: str, threads: str) -> None:
     """Every thread asks for every key; the answers are printed by key."""
-    once = Once(f"sqlite:///{db}")
+    once = opened(place)
     answers: dict[int, set[str]] = {key: set() for key in range(int(keys))}
     at = iter(answers)
     barrier = threading.Barrier(int(threads), lambda: meet(ledger, next(at)))
@@ -60,9 +61,9 @@ def crowd_of_threads(db: str, ledger: str, keys: str, threads: str) -> None:
     say(json.dumps([sorted(heard) for heard in answers.values()]))
 
 
-def crowd_of_tasks(db: str, ledger: str, keys: str, tasks: str) -> None:
+def crowd_of_tasks(place: str, ledger: str, keys: str, tasks: str) -> None:
     """Every task asks for every key; the answers are printed by key."""
-    once = Once(f"sqlite:///{db}")
+    once = opened(place)
 
     async def run(key: int) -> str:
         effect(ledger, f"{key}")
@@ -81,9 +82,9 @@ def crowd_of_tasks(db: str, ledger: str, keys: str, tasks: str) -> None:
     say(json.dumps(asyncio.run(work())))
 
 
-def stall(db: str, ledger: str, answer: str) -> None:
+def stall(place: str, ledger: str, answer: str) -> None:
     """Note, step, say so, wait to be killed or stopped; if it goes on, print the outcome."""
-    once = Once(f"sqlite:///{db}").options(lease=LEASE)
+    once = opened(place).options(lease=LEASE)
 
     def work() -> str:
         attempt = current()
@@ -96,9 +97,9 @@ def stall(db: str, ledger: str, answer: str) -> None:
     say(once.run("import:1", work))
 
 
-def stall_async(db: str, ledger: str, answer: str) -> None:
+def stall_async(place: str, ledger: str, answer: str) -> None:
     """The same for coroutines. The loop is blocked while it waits: the keeper does not mind."""
-    once = Once(f"sqlite:///{db}").options(lease=LEASE)
+    once = opened(place).options(lease=LEASE)
 
     async def work() -> str:
         attempt = current_async()
@@ -111,9 +112,9 @@ def stall_async(db: str, ledger: str, answer: str) -> None:
     say(asyncio.run(once.run_async("import:1", work)))
 
 
-def fork(db: str, ledger: str) -> None:
+def fork(place: str, ledger: str) -> None:
     """A `Once` that was made and used before a fork works in the child, in both colours."""
-    once = Once(f"sqlite:///{db}").options(lease=LEASE)
+    once = opened(place).options(lease=LEASE)
 
     def work(name: str) -> str:
         effect(ledger, name)
@@ -146,6 +147,11 @@ def fork(db: str, ledger: str) -> None:
     assert once.run("forking", forked) == 0
     both("after")
     say("both lived")
+
+
+def environment() -> None:
+    """The store is the one that the environment names."""
+    say(Once().run("order-1", lambda: "done"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,38 @@
+import time
+
+import pytest
+
+from tests.faults.servers import server
+from tests.processes.spawning import spawn_of
+from tests.servers.postgres_fixtures import (
+    _shared_database,
+    breakable_postgres,
+    empty_postgres_url,
+    postgres,
+)
+from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+
+__all__ = [
+    "_shared_database",
+    "another_redis",
+    "breakable_postgres",
+    "empty_postgres_url",
+    "empty_redis",
+    "postgres",
+    "redis_server",
+    "server",
+    "spawn_of",
+]
+
+
+@pytest.fixture
+def until():
+    """Waits until a condition holds, and fails when it never does."""
+
+    def wait(condition):
+        give_up = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < give_up, "it never happened"
+            time.sleep(0.01)
+
+    return wait
