@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from oncekey.attempt_base import BaseAttempt, Outcome, current_of, forbid_nesting
+from oncekey.attempt_base import BaseAttempt, Outcome
+from oncekey.attempt_running import current_of, forbid_nesting
 from oncekey.call import Call
 from oncekey.codec import codec_of, encode_error
 from oncekey.colours import invoke_async
@@ -62,9 +63,13 @@ class AsyncAttempt(BaseAttempt):
         self._must_run("complete")
         self._settled(value, await self._engine.settle(self._ticket, self._settling(value)))
 
-    async def release(self, why: str = "") -> None:
-        """The key is free again, as after an error: the next call runs."""
-        await self._engine.leave(self._ticket, self._releasing(why))
+    async def release(self, why: str = "", *, uncertain: bool = False) -> None:
+        """The key is free again, as after an error: the next call runs.
+
+        `uncertain` says that the effect may have happened: then the policy decides, as after a
+        crash.
+        """
+        await self._engine.leave(self._ticket, self._releasing(why, uncertain=uncertain))
 
     async def _fail(self, error: BaseException) -> bool:
         """The call ended with this error; whether another attempt's answer stands instead."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -10,7 +9,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from oncekey.call import Call
 from oncekey.codec import Codec, NotKeepableError, UnreadableBytesError
 from oncekey.decide import Fail, after_error, lost, served
 from oncekey.errors import ConfigurationError, NotRecordedError, ResultNotKeptError, UnreadableError
@@ -250,11 +248,13 @@ class BaseAttempt:
             raise NotRecordedError(msg, key=self.key, scope=self.scope, result=value)
         self._value = value
 
-    def _releasing(self, why: str) -> Release:
-        """The request that frees the key."""
+    def _releasing(self, why: str, *, uncertain: bool) -> Release:
+        """The request that frees the key, or holds it where nobody knows how it ended."""
         self._must_run("release")
         self._ended = True
-        return self._call.release(self._ticket.record, why.encode() or None)
+        hold = uncertain and self._call.terms.hold and self._call.reconcile is None
+        data = why.encode() or None
+        return self._call.release(self._ticket.record, data, uncertain=uncertain, hold=hold)
 
     def _failing(self, error: BaseException, data: bytes) -> Settle | Release:
         """The request that ends the attempt after its code raised `error`."""
@@ -264,44 +264,3 @@ class BaseAttempt:
         if isinstance(ending, Fail):
             return self._call.settle(record, "failed", error=data)
         return self._call.release(record, data, uncertain=ending.uncertain, hold=ending.hold)
-
-
-def forbid_nesting(call: Call, observers: Observers) -> None:
-    """A call inside of itself would wait for itself: it is refused at once.
-
-    `observers` stands for the store: every `Once` has its own.
-    """
-    outer = running.get()
-    while outer is not None:
-        if (
-            outer._call.identity == call.identity  # noqa: SLF001 - the same module
-            and outer._observers is observers  # noqa: SLF001 - the same module
-            and not outer._ended  # noqa: SLF001 - the same module
-            and outer._generation == generation()  # noqa: SLF001 - the same module
-        ):
-            msg = f"{call.name} is called from inside itself; call the plain function instead"
-            raise ConfigurationError(msg)
-        outer = outer._outer  # noqa: SLF001 - the same module
-
-
-def current_of(kind: type[T], other: str) -> T:
-    """The running attempt, which must be of this colour."""
-    attempt = running.get()
-    if attempt is None or attempt._ended or attempt._generation != generation():  # noqa: SLF001 - the same module
-        msg = "no attempt is running here; call this inside a protected function"
-        raise ConfigurationError(msg)
-    if not isinstance(attempt, kind) and attempt._bridge is not None and not _on_a_loop():  # noqa: SLF001 - the same module
-        attempt = attempt._bridge()  # noqa: SLF001 - the same module
-    if not isinstance(attempt, kind):
-        msg = f"the running attempt is of the other colour; use {other}()"
-        raise ConfigurationError(msg)
-    return attempt
-
-
-def _on_a_loop() -> bool:
-    """Whether this is a coroutine's thread, which must not block."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

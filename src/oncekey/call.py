@@ -27,6 +27,8 @@ class Call(Struct, frozen=True, kw_only=True):
     reference: str = ""
     codec: Codec = PLAIN
     reconcile: Callable[[Record], Any] | None = None
+    cached: bool = True
+    """Whether the answer may come from the local cache, which misses what others forget."""
 
     @property
     def identity(self) -> Identity:

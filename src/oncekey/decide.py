@@ -21,6 +21,7 @@ from oncekey.errors import (
     UnreadableError,
 )
 from oncekey.fingerprint import differ
+from oncekey.policy import of_a_client
 from oncekey.record import Record
 from oncekey.verbs import Answer, Busy, Granted, Held, Mismatch, Replay
 
@@ -141,7 +142,8 @@ def after_error(error: BaseException, call: Call) -> Fail | Leave:
     definite = isinstance(error, Exception)
     if definite and isinstance(error, terms.keep):
         return Fail()
-    if not definite or isinstance(error, terms.uncertain):
+    unsure = terms.uncertain_clients and of_a_client(type(error))
+    if not definite or unsure or isinstance(error, terms.uncertain):
         return Leave(uncertain=True, hold=terms.hold and call.reconcile is None)
     return Fail() if terms.keep_all else Leave(uncertain=False, hold=False)
 

@@ -32,10 +32,11 @@ class Options(Struct, frozen=True, kw_only=True):
     reconcile: Callable[[Any], Any] | None = None
     label: str | None = None
     reference: str = ""
+    surface: Policy = FUNCTION
 
     def terms(self) -> Terms:
-        """The policy with every blank filled in."""
-        return terms(self.policy.over(FUNCTION))
+        """The policy with every blank filled in, at last by what holds on this surface."""
+        return terms(self.policy.over(self.surface))
 
     def having(  # noqa: PLR0913 - each is an option that a user may give
         self,

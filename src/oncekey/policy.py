@@ -30,6 +30,30 @@ _CHOICES = {
 _FROM_ENVIRONMENT = ("ttl", "lease", "wait", "fail_mode")
 
 
+NETWORK: Errors = (TimeoutError, ConnectionError)
+"""Errors of a network: the request may have arrived. Clients have their own for the same."""
+
+_OF_CLIENTS = frozenset(
+    {
+        "aiohttp.client_exceptions.ClientConnectionError",
+        "aiohttp.client_exceptions.ClientPayloadError",
+        "botocore.exceptions.HTTPClientError",
+        "httpx.TransportError",
+        "requests.exceptions.ConnectionError",
+        "requests.exceptions.Timeout",
+        "requests.exceptions.ChunkedEncodingError",
+        "stripe._error.APIConnectionError",
+        "urllib3.exceptions.ProtocolError",
+        "urllib3.exceptions.TimeoutError",
+    }
+)
+
+
+def of_a_client(kind: type[BaseException]) -> bool:
+    """Whether a well-known client raises it for an error of the network, told by its name."""
+    return any(f"{one.__module__}.{one.__qualname__}" in _OF_CLIENTS for one in kind.__mro__)
+
+
 class PolicyFields(TypedDict, total=False):
     """The fields of `Policy`, as keyword arguments of whatever takes a policy."""
 
@@ -70,7 +94,11 @@ class Policy:
     keep: type[BaseException] | Errors | None = None
     """Exceptions that are kept and raised again, whatever `on_error` says."""
     uncertain: type[BaseException] | Errors | None = None
-    """Exceptions after which nobody knows whether the effect happened."""
+    """Exceptions after which nobody knows whether the effect happened.
+
+    Where TimeoutError and ConnectionError are among them, so are the ones that httpx, requests,
+    urllib3, aiohttp, botocore and stripe raise for the same.
+    """
     on_crash: OnCrash | None = None
     """Whether an attempt without a definite outcome is run again or held for a human."""
     max_attempts: int | None = None
@@ -143,7 +171,7 @@ FUNCTION = Policy(
     retry_after="1s",
     on_error="release",
     keep=(),
-    uncertain=(TimeoutError, ConnectionError),
+    uncertain=NETWORK,
     on_crash="retry",
     fail_mode="closed",
     max_result="1MiB",
@@ -163,6 +191,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     keep_all: bool
     keep: Errors
     uncertain: Errors
+    uncertain_clients: bool
     hold: bool
     max_attempts: int | None
     fail_open: bool
@@ -185,6 +214,7 @@ def terms(policy: Policy) -> Terms:
         keep_all=policy.on_error == "keep",
         keep=cast("Errors", policy.keep),
         uncertain=cast("Errors", policy.uncertain),
+        uncertain_clients=set(NETWORK) <= set(cast("Errors", policy.uncertain)),
         hold=policy.on_crash == "hold",
         max_attempts=policy.max_attempts,
         fail_open=policy.fail_mode == "open",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from secrets import token_hex
+from typing import Any
 
 from oncekey.call import Call
 from oncekey.core import Core
 from oncekey.options import UNSET, Options
 from oncekey.policy import Policy, Terms
+from oncekey.stores import AsyncStore, Store
 from oncekey.switch import switched_off
 
 
@@ -24,6 +26,20 @@ class View:
     def policy(self) -> Policy:
         """What was said about protection so far, and nothing that was not."""
         return self._options.policy
+
+    @property
+    def store(self) -> Store:
+        """The store, for code that blocks."""
+        return self._core.store
+
+    @property
+    def store_async(self) -> AsyncStore:
+        """The store, for coroutines."""
+        return self._core.store_async
+
+    def having(self, **said: Any) -> Options:
+        """The options of this view, with whatever is said in place of what was there."""
+        return self._options.having(**said)
 
     def use(self, call: Call | None, terms: Terms) -> tuple[Core, bool, Call]:
         """The core, whether it protects, and the call; one without a key has one of its own."""

@@ -3,7 +3,11 @@
 import asyncio
 from dataclasses import dataclass
 
+import httpx
 import pytest
+import requests
+import stripe
+import urllib3
 
 from oncekey.codec import PLAIN, Codec, encode_error
 from oncekey.decide import (
@@ -204,6 +208,31 @@ def test_who_can_reconcile_does_not_hold(calling):
     call = calling(policy=Policy(on_crash="hold"), reconcile=said_nothing)
     assert after_error(TimeoutError(), call) == UNCERTAIN
     assert after_error(SystemExit(1), call) == UNCERTAIN
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx.ReadTimeout(""),
+        httpx.ConnectError(""),
+        requests.ConnectionError(),
+        requests.ReadTimeout(),
+        stripe.APIConnectionError("lost"),
+        urllib3.exceptions.ProtocolError(),
+    ],
+    ids=lambda error: type(error).__module__,
+)
+def test_errors_of_clients_are_uncertain_wherever_those_of_the_network_are(calling, error):
+    assert after_error(error, calling()) == UNCERTAIN
+    also = Policy(uncertain=(ValueError, TimeoutError, ConnectionError))
+    assert after_error(error, calling(policy=also)) == UNCERTAIN
+    other = Policy(uncertain=ValueError)
+    assert after_error(error, calling(policy=other)) == Leave(uncertain=False, hold=False)
+
+
+def test_other_errors_of_clients_are_definite(calling):
+    refused = httpx.InvalidURL("no")
+    assert after_error(refused, calling()) == Leave(uncertain=False, hold=False)
 
 
 # After a refused settle

@@ -59,6 +59,14 @@ def test_a_block_may_give_its_key_back(once, events):
         attempt.release()
 
 
+@pytest.mark.parametrize(("on_crash", "status"), [("retry", "released"), ("hold", "held")])
+def test_a_block_may_say_that_it_does_not_know_how_it_ended(once, on_crash, status):
+    with once.options(on_crash=on_crash).attempt("unsure") as attempt:
+        attempt.release("no answer", uncertain=True)
+    record = once.get("unsure")
+    assert (record.status, record.uncertain) == (status, True)
+
+
 def test_only_a_response_can_be_kept_whatever_it_is(once):
     with once.attempt("kept") as attempt, pytest.raises(ConfigurationError, match="HTTP"):
         attempt.keep()
