@@ -11,6 +11,8 @@ import pytest
 
 import oncekey
 import oncekey.errors
+import oncekey.http
+import oncekey.jobs
 import oncekey.stores
 import oncekey.testing
 from oncekey import Once, OncekeyError, Policy
@@ -23,7 +25,13 @@ DOCS = ROOT / "docs"
 REFERENCE = (DOCS / "reference.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 
-NAMES = [*oncekey.__all__, *oncekey.stores.__all__, *oncekey.testing.__all__]
+NAMES = [
+    *oncekey.__all__,
+    *oncekey.http.__all__,
+    *oncekey.jobs.__all__,
+    *oncekey.stores.__all__,
+    *oncekey.testing.__all__,
+]
 ERRORS = [
     error
     for error in vars(oncekey.errors).values()

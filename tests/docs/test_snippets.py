@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.conf import empty  # type: ignore[import-untyped]  # Django brings no types
+from django.conf import settings as django_settings
 
 from oncekey import Once
 from oncekey.stores import SQLiteStore
@@ -30,10 +32,12 @@ def module(
     for variable in [one for one in os.environ if one.startswith("ONCEKEY_")]:
         monkeypatch.delenv(variable)
     monkeypatch.delenv("REDIS_URL", raising=False)
+    configured, django_settings._wrapped = django_settings._wrapped, empty  # a page may do it anew
     yield name
     for value in list(vars(made).values()):
         if isinstance(value, (Once, SQLiteStore)):
             value.close()
+    django_settings._wrapped = configured
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -32,8 +32,13 @@ ROWS = {
     "sqlite-statements-duplicate": "1 read, no commit",
     "memory-new": "at most 0.5x",
     "memory-duplicate": "",
+    "redis-new": "at least 0.8x",
+    "redis-duplicate": "at least 0.8x",
+    "postgres-new": "at least 0.75x",
+    "postgres-duplicate": "",
     "crowd-threads": "at most 10",
     "crowd-tasks": "at most 10",
+    "breaker-open": "less than 1x",
 }
 
 

@@ -1,0 +1,60 @@
+"""The services for a reader with curl, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from examples.demo.case import Case
+from examples.demo.cases import CASES
+from examples.demo.server import BOOK, Options, listening, server_of, services
+from examples.payments.gateway import Gateway
+
+TTL = "10s"
+TITLES = {"retry": "A retry gets the same answer", "concurrent": "Two at once"}
+"""Where it matters that one server is asked, and not two."""
+
+
+def commands(case: Case, base: str) -> Iterator[str]:
+    """What a reader types to see the case."""
+    asked = [ask.curl(base) for ask in case.asks]
+    if case.name == "concurrent":
+        yield " & \\\n  ".join(asked) + " & wait"
+        return
+    for number, command in enumerate(asked):
+        if case.name == "expiry" and number:
+            yield f"sleep {int(TTL.removesuffix('s')) + 1}"
+        yield command
+
+
+def serve(port: int) -> int:
+    """Serve both services until Ctrl-C; the exit code."""
+    try:
+        listener = listening(port)
+    except OSError as error:
+        print(f"Port {port} cannot be used ({error.strerror}); --port N chooses another.")
+        return 1
+    logging.basicConfig(format="%(levelname)s:     %(message)s")  # as uvicorn writes it
+    with listener, tempfile.TemporaryDirectory(prefix="oncekey-demo-") as name:
+        folder = Path(name)
+        store = f"sqlite:///{folder}/records.db"
+        server = server_of(services(Options(store, folder, ttl=TTL)), "info")
+        introduce(f"http://localhost:{listener.getsockname()[1]}")
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(server.serve([listener]))
+        print(f"\nCharges in the gateway's book: {len(Gateway(folder / BOOK).charges())}")
+    return 0
+
+
+def introduce(base: str) -> None:
+    """Say what can be asked."""
+    print(f"Payments and webhooks on {base}, with records that live for {TTL}. Ctrl-C ends it.")
+    for number, case in enumerate(CASES, 1):
+        print(f"\n# {number}. {TITLES.get(case.name, case.title)}")
+        for command in commands(case, base):
+            print(command)
+    print(flush=True)

@@ -1,0 +1,1 @@
+"""A receiver of webhooks that a provider may deliver several times."""

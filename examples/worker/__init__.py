@@ -1,0 +1,1 @@
+"""Workers: jobs that are delivered twice and done once."""

@@ -1,0 +1,98 @@
+"""What clients are told instead of a response of the application, in a profile's words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oncekey.errors import (
+    InProgressError,
+    InvalidKeyError,
+    KeyReusedError,
+    LeaseLostError,
+    NotRecordedError,
+    OncekeyError,
+    OutcomeUnknownError,
+    StoreError,
+    UnreadableError,
+)
+from oncekey.http.errors import MissingKeyError, MissingMemberError, TooLargeError
+from oncekey.http.profiles import Profile, Situation
+from oncekey.http.reply import Reply, say
+from oncekey.http.signatures import SignatureError
+
+_SITUATIONS: Final[dict[type[OncekeyError], Situation]] = {
+    InvalidKeyError: "invalid-key",
+    SignatureError: "invalid-signature",
+    TooLargeError: "too-large",
+    InProgressError: "in-progress",
+    KeyReusedError: "key-reused",
+    OutcomeUnknownError: "outcome-unknown",
+    LeaseLostError: "outcome-unknown",
+    UnreadableError: "outcome-unknown",
+    StoreError: "store-unavailable",
+    NotRecordedError: "store-unavailable",
+}
+# What clients are told. Our errors name keys, addresses and settings, which are not theirs.
+_DETAILS: Final[dict[Situation, str]] = {
+    "in-progress": "A request with this idempotency key is being processed; ask again later.",
+    "key-reused": "This idempotency key was used for another request; a new request needs a new "
+    "key.",
+    "response-not-replayable": "The request was completed, but its response was not kept.",
+    "outcome-unknown": "An earlier attempt at this request ended without a known outcome; it must "
+    "be looked into before it can be tried again.",
+    "store-unavailable": "The request was not processed or could not be recorded; send it again "
+    "with the same idempotency key.",
+    "unknown-request": "There is no such request, or it may be sent again.",
+    "already-processed": "Request already processed",
+    "server-error": "The request failed; it is not tried again under this idempotency key.",
+}
+
+
+class Answers:
+    """The words of one middleware."""
+
+    def __init__(self, profile: Profile, docs_url: str | None, retry_after: float) -> None:
+        """`retry_after` is what is said while the store is down."""
+        self._profile = profile
+        self._docs_url = docs_url
+        self._retry_after = retry_after
+
+    def refusal(self, error: OncekeyError) -> Reply:
+        """What the client is told about an error; one that is not for clients is raised."""
+        if isinstance(error, MissingKeyError):
+            return self.say("missing-key", detail=str(error), field=error.field)
+        if isinstance(error, MissingMemberError):
+            return self.say("invalid-key", detail=str(error), field=error.field)
+        situation = _SITUATIONS.get(type(error))
+        if situation is None:
+            raise error
+        # These speak of the client's own request; others name what is none of its business.
+        its_own = isinstance(error, (InvalidKeyError, SignatureError, TooLargeError))
+        return self.say(
+            situation,
+            detail=str(error) if its_own else "",
+            retry_after=self._later(error, situation),
+        )
+
+    def _later(self, error: OncekeyError, situation: Situation) -> float | None:
+        if isinstance(error, InProgressError):
+            return error.retry_after
+        return self._retry_after if situation == "store-unavailable" else None
+
+    def say(
+        self,
+        situation: Situation,
+        *,
+        detail: str = "",
+        field: str = "",
+        retry_after: float | None = None,
+    ) -> Reply:
+        """The reply for a situation."""
+        return say(
+            situation,
+            self._profile.says(situation),
+            detail=detail or _DETAILS[situation],
+            field=field,
+            retry_after=retry_after,
+            docs_url=self._docs_url,
+        )

@@ -1,0 +1,53 @@
+"""How a request is told from others: whose it is, where it goes, and what it says."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import UUID
+
+from oncekey.errors import ConfigurationError
+from oncekey.fingerprint import VERSION
+from oncekey.key import escape, function_key
+
+NOBODY: Final[Any] = object()
+"""The request belongs to nobody that is known, so that nothing can be kept for it."""
+
+
+EVERYBODY: Final[Any] = object()
+"""The request belongs to nobody in particular: all clients may see each other's answers."""
+
+
+def named(principal: object) -> Any:  # noqa: ANN401 - a name, or one of the marks
+    """Whose request it is, as a handler says. One that names nobody must not share answers."""
+    if principal is None:
+        return NOBODY
+    if principal is EVERYBODY:
+        return None
+    if isinstance(principal, (str, int, UUID)):
+        return str(principal)
+    msg = f"scope= must be a name, a number or EVERYBODY, but it is {type(principal).__name__}"
+    raise ConfigurationError(msg)
+
+
+def escaped(path: str) -> str:
+    """A path with everything escaped that is not printable, or stands for something in a scope."""
+    return quote(path, safe="/!\"#$&'()*+,-.;<=>?@[\\]^_`|~", errors="surrogatepass")
+
+
+def joined(principal: str | None, route: str | None) -> str | None:
+    """One scope for whose request it is and where it goes; different pairs give different ones."""
+    if principal is None:
+        return None if route is None else function_key(route)
+    owner = escape(principal) or "%"
+    return function_key(owner if route is None else f"{owner}:{route}")
+
+
+def of_request(method: str, path: str, query: bytes, body: str) -> str:
+    """The fingerprint of a request."""
+    digest = sha256()
+    for part in (method.encode(), path.encode("utf-8", "surrogatepass"), query, body.encode()):
+        digest.update(b"%d:" % len(part))  # lengths keep the parts apart
+        digest.update(part)
+    return f"{VERSION}:{digest.hexdigest()}"

@@ -1,0 +1,228 @@
+"""Profiles: how a kind of API treats keys, as data. `profile.replace(...)` makes another one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from oncekey.errors import ConfigurationError
+from oncekey.http.keys import checked_pointer
+from oncekey.http.reply import Words
+from oncekey.http.request import Scoping
+from oncekey.http.signatures import Signature
+from oncekey.policy import Policy
+
+Situation = Literal[
+    "missing-key",
+    "invalid-key",
+    "invalid-signature",
+    "too-large",
+    "in-progress",
+    "key-reused",
+    "response-not-replayable",
+    "outcome-unknown",
+    "store-unavailable",
+    "already-processed",  # what a duplicate is told where the response itself is not replayed
+    "unknown-request",  # what is said where somebody asks how it is doing
+    "server-error",  # what an exception of the application is told where 5xx are kept
+]
+
+GIVEN: Final = "given"
+"""The scope has to be given: there is no safe default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """How keys are found, what counts as the same request, what is kept and what is said."""
+
+    name: str
+    key: str | tuple[str, ...] = "Idempotency-Key"
+    """The header that holds the key, or a JSON pointer into the body; the first that is there."""
+    required: bool = False
+    """Whether a request without a key is refused."""
+    scope: str | Scoping | None = GIVEN
+    """A function of the request, a JSON pointer, None for nobody, or GIVEN: the user must say."""
+    by_route: bool = True
+    """Whether method and path belong to the scope; otherwise they belong to the fingerprint."""
+    fingerprint: Literal["request"] | tuple[str, ...] | None = "request"
+    """What makes it the same request: all of it, JSON pointers into the body, or nothing."""
+    kept: tuple[str, ...] = ("2xx", "3xx", "4xx")
+    """Kinds of responses that are kept."""
+    not_kept: frozenset[int] = frozenset()
+    """Statuses that are not, although their kind is: the request had no effect."""
+    uncertain: frozenset[int] = frozenset({502, 504})
+    """Statuses that say: it may have happened. The key is not simply free then."""
+    replay: Literal["exact", "status"] = "exact"
+    """Whether a response is kept and replayed, or only the fact that there was one."""
+    final: tuple[tuple[str, str], ...] = ()
+    """Headers of a replayed 5xx, which say to the client that asking again changes nothing."""
+    echo: bool = False
+    """Whether the key is sent back with the response of the application, and with replays."""
+    signature: Signature | None = None
+    """Checked before the store is touched."""
+    policy: Policy = dataclasses.field(default_factory=Policy)
+    """What holds where neither the use nor the `Once` says otherwise."""
+    words: Mapping[Situation, Words] = dataclasses.field(default_factory=dict)
+    """What is said instead of a problem of RFC 9457, by situation."""
+
+    def __post_init__(self) -> None:
+        """Each field is checked now, so that a mistake shows where it was written."""
+        keys = (self.key,) if isinstance(self.key, str) else self.key
+        if not keys or not all(isinstance(key, str) and key for key in keys):
+            msg = f"key must name a header or a JSON pointer, but it is {self.key!r}"
+            raise ConfigurationError(msg)
+        for pointer in (*keys, *(self.fingerprint if type(self.fingerprint) is tuple else ())):
+            if pointer.startswith("/"):
+                checked_pointer(pointer)
+        if not set(self.kept) <= {"2xx", "3xx", "4xx", "5xx"}:
+            msg = f"kept names kinds of responses such as '2xx', but it is {self.kept!r}"
+            raise ConfigurationError(msg)
+        if self.replay not in ("exact", "status"):
+            msg = f"replay must be 'exact' or 'status', but it is {self.replay!r}"
+            raise ConfigurationError(msg)
+
+    def replace(self, **changes: Any) -> Profile:
+        """The same profile but for these fields."""
+        try:
+            return dataclasses.replace(self, **changes)
+        except TypeError as error:
+            msg = f"a profile has no such field: {error}"
+            raise ConfigurationError(msg) from None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Where a key may be, in order."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    def keeps(self, status: int) -> bool:
+        """Whether a response of this status is kept."""
+        return f"{status // 100}xx" in self.kept and status not in self.not_kept
+
+    def says(self, situation: Situation) -> Words:
+        """The words for a situation."""
+        return self.words.get(situation) or _PROBLEMS[situation]
+
+
+_PROBLEMS: Final[dict[Situation, Words]] = {
+    "missing-key": Words(status=400, title="Idempotency key is missing"),
+    "invalid-key": Words(status=400, title="Idempotency key is not usable"),
+    "invalid-signature": Words(status=401, title="Signature is not valid"),
+    "too-large": Words(status=413, title="Body is too large"),
+    "in-progress": Words(status=409, title="Request is in progress"),
+    "key-reused": Words(status=422, title="Idempotency key was used for another request"),
+    "response-not-replayable": Words(status=409, title="Response cannot be replayed"),
+    "outcome-unknown": Words(status=409, title="Outcome of the request is unknown"),
+    "store-unavailable": Words(status=503, title="Request cannot be protected now"),
+    "already-processed": Words(
+        status=200, body={"cached": True, "message": "Request already processed"}
+    ),
+    "unknown-request": Words(status=404, title="No such request"),
+    "server-error": Words(status=500, title="Request failed"),
+}
+
+# The request was refused as it was, or nobody knows better: the client corrects it or tries again.
+_NO_EFFECT: Final = frozenset({400, 401, 403, 404, 405, 408, 413, 415, 422, 425, 429})
+
+
+def _stripe(status: int, kind: str, *, retry: bool | None = None, code: str = "") -> Words:
+    said = {"type": kind, "message": "{detail}", **({"code": code} if code else {})}
+    hint = () if retry is None else (("stripe-should-retry", "true" if retry else "false"),)
+    return Words(status=status, body={"error": said}, headers=hint)
+
+
+IETF: Final = Profile(
+    name="ietf",
+    not_kept=_NO_EFFECT,
+    echo=True,
+    policy=Policy(wait=0, max_run="15min"),
+)
+"""draft-ietf-httpapi-idempotency-key-header-07."""
+
+STRIPE: Final = Profile(
+    name="stripe",
+    by_route=False,
+    kept=("2xx", "3xx", "4xx", "5xx"),
+    not_kept=_NO_EFFECT,
+    final=(("stripe-should-retry", "false"),),
+    echo=True,
+    policy=Policy(wait=0, max_run="15min"),
+    words={
+        "missing-key": _stripe(400, "invalid_request_error"),
+        "invalid-key": _stripe(400, "invalid_request_error"),
+        "invalid-signature": _stripe(401, "invalid_request_error"),
+        "too-large": _stripe(413, "invalid_request_error"),
+        "in-progress": _stripe(
+            409, "invalid_request_error", retry=True, code="idempotency_key_in_use"
+        ),
+        "key-reused": _stripe(400, "idempotency_error", retry=False),
+        "response-not-replayable": _stripe(409, "idempotency_error", retry=False),
+        "outcome-unknown": _stripe(409, "idempotency_error", retry=False),
+        "store-unavailable": _stripe(503, "api_error", retry=True),
+        "server-error": _stripe(500, "api_error", retry=False),
+    },
+)
+"""What the clients of Stripe expect."""
+
+WEBHOOK: Final = Profile(
+    name="webhook",
+    key="X-Idempotency-Key",
+    required=True,
+    scope=None,
+    by_route=False,
+    fingerprint=None,
+    kept=("2xx",),
+    replay="status",
+    policy=Policy(wait=0, max_run="5min", retry_after="5s", fail_mode="open"),
+    words={
+        "in-progress": Words(
+            status=429,
+            body={
+                "error": "Request is currently being processed",
+                "retry_after": "{retry_after}",
+            },
+        ),
+        "response-not-replayable": Words(
+            status=200, body={"cached": True, "message": "Request already processed"}
+        ),
+    },
+)
+"""Events that a provider sends again until they are accepted."""
+
+PAYMENTS: Final = Profile(
+    name="payments",
+    key="/idempotencyKey",
+    required=True,
+    scope="/userId",
+    by_route=False,
+    fingerprint="request",
+    not_kept=_NO_EFFECT,
+    policy=Policy(wait="30s", max_run="15min"),
+    words={
+        "missing-key": Words(
+            status=400, body={"error": "validation", "field": "{field}", "message": "{detail}"}
+        ),
+        "invalid-key": Words(
+            status=400, body={"error": "validation", "field": "{field}", "message": "{detail}"}
+        ),
+        "key-reused": Words(status=409, body={"error": "conflict", "message": "{detail}"}),
+        "in-progress": Words(
+            status=202, body={"status": "in_progress", "retry_after": "{retry_after}"}
+        ),
+    },
+)
+"""Key and user in the body; duplicates wait for the first."""
+
+PROFILES: Final = {one.name: one for one in (IETF, STRIPE, WEBHOOK, PAYMENTS)}
+
+
+def profile_of(profile: object) -> Profile:
+    """A profile, or the one of this name."""
+    if isinstance(profile, Profile):
+        return profile
+    if isinstance(profile, str) and profile in PROFILES:
+        return PROFILES[profile]
+    names = ", ".join(PROFILES)
+    msg = f"profile must be a Profile or one of {names}, but it is {profile!r}"
+    raise ConfigurationError(msg)

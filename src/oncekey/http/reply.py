@@ -1,0 +1,162 @@
+"""Answers: responses as they are kept and replayed, and the ones that we give ourselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from oncekey.codec import Codec, NotKeepableError, UnreadableBytesError
+from oncekey.http.request import Headers
+
+REPLAYED: Final = (b"idempotent-replayed", b"true")
+
+# They belong to one connection, one moment or one client, and mean nothing in a replay.
+_NEVER_KEPT: Final = frozenset(
+    {
+        *(b"set-cookie", b"date", b"server", b"www-authenticate"),
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+        *(b"idempotency-key", b"idempotent-replayed"),  # a replay has its own
+    }
+)
+
+_ENDLESS: Final = (b"text/event-stream", b"application/x-ndjson", b"multipart/x-mixed-replace")
+
+
+class Reply(Struct, array_like=True):
+    """A whole response. Names of headers are in lower case."""
+
+    status: int
+    headers: Headers
+    body: bytes = b""
+
+    @classmethod
+    def json(cls, status: int, value: object) -> Reply:
+        """A response that holds a value as JSON."""
+        body = msgspec.json.encode(value)
+        length = (b"content-length", b"%d" % len(body))
+        return cls(status, [(b"content-type", b"application/json"), length], body)
+
+
+class Unkept(Struct):
+    """A response that cannot be kept, and why."""
+
+    why: str
+
+
+class ReplyCodec(Codec):
+    """How responses are kept: their bytes, as they are."""
+
+    def __init__(self) -> None:
+        """Nothing to choose."""
+        super().__init__(Reply)
+
+    def encode(self, value: object) -> bytes:
+        """The bytes of a reply, which a middleware has packed already."""
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, Reply):
+            return packed(value.status, value.headers, value.body)
+        raise NotKeepableError(value.why if isinstance(value, Unkept) else "it is no response")
+
+
+REPLIES: Final = ReplyCodec()
+
+
+def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Those that are worth keeping, in their order, repeated ones included."""
+    return [
+        (name, value)
+        for name, value in headers
+        if name not in _NEVER_KEPT and not name.startswith(b"access-control-")
+    ]
+
+
+def endless(headers: Headers) -> bool:
+    """Whether a response with these headers is a stream that has no end worth waiting for."""
+    return any(
+        value.partition(b";")[0].strip().lower() in _ENDLESS
+        for name, value in headers
+        if name == b"content-type"
+    )
+
+
+def packed(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
+    """A response as it is stored."""
+    return msgspec.msgpack.encode(Reply(status, kept_headers(headers), body))
+
+
+def unpacked(data: bytes) -> Reply:
+    """A stored response; UnreadableBytesError when it is none."""
+    reply = REPLIES.decode(data)
+    if not isinstance(reply, Reply):  # pragma: no cover - the decoder makes nothing else
+        msg = "it is no response"
+        raise UnreadableBytesError(msg)
+    return reply
+
+
+# Our own words
+
+
+class Words(Struct, frozen=True, kw_only=True):
+    """What is said in one situation.
+
+    Without a `body` it is an RFC 9457 problem. Texts in a body may hold `{detail}` and `{field}`;
+    the text `{retry_after}` alone becomes the number of seconds.
+    """
+
+    status: int
+    title: str = ""
+    body: Mapping[str, Any] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def say(  # noqa: PLR0913 - the facts of a refusal
+    situation: str,
+    words: Words,
+    *,
+    detail: str,
+    field: str = "",
+    retry_after: float | None = None,
+    docs_url: str | None = None,
+) -> Reply:
+    """The reply for a situation, in a profile's words."""
+    seconds = None if retry_after is None else max(1, math.ceil(retry_after))
+    headers = [(name.lower().encode(), value.encode()) for name, value in words.headers]
+    if seconds is not None:
+        headers.append((b"retry-after", b"%d" % seconds))
+    if words.body is None:
+        content: Any = {
+            "type": f"urn:oncekey:{situation}",
+            "title": words.title,
+            "status": words.status,
+            "detail": detail,
+        }
+        kind = b"application/problem+json"
+        headers.append((b"content-language", b"en"))
+    else:
+        content = _filled(words.body, {"detail": detail, "field": field, "retry_after": seconds})
+        kind = b"application/json"
+    if docs_url is not None:
+        headers.append((b"link", f'<{docs_url}>; rel="describedby"'.encode()))
+    body = msgspec.json.encode(content)
+    return Reply(
+        words.status,
+        [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *headers],
+        body,
+    )
+
+
+def _filled(template: Any, facts: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever JSON holds
+    if isinstance(template, Mapping):
+        return {name: _filled(value, facts) for name, value in template.items()}
+    if template == "{retry_after}":
+        return facts["retry_after"]
+    if isinstance(template, str):
+        for name in ("detail", "field"):
+            template = template.replace(f"{{{name}}}", facts[name])
+    return template

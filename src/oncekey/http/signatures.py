@@ -1,0 +1,260 @@
+"""Who sent this webhook? One class for each way in which providers prove it.
+
+Each is made from a secret, or from several while a secret is being exchanged, and checks a request
+by its raw body, before anything is parsed or stored. What a signature covers differs, and so does
+what a thief of one request can do with it:
+
+    class               covers                       so a copy can be sent again
+    StandardSignature   id, timestamp, body          for as long as the tolerance
+    StripeSignature     timestamp, body              for as long as the tolerance
+    SlackSignature      timestamp, body              for as long as the tolerance
+    GitHubSignature     body                         for ever, also under another delivery id
+    ShopifySignature    body                         for ever, also under another event id
+    TwilioSignature     URL and fields, or the body  for ever, also under another token
+    GitLabToken         nothing; it is a password    for ever, with any body
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from oncekey.duration import Duration, seconds
+from oncekey.errors import ConfigurationError, OncekeyError
+
+_MOMENT: Final = re.compile(r"[0-9]{1,12}")
+# An id with a moment in it could be cut otherwise: "a.1" at 2 with the body "x" is signed as "a" at
+# 1 with the body "2.x" is.
+_TWO_WAYS: Final = re.compile(r"\.[0-9]+(\.|$)")
+
+
+class SignatureError(OncekeyError):
+    """The request does not prove who sent it; nothing was claimed and nothing ran."""
+
+    status_hint = 401
+
+
+class Signature(Protocol):
+    """What checks where a webhook comes from."""
+
+    def verify(self, headers: Mapping[str, str], body: bytes, url: str, now: float) -> None:
+        """Raise SignatureError unless the request is genuine.
+
+        Names of headers are in lower case, the body is as it came over the wire, the URL is the
+        one that the provider called, and `now` is Unix time in seconds.
+        """
+        ...
+
+
+def exact(text: str) -> bytes:
+    """Different texts become different bytes, and no text is refused."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def same(given: str, made: str) -> bool:
+    """Whether they are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(exact(given), made.encode())
+
+
+def base64_mac(key: bytes, signed: bytes, digest: str) -> str:
+    """The signature as those write it who prefer base64."""
+    return b64encode(hmac.digest(key, signed, digest)).decode()
+
+
+class Incoming(NamedTuple):
+    """A request whose sender is in doubt."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+    now: float
+
+    def header(self, name: str) -> str:
+        """The header, which must be there."""
+        value = self.headers.get(name)
+        if not value:
+            raise SignatureError(f"the header {name} is missing")
+        return value
+
+
+class Proof(NamedTuple):
+    """The signatures that a header gives, one of which must be of one of the signed texts."""
+
+    header: str
+    given: list[str]
+    signed: list[bytes]
+
+
+@dataclass(frozen=True)
+class Secrets(ABC):
+    """One secret or several, any of which may have signed. They are never shown."""
+
+    secrets: str | Sequence[str] = field(repr=False)
+    _keys: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """A secret that cannot work is refused now, without being shown."""
+        several = isinstance(self.secrets, Iterable) and not isinstance(self.secrets, str)
+        given = tuple(self.secrets) if several else (self.secrets,)
+        if not all(isinstance(one, str) for one in given):
+            msg = f"{type(self).__name__} takes a secret or a list of them, each of them a string"
+            raise ConfigurationError(msg)
+        if not given or not all(given):
+            raise ConfigurationError(f"{type(self).__name__} needs a secret that is not empty")
+        keys = tuple(self._key(one) for one in given if isinstance(one, str))
+        object.__setattr__(self, "secrets", given)
+        object.__setattr__(self, "_keys", keys)
+
+    def verify(self, headers: Mapping[str, str], body: bytes, url: str, now: float) -> None:
+        """Raise SignatureError unless one of the secrets signed the request."""
+        proof = self._proof(Incoming(headers, body, url, now))
+        made = [self._sign(key, signed) for key in self._keys for signed in proof.signed]
+        if not any(same(given, one) for given in proof.given for one in made):
+            raise SignatureError(f"{proof.header} does not fit this request")
+
+    @abstractmethod
+    def _proof(self, request: Incoming) -> Proof: ...
+
+    def _key(self, secret: str) -> bytes:
+        return secret.encode()
+
+    def _sign(self, key: bytes, signed: bytes) -> str:
+        return hmac.digest(key, signed, "sha256").hex()
+
+
+@dataclass(frozen=True)
+class _Dated(Secrets):
+    """A signature over a moment too, which must be near."""
+
+    tolerance: Duration = 300
+
+    def __post_init__(self) -> None:
+        """The tolerance is a duration."""
+        super().__post_init__()
+        seconds(self.tolerance, "tolerance")
+
+    def _check_moment(self, header: str, moment: str, now: float) -> None:
+        if not _MOMENT.fullmatch(moment):
+            raise SignatureError(f"the timestamp in {header} is no number of seconds")
+        tolerance = seconds(self.tolerance, "tolerance")
+        if not abs(now - int(moment)) <= tolerance:
+            raise SignatureError(f"the timestamp in {header} is more than {tolerance:g} s from now")
+
+
+@dataclass(frozen=True)
+class StandardSignature(_Dated):
+    """Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`.
+
+    `StandardSignature(secret, prefix="svix-")` reads the older names of Svix. Only the names with
+    the prefix are read, so take the key of the operation from that id and from no other.
+    """
+
+    prefix: str = "webhook-"
+
+    def __post_init__(self) -> None:
+        """The prefix can be that of a name in lower case."""
+        super().__post_init__()
+        if not isinstance(self.prefix, str) or not re.fullmatch(r"[a-z0-9-]+", self.prefix):
+            msg = f'prefix must be that of headers in lower case, as "svix-", not {self.prefix!r}'
+            raise ConfigurationError(msg)
+
+    def _proof(self, request: Incoming) -> Proof:
+        names = [f"{self.prefix}{name}" for name in ("id", "timestamp", "signature")]
+        identity, moment, signatures = (request.header(name) for name in names)
+        if _TWO_WAYS.search(identity):
+            raise SignatureError(f"the {names[0]} could be mistaken for a timestamp")
+        self._check_moment(names[1], moment, request.now)
+        pairs = [one.partition(",") for one in signatures.split(" ")]
+        given = [signature for version, _, signature in pairs if version == "v1"]
+        return Proof(names[2], given, [exact(f"{identity}.{moment}.") + request.body])
+
+    def _key(self, secret: str) -> bytes:
+        try:
+            key = b64decode(secret.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            key = b""
+        if not key:
+            msg = "StandardSignature needs a secret in base64, with or without whsec_ before it"
+            raise ConfigurationError(msg)
+        return key
+
+    def _sign(self, key: bytes, signed: bytes) -> str:
+        return base64_mac(key, signed, "sha256")
+
+
+@dataclass(frozen=True)
+class StripeSignature(_Dated):
+    """Stripe: `Stripe-Signature: t=...,v1=...`."""
+
+    def _proof(self, request: Incoming) -> Proof:
+        name = "stripe-signature"
+        pairs = [one.partition("=") for one in request.header(name).split(",")]
+        moments = [value for key, _, value in pairs if key == "t"]
+        if len(moments) != 1:
+            raise SignatureError(f"{name} must have one timestamp, but it has {len(moments)}")
+        self._check_moment(name, moments[0], request.now)
+        given = [value for key, _, value in pairs if key == "v1"]
+        return Proof(name, given, [f"{moments[0]}.".encode() + request.body])
+
+
+@dataclass(frozen=True)
+class SlackSignature(_Dated):
+    """Slack: `X-Slack-Signature: v0=...` and `X-Slack-Request-Timestamp`."""
+
+    def _proof(self, request: Incoming) -> Proof:
+        given = request.header("x-slack-signature")
+        moment = request.header("x-slack-request-timestamp")
+        self._check_moment("x-slack-request-timestamp", moment, request.now)
+        return Proof("x-slack-signature", [given], [f"v0:{moment}:".encode() + request.body])
+
+    def _sign(self, key: bytes, signed: bytes) -> str:
+        return f"v0={super()._sign(key, signed)}"
+
+
+@dataclass(frozen=True)
+class GitHubSignature(Secrets):
+    """GitHub: `X-Hub-Signature-256: sha256=...`. The weaker `X-Hub-Signature` is not read."""
+
+    def _proof(self, request: Incoming) -> Proof:
+        name = "x-hub-signature-256"
+        return Proof(name, [request.header(name)], [request.body])
+
+    def _sign(self, key: bytes, signed: bytes) -> str:
+        return f"sha256={super()._sign(key, signed)}"
+
+
+@dataclass(frozen=True)
+class ShopifySignature(Secrets):
+    """Shopify: `X-Shopify-Hmac-Sha256`."""
+
+    def _proof(self, request: Incoming) -> Proof:
+        name = "x-shopify-hmac-sha256"
+        return Proof(name, [request.header(name)], [request.body])
+
+    def _sign(self, key: bytes, signed: bytes) -> str:
+        return base64_mac(key, signed, "sha256")
+
+
+@dataclass(frozen=True)
+class GitLabToken(Secrets):
+    """GitLab's secret token: `X-Gitlab-Token`, a password that comes with each request.
+
+    A signing token of GitLab, which starts with `whsec_`, goes into `StandardSignature` and proves
+    more than this one.
+    """
+
+    def _proof(self, request: Incoming) -> Proof:
+        return Proof("x-gitlab-token", [request.header("x-gitlab-token")], [b""])
+
+    def _key(self, secret: str) -> bytes:
+        if not secret.isascii():
+            raise ConfigurationError("GitLabToken needs a secret of ASCII, as headers carry it")
+        return secret.encode()
+
+    def _sign(self, key: bytes, signed: bytes) -> str:  # noqa: ARG002 - nothing is signed
+        return key.decode()

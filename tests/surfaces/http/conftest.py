@@ -1,0 +1,73 @@
+"""One server for each framework, and a site on it for each test.
+
+A framework is a module in `shells/` with
+
+    SERVER = "asgi" or "wsgi"
+    def make(site, **settings) -> app
+
+which gives every path of `suite.service.ROUTES` for every method to `suite.service.handle`, behind
+the middleware with `once=site.once` and the settings. Its own authentication knows the users of
+`suite.site.TOKENS` before the middleware runs; where `site.claims`, each handler claims first, as
+the framework's documentation says, with `scope=` the user. A module that is there is tested.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.register_assert_rewrite("tests.surfaces.http.suite")
+
+from tests.surfaces.http.suite.serving import SERVING, Address, Apps  # noqa: E402 - see above
+from tests.surfaces.http.suite.site import Site  # noqa: E402 - see above
+
+SHELLS = sorted(path.stem for path in (Path(__file__).parent / "shells").glob("[a-z]*.py"))
+NUMBERS = count(1)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[str], tuple[Apps, Address]]]:
+    """Gives the server of a kind, started when the first asks for it."""
+    with ExitStack() as stack:
+        started: dict[str, tuple[Apps, Address]] = {}
+
+        def server(kind: str) -> tuple[Apps, Address]:
+            if kind not in started:
+                started[kind] = stack.enter_context(SERVING[kind]())
+            return started[kind]
+
+        yield server
+
+
+@pytest.fixture(scope="module", params=SHELLS)
+def shell(request: pytest.FixtureRequest) -> Any:
+    """The module of a framework."""
+    return importlib.import_module(f"tests.surfaces.http.shells.{request.param}")
+
+
+@pytest.fixture
+def serve(shell: Any, servers: Any) -> Iterator[Callable[..., Site]]:
+    """Makes sites of this framework: `serve(profile="stripe", scope=None)`."""
+    apps, address = servers(shell.SERVER)
+    sites: list[Site] = []
+
+    def make(*, beside: Site | None = None, **settings: Any) -> Site:
+        site = Site(str(next(NUMBERS)), address, settings, beside)
+        sites.append(site)
+        apps[site.number] = shell.make(site, **settings)
+        return site
+
+    yield make
+    for site in sites:
+        site.close()
+        del apps[site.number]
+
+
+@pytest.fixture(params=["first", "handler"])
+def site(serve: Callable[..., Site], request: pytest.FixtureRequest) -> Site:
+    """A site under the default profile, whose keys belong to everybody; whoever claims them."""
+    return serve(scope=None, claim=request.param)

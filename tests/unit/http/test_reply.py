@@ -1,0 +1,74 @@
+"""Responses as they are kept, and our own words."""
+
+import json
+
+import pytest
+
+from oncekey.codec import NotKeepableError, UnreadableBytesError
+from oncekey.http.reply import REPLIES, Reply, Unkept, Words, packed, say, unpacked
+
+
+def test_a_response_comes_back_byte_for_byte():
+    headers = [(b"link", b"<a>"), (b"link", b"<b>"), (b"etag", b'"1"'), (b"location", b"/o/1")]
+    reply = unpacked(packed(201, headers, b"\x00\xff{}"))
+    assert (reply.status, reply.headers, reply.body) == (201, headers, b"\x00\xff{}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(b"set-cookie", b"date", b"server", b"www-authenticate", b"connection", b"keep-alive"),
+        *(b"transfer-encoding", b"te", b"trailer", b"upgrade", b"proxy-authenticate"),
+        *(b"access-control-allow-origin", b"access-control-expose-headers"),
+    ],
+)
+def test_what_belongs_to_one_client_or_connection_is_not_kept(name):
+    headers = [(b"content-type", b"text/plain"), (name, b"x")]
+    assert unpacked(packed(200, headers, b"")).headers == [(b"content-type", b"text/plain")]
+
+
+def test_other_bytes_are_no_response():
+    with pytest.raises(UnreadableBytesError):
+        unpacked(b"\x93\x01")
+
+
+def test_only_packed_responses_are_kept():
+    assert REPLIES.encode(b"packed") == b"packed"
+    reply = Reply.json(201, {"id": 7})
+    assert REPLIES.decode(REPLIES.encode(reply)) == reply
+    assert reply.body == b'{"id":7}'
+    with pytest.raises(NotKeepableError, match="a stream"):
+        REPLIES.encode(Unkept("a stream"))
+    with pytest.raises(NotKeepableError, match="no response"):
+        REPLIES.encode("text")
+
+
+def test_without_a_body_it_is_a_problem():
+    words = Words(status=409, title="Busy")
+    reply = say("in-progress", words, detail="Wait.", retry_after=0.2, docs_url="https://d/k")
+    assert reply.status == 409
+    assert dict(reply.headers) == {
+        b"content-type": b"application/problem+json",
+        b"content-length": b"%d" % len(reply.body),
+        b"retry-after": b"1",
+        b"content-language": b"en",
+        b"link": b'<https://d/k>; rel="describedby"',
+    }
+    assert json.loads(reply.body) == {
+        "type": "urn:oncekey:in-progress",
+        "title": "Busy",
+        "status": 409,
+        "detail": "Wait.",
+    }
+
+
+def test_a_body_is_filled_in():
+    words = Words(
+        status=400,
+        body={"error": {"n": "{retry_after}", "m": "{field}: {detail}", "k": 1, "t": True}},
+        headers=(("X-Hint", "yes"),),
+    )
+    reply = say("invalid-key", words, detail="bad {field}", field="key", retry_after=2.5)
+    assert json.loads(reply.body) == {"error": {"n": 3, "m": "key: bad key", "k": 1, "t": True}}
+    assert (b"x-hint", b"yes") in reply.headers
+    assert (b"content-type", b"application/json") in reply.headers

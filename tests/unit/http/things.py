@@ -1,0 +1,28 @@
+"""A request and its rules, without any framework."""
+
+from oncekey import Once
+from oncekey.http.protocol import Rules
+from oncekey.http.request import Request
+
+JSON = [(b"content-type", b"application/json")]
+
+
+def rules_of(**settings):
+    return Rules(Once("memory://", observers=()), **({"scope": None} | settings))
+
+
+def request_of(path="/orders", *, method="POST", query=b"", headers=(), user=None):
+    return Request(method, path, query, [*JSON, *headers], None, lambda: user)
+
+
+def found(rules, request):
+    return rules.find(request.method, request.path, request.headers, lambda: request)
+
+
+def call_of(rules, body=b"{}", request=None, key=b"k", **given):
+    """The call that a request makes; without a key where that is None."""
+    request = request or request_of(headers=[] if key is None else [(b"idempotency-key", key)])
+    asked = found(rules, request)
+    filled = rules.body(asked)
+    filled.feed(body)
+    return rules.call(asked, filled, **given)
