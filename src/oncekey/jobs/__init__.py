@@ -1,0 +1,22 @@
+"""Jobs: a redelivered job runs once and hands back its first result.
+
+`handler` wraps any function that a queue calls with a job. The adapters are in
+`oncekey.jobs.celery`, `.dramatiq`, `.taskiq` and `.rq`; each is imported by name.
+"""
+
+from oncekey.jobs.enqueue import Enqueued, enqueue_once, enqueue_once_async
+from oncekey.jobs.handler import handler
+from oncekey.jobs.job import Job
+from oncekey.jobs.keys import by_entity, by_fields, by_payload, by_task_id
+
+__all__ = [
+    "Enqueued",
+    "Job",
+    "by_entity",
+    "by_fields",
+    "by_payload",
+    "by_task_id",
+    "enqueue_once",
+    "enqueue_once_async",
+    "handler",
+]

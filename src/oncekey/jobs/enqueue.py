@@ -1,0 +1,145 @@
+"""Deduplicate when a job is enqueued, so that it is not even queued twice.
+
+This saves work and tells the caller which job is meant. It does not replace the protection of the
+handler: a queue may deliver one job twice all the same.
+
+Do not use it inside a database transaction that also decides whether the job exists: the claim is
+not part of that transaction, and would outlive a rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from oncekey import attempt, attempt_async
+from oncekey.attempt_base import BaseAttempt
+from oncekey.call import Call
+from oncekey.duration import Duration
+from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
+from oncekey.jobs.tag import HEADER, Tag, Until, checked_until
+from oncekey.key import function_key
+from oncekey.once import Once
+from oncekey.options import made_key
+from oncekey.policy import FUNCTION, Policy, Terms, terms
+
+H = TypeVar("H")
+Headers = Mapping[str, str]
+
+ENQUEUE: Final = Policy(lease="30s", heartbeat=False, wait="5s", fail_mode="open")
+_NOT_TAGGED: Final[Headers] = {}
+_SILENT: Final = Policy()
+
+
+class Enqueued(Struct, Generic[H]):
+    """The job's handle, and whether it was enqueued before."""
+
+    handle: H
+    duplicate: bool
+
+
+def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    once: Once,
+    key: str,
+    publish: Callable[[Headers], H],
+    *,
+    name: str = "",
+    ttl: Duration | None = None,
+    until: Until = "finished",
+    policy: Policy | None = None,
+) -> Enqueued[H]:
+    """The job is in the queue, once.
+
+    `publish` puts it there, with the headers it is given, and returns its handle: an id or another
+    plain value, which every duplicate gets. What it raises undoes the claim.
+    """
+    call = _call(once, key, publish, name, ttl, policy)
+    rule = checked_until(until)
+    if call is None:
+        return Enqueued(publish(_NOT_TAGGED), duplicate=False)
+    core, active, call = once.use(call, call.terms)
+    done: Enqueued[H] | None = None
+    try:
+        with attempt.enter(core.engine(), call, active=active) as running:
+            if running.duplicate:
+                return Enqueued(running.result, duplicate=True)
+            done = Enqueued(publish(_headers(running, rule)), duplicate=False)
+            running.complete(done.handle)
+    except (LeaseLostError, NotRecordedError):
+        if done is None:
+            raise
+    return done  # it is in the queue, and that is what counts
+
+
+async def enqueue_once_async(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    once: Once,
+    key: str,
+    publish: Callable[[Headers], Awaitable[H]],
+    *,
+    name: str = "",
+    ttl: Duration | None = None,
+    until: Until = "finished",
+    policy: Policy | None = None,
+) -> Enqueued[H]:
+    """The job is in the queue, once; `publish` is a coroutine function."""
+    call = _call(once, key, publish, name, ttl, policy)
+    rule = checked_until(until)
+    if call is None:
+        return Enqueued(await publish(_NOT_TAGGED), duplicate=False)
+    core, active, call = once.use(call, call.terms)
+    done: Enqueued[H] | None = None
+    try:
+        async with await attempt_async.enter(core.engine_async(), call, active=active) as running:
+            if running.duplicate:
+                return Enqueued(running.result, duplicate=True)
+            done = Enqueued(await publish(_headers(running, rule)), duplicate=False)
+            await running.complete(done.handle)
+    except (LeaseLostError, NotRecordedError):
+        if done is None:
+            raise
+    return done  # it is in the queue, and that is what counts
+
+
+def _call(  # noqa: PLR0913, PLR0917 - what both colours are told
+    once: object,
+    key: object,
+    publish: object,
+    name: str,
+    ttl: Duration | None,
+    policy: Policy | None,
+) -> Call | None:
+    """The claim that is made before publishing; None for an empty key."""
+    if not isinstance(once, Once):
+        msg = f"enqueue_once needs a Once to keep its records, not {once!r}"
+        raise ConfigurationError(msg)
+    if not callable(publish):
+        msg = f"enqueue_once needs a function that puts the job into the queue, not {publish!r}"
+        raise ConfigurationError(msg)
+    made = made_key(key)
+    if not made:
+        return None
+    return Call(
+        scope=f"enqueue:{name}" if name else "enqueue",
+        key=function_key(made),
+        terms=_terms(Policy(ttl=ttl) if ttl else _SILENT, policy or _SILENT, once.policy),
+        label=name or "enqueue",
+        cached=False,  # the worker frees the key, and must be believed at once
+    )
+
+
+@lru_cache(maxsize=256)
+def _terms(said: Policy, policy: Policy, below: Policy) -> Terms:
+    """A producer sends many jobs on few terms, and making them costs more than a round trip."""
+    # The lease only bridges the moment of publishing, whatever the jobs themselves have.
+    own = Policy(lease=ENQUEUE.lease, heartbeat=ENQUEUE.heartbeat)
+    return terms(own.over(said).over(policy).over(below).over(ENQUEUE).over(FUNCTION))
+
+
+def _headers(running: BaseAttempt, until: Until) -> Headers:
+    if not running.protected:
+        return _NOT_TAGGED
+    tag = Tag(running.scope, running.key, running.token, until)
+    return {HEADER: tag.text()}

@@ -1,0 +1,169 @@
+"""How the jobs of one task are protected: what every adapter for a queue stands on.
+
+An adapter builds a `Job` from what its queue tells, runs it through the guard, and translates what
+is raised: `InProgressError` puts the job back, everything else is the queue's business.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack, cast
+
+from oncekey import attempt, attempt_async
+from oncekey.arguments import Arguments
+from oncekey.attempt import current
+from oncekey.attempt_async import current_async
+from oncekey.attempt_base import Outcome
+from oncekey.call import Call
+from oncekey.codec import Codec, codec_of
+from oncekey.errors import ConfigurationError
+from oncekey.fingerprint import of_value
+from oncekey.jobs.handler import job_options
+from oncekey.jobs.job import Job
+from oncekey.jobs.keys import by_task_id
+from oncekey.key import function_key
+from oncekey.once import Once, Reconciler
+from oncekey.options import UNSET, Options, made_key
+from oncekey.policy import Errors, Policy, PolicyFields, of_a_client
+from oncekey.target import checked_function
+
+T = TypeVar("T")
+KeyFunction = Callable[[Job], str]
+
+
+class Guard:
+    """One task, and the terms on which its jobs run."""
+
+    def __init__(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+        self,
+        once: Once,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        key: KeyFunction = by_task_id,
+        scope: str | None = UNSET,
+        fingerprint: KeyFunction | None = None,
+        reconcile: Reconciler | None = None,
+        cut_off: Errors = (),
+        control: Errors = (),
+        policy: Policy | None = None,
+        **fields: Unpack[PolicyFields],
+    ) -> None:
+        """Every mistake that can be seen without a job shows now.
+
+        `name` is the task's, and the scope of its keys unless another is given. `cut_off` are
+        errors of the queue that cut a task off anywhere, such as its time limits. `control` are
+        exceptions by which a task tells the queue what to do, which are no failures.
+        """
+        checked_function(function)
+        if fingerprint is not None and not callable(fingerprint):
+            msg = f"fingerprint must be a function of the job, or None, but it is {fingerprint!r}"
+            raise ConfigurationError(msg)
+        self.once = once
+        self.name = name
+        self._options = job_options(
+            once, key, scope=scope, label=name, reconcile=reconcile, policy=policy, fields=fields
+        )
+        self._terms = _with_uncertain(self._options, cut_off).terms()
+        self._key = key
+        self._scope: str | None = name if self._options.scope is UNSET else self._options.scope
+        self._fingerprint = fingerprint
+        self._function = function
+        self._arguments = Arguments(function)
+        self._control = control
+        self._codec: Codec | None = None
+
+    @property
+    def retry_after(self) -> float:
+        """After how many seconds a job that could not begin may be tried again."""
+        return self._terms.retry_after
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the task by name, without the task itself."""
+        return self._arguments.without_receiver(self._arguments.bind(args, kwargs))
+
+    def call(self, job: Job) -> Call | None:
+        """The protected call that the job asks for; None for an empty key."""
+        made = made_key(self._key(job))
+        if not made:
+            return None
+        if self._codec is None:  # annotations may name what is defined after the function
+            self._codec = codec_of(self._function)
+        said = None if self._fingerprint is None else self._fingerprint(job)
+        return Call(
+            scope=self._scope,
+            key=function_key(made),
+            terms=self._terms,
+            fingerprint=None if said is None else of_value(said),
+            label=self.name,
+            reference=job.id[:255],
+            codec=self._codec,
+            reconcile=self._options.reconcile,
+        )
+
+    def run(
+        self, job: Job, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Outcome[Any]:
+        """The outcome of the job, which ran now or before."""
+        core, active, call = self.once.use(self.call(job), self._terms)
+        return attempt.perform(
+            core.engine(), call, self._watched(function), args, kwargs, active=active
+        )
+
+    async def run_async(
+        self, job: Job, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Outcome[Any]:
+        """The outcome of the job, which ran now or before."""
+        core, active, call = self.once.use(self.call(job), self._terms)
+        return await attempt_async.perform(
+            core.engine_async(), call, self._watched_async(function), args, kwargs, active=active
+        )
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function; where it tells the queue what to do, its key is free."""
+
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+            try:
+                return function(*args, **kwargs)
+            except self._control as told:
+                running = _still_running(current)
+                if running is not None:
+                    running.release(type(told).__name__, uncertain=self._cut_off(told))
+                raise
+
+        return watched if self._control else function
+
+    def _watched_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+            try:
+                made = function(*args, **kwargs)
+                return await made if inspect.isawaitable(made) else made
+            except self._control as told:
+                running = _still_running(current_async)
+                if running is not None:
+                    await running.release(type(told).__name__, uncertain=self._cut_off(told))
+                raise
+
+        return watched if self._control else function
+
+    def _cut_off(self, told: BaseException) -> bool:
+        """Whether the task told the queue so because of an error that leaves its effect open."""
+        cause = getattr(told, "exc", None) or told.__cause__ or told.__context__
+        if not isinstance(cause, BaseException):
+            return False
+        unsure = self._terms.uncertain_clients and of_a_client(type(cause))
+        return unsure or isinstance(cause, self._terms.uncertain)
+
+
+def _still_running(current: Callable[[], T]) -> T | None:
+    """The running attempt; None where the task has completed it before it told the queue."""
+    try:
+        return current()
+    except ConfigurationError:
+        return None
+
+
+def _with_uncertain(options: Options, more: Errors) -> Options:
+    said = options.policy.over(options.surface).uncertain
+    return options.having(policy=Policy(uncertain=(*cast("Errors", said), *more)))

@@ -1,0 +1,204 @@
+"""Jobs that are not even queued twice."""
+
+import logging
+
+import pytest
+
+from oncekey import ConfigurationError, InProgressError, Once, StoreError
+from oncekey.jobs import Enqueued, enqueue_once, enqueue_once_async
+from oncekey.jobs.tag import HEADER, Tag, checked_until, free, free_async, read_tag
+from oncekey.stores import MemoryStore
+from oncekey.testing import FakeClock
+from tests.faulty import FaultyStore
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock):
+    return FaultyStore(MemoryStore(clock=clock))
+
+
+@pytest.fixture
+def once(store):
+    return Once(store, observers=(), cache=True)
+
+
+class Queue:
+    """A queue that keeps what it is given."""
+
+    def __init__(self):
+        self.jobs = []
+        self.fails = None
+
+    def publish(self, headers):
+        if self.fails is not None:
+            raise self.fails
+        self.jobs.append(dict(headers))
+        return f"job-{len(self.jobs)}"
+
+    async def publish_async(self, headers):
+        return self.publish(headers)
+
+
+@pytest.fixture
+def queue():
+    return Queue()
+
+
+@pytest.fixture(params=["blocking", "coroutine"])
+def enqueue(request, once, queue):
+    """Puts a job into the queue, in either colour; always to be awaited."""
+
+    async def put(key="order:1", **options):
+        if request.param == "blocking":
+            return enqueue_once(once, key, queue.publish, **options)
+        return await enqueue_once_async(once, key, queue.publish_async, **options)
+
+    return put
+
+
+@pytest.mark.row("J9")
+async def test_a_duplicate_is_not_queued_and_gets_the_first_handle(enqueue, queue):
+    assert await enqueue() == Enqueued("job-1", duplicate=False)
+    assert await enqueue() == Enqueued("job-1", duplicate=True)
+    assert await enqueue("order:2") == Enqueued("job-2", duplicate=False)
+    assert len(queue.jobs) == 2
+
+
+async def test_names_keep_tasks_apart(enqueue):
+    assert not (await enqueue(name="ship")).duplicate
+    assert not (await enqueue(name="bill")).duplicate
+
+
+@pytest.mark.row("J9")
+@pytest.mark.parametrize("until", ["started", "finished", "succeeded", "ttl"])
+@pytest.mark.parametrize("moment", ["started", "failed", "succeeded"])
+async def test_the_worker_frees_the_key_as_the_rule_says(enqueue, once, queue, until, moment):
+    await enqueue(until=until)
+    tag = read_tag(queue.jobs[0][HEADER])
+    free(once, tag, moment)
+    freed_by = {"finished": {"failed", "succeeded"}, "ttl": set()}.get(until, {until})
+    assert (await enqueue()).duplicate == (moment not in freed_by)
+    await free_async(once, read_tag(queue.jobs[-1][HEADER]), "succeeded")
+
+
+async def test_only_the_job_that_holds_the_key_frees_it(enqueue, once, queue, clock):
+    await enqueue()
+    first = read_tag(queue.jobs[0][HEADER])
+    free(once, first, "succeeded")
+    clock.advance("1ms")
+    await enqueue()
+    free(once, first, "succeeded")  # delivered again, late
+    assert (await enqueue()).duplicate
+
+
+@pytest.mark.row("J2")
+async def test_after_the_ttl_it_can_be_queued_again(enqueue, clock):
+    await enqueue(ttl="1min")
+    clock.advance("61s")
+    assert not (await enqueue()).duplicate
+
+
+@pytest.mark.parametrize("error", [ValueError(), TimeoutError()])
+async def test_a_publish_that_fails_undoes_the_claim(enqueue, queue, error):
+    queue.fails = error
+    with pytest.raises(type(error)):
+        await enqueue()
+    queue.fails = None
+    assert await enqueue() == Enqueued("job-1", duplicate=False)
+
+
+async def test_a_worker_may_be_faster_than_the_producers_settle(enqueue, once, queue, store):
+    def settle(do):
+        free(once, read_tag(queue.jobs[0][HEADER]), "succeeded")
+        return do()
+
+    store.instead("settle", settle)
+    assert await enqueue() == Enqueued("job-1", duplicate=False)
+    assert not (await enqueue()).duplicate
+
+
+async def test_what_is_published_counts_even_if_it_cannot_be_recorded(enqueue, store, monkeypatch):
+    monkeypatch.setattr("oncekey.leaving.SETTLE_PATIENCE", 0.0)
+    monkeypatch.setattr("oncekey.leaving_async.SETTLE_PATIENCE", 0.0)
+    store.cut_off("settle", 1)
+    assert await enqueue() == Enqueued("job-1", duplicate=False)
+
+
+async def test_while_the_store_is_down_jobs_are_queued_without_a_tag(enqueue, store, queue):
+    store.refuse("claim", 1)
+    assert await enqueue() == Enqueued("job-1", duplicate=False)
+    assert queue.jobs == [{}]
+
+
+async def test_unless_the_once_says_otherwise(store, queue):
+    closed = Once(store, observers=()).options(fail_mode="closed")
+    store.refuse("claim", 1)
+    with pytest.raises(StoreError):
+        enqueue_once(closed, "order:1", queue.publish)
+    assert queue.jobs == []
+
+
+async def test_an_empty_key_is_queued_always(enqueue, queue, store):
+    for _ in range(2):
+        assert not (await enqueue("")).duplicate
+    assert queue.jobs == [{}, {}]
+    assert not store.calls
+
+
+def test_two_producers_at_once_queue_one_job(store, queue):
+    one, other = Once(store, observers=()), Once(store, observers=())
+
+    def publish(headers):
+        with pytest.raises(InProgressError):
+            enqueue_once(other.options(wait=0), "order:1", queue.publish)
+        return queue.publish(headers)
+
+    assert enqueue_once(one, "order:1", publish) == Enqueued("job-1", duplicate=False)
+    assert enqueue_once(other, "order:1", publish) == Enqueued("job-1", duplicate=True)
+
+
+@pytest.mark.row("J8")
+async def test_wrong_arguments_fail_at_once(once, queue):
+    with pytest.raises(ConfigurationError, match="needs a Once"):
+        enqueue_once(None, "k", queue.publish)
+    with pytest.raises(ConfigurationError, match="puts the job"):
+        enqueue_once(once, "k", None)
+    with pytest.raises(ConfigurationError, match="until must be one of"):
+        enqueue_once(once, "k", queue.publish, until="later")
+    with pytest.raises(ConfigurationError, match="puts the job"):
+        await enqueue_once_async(once, "k", None)
+
+
+# Tags
+
+
+def test_a_tag_comes_back_from_its_header():
+    tag = Tag("enqueue:ship", "order:1", 2**60, "finished")
+    assert read_tag(tag.text()) == tag
+
+
+@pytest.mark.parametrize("text", [None, 7, "", "{}", '["a"]', '[null,"k",1,"later"]'])
+def test_anything_else_is_no_tag(text):
+    assert read_tag(text) is None
+
+
+async def test_a_store_that_is_down_does_not_fail_the_job(once, store, caplog):
+    store.refuse("forget", 2)
+    tag = Tag(None, "k", 1, "finished")
+    with caplog.at_level(logging.WARNING, "oncekey"):
+        free(once, tag, "succeeded")
+        await free_async(once, tag, "succeeded")
+    assert [one.message.partition(",")[0] for one in caplog.records] == [
+        "an enqueued job could not be freed"
+    ] * 2
+    free(once, None, "succeeded")
+    await free_async(once, None, "succeeded")
+
+
+def test_rules_are_checked():
+    assert checked_until("ttl") == "ttl"
