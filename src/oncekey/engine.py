@@ -182,7 +182,7 @@ class Engine(Leaving):
         except StoreError as error:
             self._breaker.missed(error)
             raise
-        except Exception:
+        except OncekeyError:
             raise
         except BaseException:  # cut off while the store may have granted it
             keeper.take_up(Abandoned(self._behind, call, nonce), 0.0)

@@ -48,9 +48,12 @@ class InvalidKeyError(OncekeyError):
 
 
 class _KeyedError(OncekeyError):
-    """An error about one key, which it names."""
+    """An error about one key, which it names.
 
-    def __init__(self, message: str, *, key: str, scope: str | None = None) -> None:
+    Facts have defaults, because result back ends build errors anew from their words alone.
+    """
+
+    def __init__(self, message: str, *, key: str = "", scope: str | None = None) -> None:
         super().__init__(message)
         self.key = key
         self.scope = scope
@@ -68,7 +71,7 @@ class InProgressError(_KeyedError):
     status_hint = 409
 
     def __init__(
-        self, message: str, *, key: str, scope: str | None = None, retry_after: float
+        self, message: str, *, key: str = "", scope: str | None = None, retry_after: float = 1.0
     ) -> None:
         super().__init__(message, key=key, scope=scope)
         self.retry_after = retry_after
@@ -89,7 +92,9 @@ class LeaseLostError(_KeyedError):
 class RememberedError(_KeyedError):
     """The first call failed with `type_name`, and its failure was kept."""
 
-    def __init__(self, message: str, *, key: str, scope: str | None = None, type_name: str) -> None:
+    def __init__(
+        self, message: str, *, key: str = "", scope: str | None = None, type_name: str = ""
+    ) -> None:
         super().__init__(f"{type_name}: {message}", key=key, scope=scope)
         self.type_name = type_name
         self.message = message
@@ -138,6 +143,8 @@ class NotRecordedError(_KeyedError):
 
     status_hint = 503
 
-    def __init__(self, message: str, *, key: str, scope: str | None = None, result: object) -> None:
+    def __init__(
+        self, message: str, *, key: str = "", scope: str | None = None, result: object = None
+    ) -> None:
         super().__init__(message, key=key, scope=scope)
         self.result = result

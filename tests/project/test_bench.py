@@ -39,6 +39,14 @@ ROWS = {
     "crowd-threads": "at most 10",
     "crowd-tasks": "at most 10",
     "breaker-open": "less than 1x",
+    "jobs-enqueue-new": "at most 1.3x",
+    "jobs-enqueue-duplicate": "at most 1.3x",
+    "jobs-worker": "at least 0.7x",
+    "http-none": "at least 0.93x",
+    "http-new": "at least 0.3x",
+    "http-duplicate": "at least 0.6x",
+    "http-duplicate-uncached": "",
+    "http-memory": "at most 1.1x",
 }
 
 
@@ -102,17 +110,28 @@ def test_a_report_names_no_place_and_no_machine(quick):
     assert "/" not in "".join(json.loads(quick)["machine"].values())
 
 
-def test_in_a_pipe_each_row_is_a_line(quick):
-    done = run_bench("--quick")
+def test_in_a_pipe_each_row_is_a_line_and_parts_can_be_measured_alone(quick):
+    done = run_bench("--quick", "memory", "crowd")
     assert (done.returncode, done.stderr) == (0, "")
     for row in json.loads(quick)["rows"]:
-        assert f"\n{row['title']}: " in done.stdout
+        measured = row["id"].startswith(("memory-", "crowd-"))
+        assert (f"\n{row['title']}: " in done.stdout) == measured
 
 
 def test_a_quick_run_is_not_written_down():
     done = run_bench("--quick", "--write")
     assert done.returncode == 2
     assert "--quick" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["htpp"], "there is no part htpp; there are sqlite, "), (["http", "--write"], "every row")],
+)
+def test_parts_that_do_not_exist_or_are_not_enough_are_refused(capsys, arguments, told):
+    with pytest.raises(SystemExit):
+        bench.main(arguments)
+    assert told in capsys.readouterr().err
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path):

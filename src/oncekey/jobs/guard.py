@@ -17,7 +17,7 @@ from oncekey.attempt_async import current_async
 from oncekey.attempt_base import Outcome
 from oncekey.call import Call
 from oncekey.codec import Codec, codec_of
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
 from oncekey.fingerprint import of_value
 from oncekey.jobs.handler import job_options
 from oncekey.jobs.job import Job
@@ -107,18 +107,34 @@ class Guard:
     ) -> Outcome[Any]:
         """The outcome of the job, which ran now or before."""
         core, active, call = self.once.use(self.call(job), self._terms)
-        return attempt.perform(
-            core.engine(), call, self._watched(function), args, kwargs, active=active
-        )
+        try:
+            return attempt.perform(
+                core.engine(), call, self._watched(function), args, kwargs, active=active
+            )
+        except NotRecordedError as error:
+            return _done(error, call)
 
     async def run_async(
         self, job: Job, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Outcome[Any]:
         """The outcome of the job, which ran now or before."""
         core, active, call = self.once.use(self.call(job), self._terms)
-        return await attempt_async.perform(
-            core.engine_async(), call, self._watched_async(function), args, kwargs, active=active
-        )
+        try:
+            return await attempt_async.perform(
+                core.engine_async(),
+                call,
+                self._watched_async(function),
+                args,
+                kwargs,
+                active=active,
+            )
+        except NotRecordedError as error:
+            return _done(error, call)
+
+    def owns(self, error: LeaseLostError, job: Job) -> bool:
+        """Whether the error is about this job, and not about a call inside it."""
+        call = self.call(job)
+        return call is not None and call.identity == (error.scope, error.key)
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function; where it tells the queue what to do, its key is free."""
@@ -162,6 +178,13 @@ def _still_running(current: Callable[[], T]) -> T | None:
         return current()
     except ConfigurationError:
         return None
+
+
+def _done(error: NotRecordedError, call: Call) -> Outcome[Any]:
+    """Done, and being recorded: a queue that delivered it again might only do it once more."""
+    if call.identity != (error.scope, error.key):  # of a call inside it
+        raise error
+    return Outcome(error.result, duplicate=False, key=call.key, attempt=1)
 
 
 def _with_uncertain(options: Options, more: Errors) -> Options:

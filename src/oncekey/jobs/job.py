@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -38,8 +39,10 @@ class Job(Struct, kw_only=True):
     def _root(self, name: str) -> Any:  # noqa: ANN401 - as above
         if name in self.arguments:
             return self.arguments[name]
-        if self.payload is not None:
-            return _member(self.payload, name)
+        for place in (self.payload, self.native):
+            if place is not None:
+                with contextlib.suppress(KeyError):
+                    return _member(place, name)
         if len(self.arguments) == 1:  # tasks often take one message
             return _member(next(iter(self.arguments.values())), name)
         raise KeyError(name)

@@ -45,6 +45,10 @@ def test_a_plain_mapping_is_its_own_payload():
     assert job_of({"order_id": 3}).payload == {"order_id": 3}
 
 
+def test_a_field_beside_the_payload_is_found_too():
+    assert by_fields("order_id", "note")({"order_id": 7, "data": {"note": "n"}}) == "7:n"
+
+
 def test_members_of_objects_are_found():
     assert by_fields("order.task_id")(Job(arguments={"order": MESSAGE})) == "t-1"
 
