@@ -89,6 +89,16 @@ def test_a_claim_whose_reply_is_lost_is_asked_for_again(once, store, runs):
     assert once.get("lost").attempt == 1
 
 
+def test_no_later_try_tells_what_became_of_the_first(once, store, runs):
+    store.lose_reply("claim", 1)
+    store.cut_off("claim", 3)
+    with pytest.raises(StoreError, match="one try may have reached the store") as caught:
+        once.run("doubt", runs.append, 1)
+    assert caught.value.happened is None
+    until_status(once, "doubt", "released")
+    assert runs == []
+
+
 def test_a_claim_that_is_never_heard_of_is_given_back(once, store, runs):
     store.lose_reply("claim", 4)
     with pytest.raises(StoreError):

@@ -4,7 +4,6 @@
 """
 
 import re
-import uuid
 from pathlib import Path
 
 import httpx
@@ -84,7 +83,9 @@ def test_r3_keys_differ_by_principal_method_and_path(serve):
         IdempotencyMiddleware(site, site.once)
 
 
-@pytest.mark.parametrize("key", [str(uuid.uuid4()), "order-42", "0", "~" * 255])
+@pytest.mark.parametrize(
+    "key", ["8e03978e-40d5-43e8-bc93-6894a57f9324", "order-42", "0", "~" * 255]
+)
 def test_r4_a_key_may_be_a_uuid_and_need_not(site, key):
     assert site.post(key=key).status_code == 201
     assert replayed(site.post(key=key))
