@@ -4,6 +4,7 @@
 """
 
 import re
+import uuid
 from pathlib import Path
 
 import httpx
