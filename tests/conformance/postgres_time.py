@@ -4,8 +4,6 @@ The functions of the store call `clock_timestamp()`. A session that looks into t
 before it looks into PostgreSQL's own finds another one there, which reads a table.
 """
 
-import time
-
 import psycopg
 
 START = 1_767_225_600_000_000
@@ -38,15 +36,3 @@ class MovedTime:
 
     def close(self):
         self._connection.close()
-
-
-def real_time():
-    """The server's time: it runs on this machine and reads the same clock."""
-    return time.time_ns() // 1000
-
-
-def wait(microseconds):
-    """So many have passed."""
-    end = real_time() + microseconds
-    while (left := end - real_time()) > 0:
-        time.sleep(left / 1e6)

@@ -1,11 +1,10 @@
-"""Two ways to time for a Redis under test: its own, and one that a test moves.
+"""A time for a Redis under test that the test moves.
 
 The scripts read the server's clock. `MovedTime` puts another first line into them, which reads a
 key instead, so that the model can stop at a microsecond. Nothing else of them changes. What Redis
 removes by its own clock in reality, `tick` removes.
 """
 
-import time
 from hashlib import sha1
 
 from msgspec.msgpack import decode
@@ -17,45 +16,27 @@ FAR_AWAY = 2_208_988_800_000_000
 """The year 2040: Redis itself removes nothing that expires then."""
 
 _REAL = "local clock = redis.call('TIME')\nlocal now = clock[1] * 1000000 + clock[2]\n"
-_MOVED = f"local now = tonumber(redis.call('GET', '{CLOCK}'))\n"
-
-
-class RealTime:
-    """The server's time. It passes by itself, and a tick waits for it."""
-
-    def __init__(self, server):
-        self._client = server.client()
-
-    def __call__(self):
-        seconds, microseconds = self._client.time()
-        return seconds * 1_000_000 + microseconds
-
-    def wait(self, microseconds):
-        end = self() + microseconds
-        while (left := end - self()) > 0:
-            time.sleep(left / 1e6)
-
-    def close(self):
-        self._client.close()
 
 
 class MovedTime:
     """A clock in the server that stands still until somebody moves it."""
 
-    def __init__(self, server):
-        self._client = server.client()
-        self._client.set(CLOCK, FAR_AWAY)
+    def __init__(self, client, tag=""):
+        """In a cluster the clock stands beside the records, where the tag puts them all."""
+        self._client = client
+        self._clock, self._records = f"{tag}{CLOCK}", f"{tag}idempotency:*"
+        self._client.set(self._clock, FAR_AWAY)
         self._now = FAR_AWAY
 
     def __call__(self):
         return self._now
 
     def tick(self, microseconds):
-        self._now = self._client.incrby(CLOCK, microseconds)
+        self._now = self._client.incrby(self._clock, microseconds)
         self._expire()
 
     def _expire(self):
-        for name in self._client.scan_iter("idempotency:*", count=1000):
+        for name in self._client.scan_iter(self._records, count=1000):
             packed = decode(self._client.hget(name, "m"))
             moment = self._client.pttl(name)
             assert (moment == -1) == (packed[11] is False), "held ones alone live for ever"
@@ -66,11 +47,12 @@ class MovedTime:
         self._client.close()
 
 
-def moved(facts):
+def moved(facts, tag=""):
     """The scripts with the moved clock."""
+    read = f"local now = tonumber(redis.call('GET', '{tag}{CLOCK}'))\n"
     made = {}
     for verb, script in scripts_for(facts).items():
         assert script.text.count(_REAL) == 1
-        text = script.text.replace(_REAL, _MOVED)
+        text = script.text.replace(_REAL, read)
         made[verb] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return made

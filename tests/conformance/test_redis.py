@@ -1,13 +1,21 @@
-"""The Redis store in both colours, on a real server, passes the suite that every store passes."""
+"""The Redis store in both colours, on real servers, passes the suite that every store passes.
 
-from typing import Any
+On a redis-server, on a Valkey, and on a cluster of three nodes.
+"""
+
+import asyncio
 
 import pytest
+import redis
 
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.testing import AsyncStoreConformance, StoreConformance
-from tests.conformance.redis_time import MovedTime, RealTime, moved
+from oncekey.testing.suite.drive import OnRunner
+from tests.conformance.real_time import OnRealTime
+from tests.conformance.redis_time import MovedTime, moved
+from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_fixtures import empty_redis, redis_server
+from tests.servers.valkey import ValkeyServer
 
 __all__ = ["empty_redis", "redis_server"]
 
@@ -19,62 +27,150 @@ class OnMovedTime:
 
     @pytest.fixture
     def clock(self, empty_redis):
-        clock = MovedTime(empty_redis)
-        yield clock
-        clock.close()
+        with empty_redis.client() as client:
+            yield MovedTime(client)
 
     @pytest.fixture
-    def facts(self, empty_redis):
+    def scripts(self, empty_redis):
         with empty_redis.client() as client:
-            return client.info("server")
+            return moved(client.info("server"))
 
 
+@pytest.mark.row("J4")
 class TestRedis(OnMovedTime, StoreConformance):
     @pytest.fixture
-    def store(self, empty_redis, clock, facts):
+    def store(self, empty_redis, clock, scripts):
         store = RedisStore.from_url(empty_redis.url)
-        store._scripts = moved(facts)
+        store._scripts = scripts
         return store
 
 
+@pytest.mark.row("J4")
 class TestAsyncRedis(OnMovedTime, AsyncStoreConformance):
     @pytest.fixture
-    def store(self, empty_redis, clock, facts):
+    def store(self, empty_redis, clock, scripts):
         store = AsyncRedisStore.from_url(empty_redis.url)
-        store._scripts = moved(facts)
+        store._scripts = scripts
         return store
 
 
-class OnRealTime:
-    """The server's own clock, and its own hand that removes what expired."""
+class OnItsOwnTime(OnRealTime):
+    """The server's clock, and its own hand that removes what expired."""
 
     purges = False
-    lease = 450_000
-    ttl = 600_000
-    blur = 145_000
-
-    # Its comparisons need a time that stands still between two questions; it has one above.
-    test_it_does_what_the_machine_does: Any = None
-
-    @pytest.fixture
-    def clock(self, empty_redis):
-        clock = RealTime(empty_redis)
-        yield clock
-        clock.close()
-
-    @pytest.fixture
-    def tick(self, clock):
-        return clock.wait
 
 
-class TestRedisOnItsOwnTime(OnRealTime, StoreConformance):
+class TestRedisOnItsOwnTime(OnItsOwnTime):
     @pytest.fixture
     def store(self, empty_redis):
         with empty_redis.client(decode_responses=True) as client:
             yield RedisStore(client)
 
 
-class TestAsyncRedisOnItsOwnTime(OnRealTime, AsyncStoreConformance):
+class TestAsyncRedisOnItsOwnTime(OnItsOwnTime):
     @pytest.fixture
     def store(self, empty_redis):
-        return RedisStore.from_url(empty_redis.url).as_async()
+        with asyncio.Runner() as runner:
+            store = OnRunner(RedisStore.from_url(empty_redis.url).as_async(), runner)
+            yield store
+            store.close()
+
+
+# Valkey
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory):
+    server = ValkeyServer(tmp_path_factory.mktemp("valkey")).start()
+    yield server
+    server.stop()
+
+
+class OnValkey:
+    @pytest.fixture
+    def empty_redis(self, valkey):
+        with valkey.client() as client:
+            client.flushall()
+        return valkey
+
+
+class TestValkey(OnValkey, TestRedis):
+    pass
+
+
+class TestAsyncValkey(OnValkey, TestAsyncRedis):
+    pass
+
+
+# A cluster
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+class OnCluster:
+    """All records of a test are on one node, beside the clock; the two colours use two nodes."""
+
+    purges = False
+    tag = ""
+
+    @pytest.fixture
+    def cluster(self, running):
+        for server in running.nodes:
+            with server.client() as client:
+                client.flushall()
+        return running
+
+    @pytest.fixture
+    def client(self, cluster):
+        with redis.RedisCluster(**cluster.address) as client:
+            yield client
+
+    @pytest.fixture
+    def clock(self, client):
+        return MovedTime(client, self.tag)
+
+    @pytest.fixture
+    def scripts(self, cluster):
+        with cluster.nodes[0].client() as node:
+            return moved(node.info("server"), self.tag)
+
+
+class TestCluster(OnCluster, StoreConformance):
+    tag = "{a}"
+
+    @pytest.fixture
+    def store(self, client, clock, scripts):
+        store = RedisStore(client, prefix=f"{self.tag}idempotency:")
+        store._scripts = scripts
+        return store
+
+
+class TestAsyncCluster(OnCluster, AsyncStoreConformance):
+    """On threads: redis-py's own coroutines for a cluster break when many connect at once."""
+
+    tag = "{c}"
+
+    @pytest.fixture
+    def store(self, client, clock, scripts):
+        store = RedisStore(client, prefix=f"{self.tag}idempotency:")
+        store._scripts = scripts
+        return store.as_async()
+
+    def test_the_two_colours_are_on_two_nodes(self, client):
+        tags = [TestCluster.tag, self.tag]
+        assert len({client.get_node_from_key(tag).port for tag in tags}) == 2
+
+
+class TestClusterOnItsOwnTime(OnCluster, OnItsOwnTime):
+    """Without a tag: each record is on the node of its own slot."""
+
+    @pytest.fixture
+    def store(self, client):
+        return RedisStore(client)
