@@ -10,7 +10,8 @@ STAMP_VENV := $(VENV)/.stamp-venv
 STAMP_DEMO := $(VENV)/.stamp-demo
 STAMP_DEV  := $(VENV)/.stamp-dev
 
-JOBS ?= 2
+# Most tests wait for servers and processes, so that more of them run than there are cores.
+JOBS ?= 4
 
 # The first interpreter that starts and is new enough; `make PYTHON=...` chooses another.
 CANDIDATES := python3.13 python3.12 python3.11 python3

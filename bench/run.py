@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from bench import crowd_rows, memory_rows, sqlite_rows
+from bench import (
+    breaker_rows,
+    crowd_rows,
+    http_memory,
+    http_rows,
+    inbox_rows,
+    jobs_rows,
+    memory_rows,
+    postgres_rows,
+    redis_rows,
+    sqlite_rows,
+)
 from bench.facts import facts
 from bench.interleave import Tick
-from bench.redis_server import NoServerError, redis_server
+from bench.redis_server import NoServerError, Server, redis_server
 from bench.row import Row
 from bench.settings import Settings
 
@@ -29,12 +42,85 @@ class Report:
         return [row for row in self.rows if row.target and not row.met]
 
 
-def ticks(settings: Settings) -> int:
+class Place(NamedTuple):
+    """Where and how a part measures."""
+
+    folder: Path
+    server: Server | None
+    settings: Settings
+    tick: Tick
+
+
+class Part(NamedTuple):
+    """Rows that belong together, and how often they tick."""
+
+    rows: Callable[[Place], list[Row]]
+    ticks: Callable[[Settings], int]
+
+
+def _sqlite(place: Place) -> list[Row]:
+    rows = sqlite_rows.new_keys(place.folder, place.settings, place.tick)
+    rows.append(sqlite_rows.duplicates(place.folder, place.settings, place.tick))
+    rows += sqlite_rows.counts(place.folder, place.settings)
+    place.tick()
+    return rows
+
+
+def _crowd(place: Place) -> list[Row]:
+    rows = [crowd_rows.crowd_of_threads(place.folder, place.settings)]
+    place.tick()
+    rows.append(crowd_rows.crowd_of_tasks(place.folder, place.settings))
+    place.tick()
+    return rows
+
+
+PARTS: Final = {
+    "sqlite": Part(_sqlite, lambda told: told.rounds * 6 + 1),
+    "memory": Part(
+        lambda place: memory_rows.memory(place.server, place.settings, place.tick),
+        lambda told: told.rounds * 4,
+    ),
+    "redis": Part(
+        lambda place: redis_rows.redis_rows(place.server, place.settings, place.tick),
+        lambda told: told.rounds * 8,
+    ),
+    "postgres": Part(
+        lambda place: postgres_rows.postgres_rows(place.folder, place.settings, place.tick),
+        lambda told: told.rounds * 6,
+    ),
+    "inbox": Part(
+        lambda place: inbox_rows.inbox_rows(place.folder, place.settings, place.tick),
+        lambda told: told.rounds * 6,
+    ),
+    "jobs": Part(
+        lambda place: jobs_rows.jobs_rows(place.server, place.settings, place.tick),
+        lambda told: told.rounds * 8,
+    ),
+    "crowd": Part(_crowd, lambda _: 2),
+    "breaker": Part(
+        lambda place: [breaker_rows.breaker_row(place.server, place.settings, place.tick)],
+        lambda told: told.rounds * 3,
+    ),
+    "http": Part(
+        lambda place: http_rows.http_rows(place.server, place.settings, place.tick),
+        http_rows.turns,
+    ),
+    "http-memory": Part(
+        lambda place: [http_memory.memory_row(place.folder, place.settings, place.tick)],
+        lambda _: http_memory.PARTS,
+    ),
+}
+"""What can be measured alone, in the order of a whole run."""
+
+
+def ticks(settings: Settings, parts: Iterable[str] = PARTS) -> int:
     """How often a run with a redis-server and two cores ticks."""
-    return settings.rounds * (4 + 2 + 4) + 3
+    return sum(PARTS[name].ticks(settings) for name in parts)
 
 
-def run(settings: Settings, tick: Tick, *, beside: Path | None = None) -> Report:
+def run(
+    settings: Settings, tick: Tick, *, beside: Path | None = None, parts: Iterable[str] = PARTS
+) -> Report:
     """Measure. The files stand in a temporary folder, on the file system of `beside` if given."""
     with ExitStack() as opened:
         made = tempfile.TemporaryDirectory(prefix="oncekey-bench-", dir=beside)
@@ -44,13 +130,6 @@ def run(settings: Settings, tick: Tick, *, beside: Path | None = None) -> Report
         except NoServerError:
             server = None
         machine = facts(folder, server)
-        rows = sqlite_rows.new_keys(folder, settings, tick)
-        rows.append(sqlite_rows.duplicates(folder, settings, tick))
-        rows += sqlite_rows.counts(folder, settings)
-        tick()
-        rows += memory_rows.memory(server, settings, tick)
-        rows.append(crowd_rows.crowd_of_threads(folder, settings))
-        tick()
-        rows.append(crowd_rows.crowd_of_tasks(folder, settings))
-        tick()
+        place = Place(folder, server, settings, tick)
+        rows = [row for name in parts for row in PARTS[name].rows(place)]
     return Report(settings, machine, rows)

@@ -27,6 +27,11 @@ class Settings:
     """Callers that wait for one original at the same time."""
     seconds: float
     """How long that original takes."""
+    http_rounds: int
+    http_seconds: float
+    """How long a server is under load in its turn; below a second there are no peers."""
+    http_keys: int
+    """Unique keys that one server sees while its memory is watched."""
 
 
 FULL: Final = Settings(
@@ -40,6 +45,9 @@ FULL: Final = Settings(
     counted=64,
     duplicates=1000,
     seconds=1.0,
+    http_rounds=5,
+    http_seconds=1.0,
+    http_keys=200_000,
 )
 QUICK: Final = Settings(
     rounds=2,
@@ -52,4 +60,7 @@ QUICK: Final = Settings(
     counted=64,
     duplicates=50,
     seconds=0.1,
+    http_rounds=2,
+    http_seconds=0.02,
+    http_keys=400,
 )

@@ -161,7 +161,8 @@ class Leaving:
         renewal, ticket.renewal = ticket.renewal, None
         if renewal is not None:
             keeper.drop(renewal)
-        self._land(ticket.flight, left)
+        flight, ticket.flight = ticket.flight, None  # `left` knows the ticket: no circle
+        self._land(flight, left)
 
     def _land(self, flight: Flight | None, left: Left) -> None:
         if flight is not None:

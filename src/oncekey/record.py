@@ -19,7 +19,7 @@ FORMAT: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Record(Struct, kw_only=True, frozen=True):
+class Record(Struct, kw_only=True, frozen=True, gc=False):
     """One scope and key. Times are microseconds of the store's clock; 0 stands for not yet.
 
     `expires` is 0 for a record that never does. `finished` is when the last attempt ended, or,

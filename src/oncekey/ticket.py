@@ -50,7 +50,7 @@ class Ticket:
         """What the store answered just now."""
         self.call = call
         self.record: Record = answer.record
-        self.flight: Final = flight
+        self.flight = flight
         self.duplicate = duplicate
         self.protected: Final = protected
         self.renewal: Chore | None = None

@@ -17,7 +17,7 @@ from oncekey.record import Record, Status
 OnExpired = Literal["take", "hold"]
 
 
-class Request(Struct):
+class Request(Struct, gc=False):
     """What every verb names: the record it is about."""
 
     scope: str | None
@@ -98,7 +98,7 @@ class Forget(Request, kw_only=True):
     force: bool
 
 
-class Scan(Struct, kw_only=True):
+class Scan(Struct, kw_only=True, gc=False):
     """The living records in the order of scope and key, one page at a time."""
 
     scope: str | None = None
@@ -115,7 +115,7 @@ class Page(Struct):
     after: tuple[str, str] | None
 
 
-class Answer(Struct):
+class Answer(Struct, gc=False):
     """What a claim is told: the record as it is now, and the store's time."""
 
     record: Record

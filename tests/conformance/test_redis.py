@@ -13,6 +13,7 @@ from oncekey.testing import AsyncStoreConformance, StoreConformance
 from oncekey.testing.suite.drive import OnRunner
 from tests.conformance.real_time import OnRealTime
 from tests.conformance.redis_time import MovedTime, moved
+from tests.heavy import HEAVY
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_fixtures import empty_redis, redis_server
 from tests.servers.valkey import ValkeyServer
@@ -142,7 +143,7 @@ class OnCluster:
             return moved(node.info("server"), self.tag)
 
 
-class TestCluster(OnCluster, StoreConformance):
+class SuiteOnCluster(OnCluster, StoreConformance):
     tag = "{a}"
 
     @pytest.fixture
@@ -152,7 +153,7 @@ class TestCluster(OnCluster, StoreConformance):
         return store
 
 
-class TestAsyncCluster(OnCluster, AsyncStoreConformance):
+class AsyncSuiteOnCluster(OnCluster, AsyncStoreConformance):
     """On threads: redis-py's own coroutines for a cluster break when many connect at once."""
 
     tag = "{c}"
@@ -164,8 +165,17 @@ class TestAsyncCluster(OnCluster, AsyncStoreConformance):
         return store.as_async()
 
     def test_the_two_colours_are_on_two_nodes(self, client):
-        tags = [TestCluster.tag, self.tag]
+        tags = [SuiteOnCluster.tag, self.tag]
         assert len({client.get_node_from_key(tag).port for tag in tags}) == 2
+
+
+if HEAVY:  # two minutes that hold no rule which a single server does not hold
+
+    class TestCluster(SuiteOnCluster):
+        pass
+
+    class TestAsyncCluster(AsyncSuiteOnCluster):
+        pass
 
 
 class TestClusterOnItsOwnTime(OnCluster, OnItsOwnTime):

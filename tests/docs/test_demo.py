@@ -23,6 +23,8 @@ from examples.demo.stage import Lines, Plain, Terminal
 from examples.demo.talk import Exchange
 from examples.payments.gateway import Charge
 
+pytestmark = pytest.mark.xdist_group("demo")  # what they share is made once
+
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "demo.svg"
 ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONWARNINGS": "error"}

@@ -15,6 +15,8 @@ from examples.tour.__main__ import play
 from examples.tour.stage import Plain, Stage, Terminal, chosen
 from examples.tour.step import Fact, Step
 
+pytestmark = pytest.mark.xdist_group("tour")  # what they share is made once
+
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "tour.svg"
 

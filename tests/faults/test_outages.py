@@ -1,10 +1,11 @@
-"""Servers go away and come back while three processes make 2,000 protected calls."""
+"""Servers go away and come back while three processes make calls, 2,000 in the long run."""
 
 import pytest
 
 from tests.faults.outages import COLOURS, Crowd
+from tests.heavy import HEAVY
 
-KEYS = 667
+KEYS = 667 if HEAVY else 200
 CALLS = KEYS * len(COLOURS)
 
 

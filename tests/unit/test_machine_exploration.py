@@ -39,6 +39,8 @@ from oncekey.verbs import (
     Verdict,
 )
 
+pytestmark = pytest.mark.xdist_group("walk")  # what they share is made once
+
 DEPTH = 8
 LEASE = 100
 TTL = 1_000

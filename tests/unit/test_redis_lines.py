@@ -1,8 +1,10 @@
 """The lines that the Redis store keeps: when they serve, when they are given up, whose they are."""
 
+import asyncio
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -10,8 +12,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from oncekey.errors import StoreError
-from oncekey.stores import RedisStore
-from oncekey.verbs import Busy, Granted, Replay, Scan
+from oncekey.stores import AsyncRedisStore, RedisStore, redis_clients, redis_lines
+from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
 from tests.servers.redis import PATIENCE
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_cut import CutLine
@@ -263,3 +265,44 @@ def test_a_client_that_is_not_plain_is_asked_its_own_way(empty_redis):
             store = RedisStore(own)
             assert store._clients._lines is None
             assert isinstance(store.claim(ask(f"k{number}")), Granted)
+
+
+# More callers than connections
+
+
+def test_more_threads_than_connections_wait_for_each_other(empty_redis):
+    store = RedisStore.from_url(f"{empty_redis.url}?max_connections=4")
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(store.claim, [crowded(number) for number in range(200)]))
+    assert {type(answer) for answer in answers} == {Granted}
+    store.close()
+
+
+async def test_more_tasks_than_connections_wait_for_each_other(empty_redis):
+    store = AsyncRedisStore.from_url(f"{empty_redis.url}?max_connections=4")
+    answers = await asyncio.gather(*(store.claim(crowded(number)) for number in range(200)))
+    assert {type(answer) for answer in answers} == {Granted}
+    await store.aclose()
+
+
+def test_nobody_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
+    monkeypatch.setattr(redis_lines, "PATIENCE", 0.01)
+    store = RedisStore.from_url(f"{empty_redis.url}?max_connections=1")
+    with store._clients.held(), pytest.raises(StoreError, match="are in use") as told:
+        store.claim(crowded(0))
+    assert told.value.happened is False
+    store.close()
+
+
+async def test_no_task_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
+    monkeypatch.setattr(redis_clients, "PATIENCE", 0.01)
+    store = AsyncRedisStore.from_url(f"{empty_redis.url}?max_connections=1")
+    async with store._clients.held():
+        with pytest.raises(StoreError, match="are in use") as told:
+            await store.claim(crowded(0))
+    assert told.value.happened is False
+    await store.aclose()
+
+
+def crowded(number):
+    return Claim(None, f"k{number}", nonce="n", fingerprint=None, lease=10**9, ttl=10**9)

@@ -7,7 +7,6 @@ is held back until the record says how it ended: no client hears "done" before.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any, Final, Unpack
 
@@ -75,9 +74,9 @@ class IdempotencyMiddleware:
                 scope.setdefault(_PLACE, None)  # so that a handler knows that we are there
             await self.app(scope, receive, send)
             return
-        with contextlib.ExitStack() as closing:
-            body = closing.enter_context(contextlib.closing(rules.body(asked)))
-            exchange = Exchange(rules, asked, body, receive, send)
+        body, runs = rules.body(asked), False
+        exchange = Exchange(rules, asked, body, receive, send)
+        try:
             try:
                 if not await _read(receive, body):
                     return  # the client is gone, and nothing has begun
@@ -88,7 +87,10 @@ class IdempotencyMiddleware:
             if reply is not None:
                 await send_reply(send, reply)
                 return
-            closing.pop_all()  # from here on the exchange closes it
+            runs = True
+        finally:
+            if not runs:  # else the exchange closes it
+                body.close()
         await self._run(exchange, _inner(scope, exchange))
 
     async def _tell(self, scope: Scope, send: Send) -> None:

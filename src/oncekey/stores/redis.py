@@ -191,9 +191,8 @@ class RedisStore:
         raise wanted.short(self._clients.where, reached)
 
     def _load(self) -> Scripts:
-        client = self._clients.client()
         try:
-            facts = client.info("server")
+            facts = self._clients.facts()
         except NoPermissionError:  # then the oldest form, which every server reads
             facts = {}
         self._scripts = scripts_for(facts)

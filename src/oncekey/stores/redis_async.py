@@ -174,9 +174,8 @@ class AsyncRedisStore:
         raise wanted.short(self._clients.where, reached)
 
     async def _load(self) -> Scripts:
-        client = await self._clients.client()
         try:
-            facts = await client.info("server")
+            facts = await self._clients.facts()
         except NoPermissionError:  # then the oldest form, which every server reads
             facts = {}
         self._scripts = scripts_for(facts)

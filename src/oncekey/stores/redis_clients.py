@@ -7,6 +7,7 @@ itself where a command has to go, and is left to do so.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractContextManager,
@@ -36,9 +37,16 @@ from oncekey.stores.redis_facts import (
     where_is,
 )
 from oncekey.stores.redis_line import AsyncLine, Line, Words
-from oncekey.stores.redis_lines import WHAT_FOR, Lines, close_line, leaves_whole, open_line
+from oncekey.stores.redis_lines import (
+    PATIENCE,
+    WHAT_FOR,
+    Lines,
+    close_line,
+    leaves_whole,
+    open_line,
+)
 
-_PATIENCE: Final = {"socket_connect_timeout": 5.0, "socket_timeout": 5.0}
+_PATIENCE: Final = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
 # Of a pool that others use too, only so many connections are kept back: a part, and never many.
 _PART_KEPT: Final = 4
 _MOST_KEPT: Final = 16
@@ -73,6 +81,8 @@ class Clients:
         most = self._connections if ours else min(_MOST_KEPT, self._connections // _PART_KEPT)
         self._lines = Lines(client.connection_pool, most) if self._connections else None
         self._seats = Seats(self._connections)
+        self._first = threading.Lock()
+        self._facts: Any = None
         renew_after_fork(self)
 
     @classmethod
@@ -98,6 +108,13 @@ class Clients:
         if self._lines is not None:
             self._lines.call_in()
         return self._client
+
+    def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+        """What the server says about itself, asked once, however many call first."""
+        with self._first:
+            if self._facts is None:
+                self._facts = self.client().info("server")
+            return self._facts
 
     @property
     def settings(self) -> dict[str, Any] | None:
@@ -139,8 +156,9 @@ class Clients:
             client.close()
 
     def after_fork(self) -> None:
-        """In a child nobody listens yet."""
+        """In a child nobody listens or asks yet."""
         self._seats = Seats(self._connections)
+        self._first = threading.Lock()
 
     def for_coroutines(self) -> AsyncClients | None:
         """Clients for event loops, of the same server; None where only this one knows the way."""
@@ -148,7 +166,8 @@ class Clients:
         kind = _CLASSES.get(getattr(pool, "connection_class", type(None)))
         if pool is None or kind is None:
             return None
-        return AsyncClients(_maker(kind, pool.connection_kwargs), self.where, self.settings)
+        make = _maker(kind, pool.connection_kwargs, pool.max_connections)
+        return AsyncClients(make, self.where, self.settings)
 
 
 class AsyncClients:
@@ -190,7 +209,8 @@ class AsyncClients:
             raise no_url(url, error) from None
         kind = _CLASSES[pool.connection_class]
         settings = pool.connection_kwargs
-        return cls(_maker(kind, settings), place_of(settings), settings)
+        most = pool.max_connections
+        return cls(_maker(kind, settings, most), place_of(settings), settings)
 
     async def client(self) -> Any:  # noqa: ANN401 - as the maker makes it
         """The client of the running loop."""
@@ -202,6 +222,11 @@ class AsyncClients:
             opening = self._open(loop)
             opened = self._opened[loop] = await anext(opening), opening
         return opened[0]
+
+    async def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+        """What the server says about itself."""
+        client = await self.client()
+        return await client.info("server")
 
     async def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
         """The reply to one command."""
@@ -253,12 +278,16 @@ class AsyncClients:
         self._seats = WeakKeyDictionary()
 
 
-def _maker(kind: type[Any], settings: dict[str, Any]) -> Callable[[], Any]:
+def _maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], Any]:
     shared = {name: value for name, value in settings.items() if name in _SHARED}
 
     def make() -> Any:  # noqa: ANN401 - generic in redis-py's stubs
-        pool: Any = redis.asyncio.ConnectionPool(
-            connection_class=kind, retry=AsyncRetry(NoBackoff(), 0), **shared
+        pool: Any = redis.asyncio.BlockingConnectionPool(
+            max_connections=most,
+            timeout=PATIENCE,
+            connection_class=kind,
+            retry=AsyncRetry(NoBackoff(), 0),
+            **shared,
         )
         return redis.asyncio.Redis.from_pool(pool)
 

@@ -93,7 +93,7 @@ def explain(error: Exception, where: str, *, sent_once: bool) -> ConfigurationEr
     if word is not None:
         msg = f"Redis at {where} {_REFUSALS[word]}; nothing was changed"
         return StoreError(msg, happened=False)
-    if isinstance(error, MaxConnectionsError):
+    if isinstance(error, MaxConnectionsError) or text.startswith("No connection available"):
         msg = f"all connections to Redis at {where} are in use; raise max_connections"
         return StoreError(msg, happened=False)
     if _NOT_CONNECTED.search(text):

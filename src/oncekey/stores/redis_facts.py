@@ -13,6 +13,7 @@ from oncekey.errors import ConfigurationError
 _PLAIN: Final[tuple[Any, ...]] = (
     (redis.Redis, redis.ConnectionPool),
     (redis.asyncio.Redis, redis.asyncio.ConnectionPool),
+    (redis.asyncio.Redis, redis.asyncio.BlockingConnectionPool),
 )
 # With these redis-py does something to a connection now and then, when it is lent or given back.
 _LOOKED_AFTER: Final = ("credential_provider", "health_check_interval")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from time import monotonic, sleep
 from typing import Any, Final
 
 import redis
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import MaxConnectionsError, ReadOnlyError, ResponseError
 
 from oncekey.fork import renew_after_fork
 from oncekey.stores.redis_line import Line, Words
 
 # Old pools want to be told what for; new ones warn when they are.
 _OLD: Final = tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3)
+PATIENCE: Final = 5.0
+"""Seconds for which a server, or a free connection, is waited for."""
+_LOOK_AGAIN: Final = 0.001
 WHAT_FOR: Final[tuple[str, ...]] = ("EVALSHA",) if _OLD else ()
 
 
@@ -53,14 +57,23 @@ class Lines:
         self._idle = []
 
     def _take(self) -> Line:
-        try:
-            line = self._idle.pop()
-        except IndexError:
-            return open_line(self._pool)
-        if line.fit:
-            return line
-        self._give_back(line, whole=False)
-        return open_line(self._pool)
+        """A line that is fit. Where all are in use, the next that is given back."""
+        give_up = None
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                try:
+                    return open_line(self._pool)
+                except MaxConnectionsError:
+                    give_up = give_up or monotonic() + PATIENCE
+                    if monotonic() >= give_up:
+                        raise
+                    sleep(_LOOK_AGAIN)
+                    continue
+            if line.fit:
+                return line
+            self._give_back(line, whole=False)
 
     def _give_back(self, line: Line, *, whole: bool) -> None:
         close_line(self._pool, line, whole=whole)

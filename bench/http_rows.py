@@ -1,0 +1,190 @@
+"""HTTP: requests per second of a small application, bare and under protection, on one Redis.
+
+Every server is a uvicorn with one worker on a core of its own; the load and the redis-server share
+another. The peers answer the same requests in the same rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+from bench.cores import mover, on_one_core
+from bench.http_load import CONNECTIONS, Kind, Load, load
+from bench.http_peers import NOT_COMPARED, PEERS, install, installed, runs_on
+from bench.http_server import Answering, post, serving
+from bench.interleave import Spread, Tick, Timings, spread_of
+from bench.redis_server import Server
+from bench.row import Row
+from bench.settings import Settings
+
+KINDS: Final[tuple[Kind, ...]] = ("none", "new", "duplicate")
+_BARE: Final = ("bare", "none")
+_OURS: Final[tuple[tuple[str, Kind], ...]] = (
+    ("oncekey", "none"),
+    ("oncekey", "new"),
+    ("oncekey", "duplicate"),
+    ("oncekey_uncached", "duplicate"),
+)
+_LEAST: Final = {"none": 0.93, "new": 0.3, "duplicate": 0.6}
+_TITLES: Final = {"none": "no key sent", "new": "new key", "duplicate": "duplicate"}
+
+Turn = tuple[str, Kind]
+
+
+def turns(settings: Settings) -> int:
+    """How often a run with all peers ticks."""
+    return settings.http_rounds * (1 + len(_OURS) + len(PEERS) * len(KINDS))
+
+
+class Measured(NamedTuple):
+    """What came out of all rounds."""
+
+    rates: Timings
+    cpu: Timings
+    """Seconds of the server's processor for one request; empty where the system does not tell."""
+    refused: Counter[Turn]
+    peers: tuple[str, ...]
+    load: str
+    bound: bool
+
+
+def http_rows(server: Server | None, settings: Settings, tick: Tick) -> list[Row]:
+    """A row for each kind of request, with the peers beside it."""
+    if _with_peers(settings):
+        install()
+    measured = None if server is None else _measured(server, settings, tick)
+    return [_row(measured, side, kind) for side, kind in _OURS]
+
+
+def _measured(server: Server, settings: Settings, tick: Tick) -> Measured:
+    peers = tuple(PEERS) if _with_peers(settings) else ()
+    there = filter(installed, peers)
+    url = f"redis://127.0.0.1:{server.port}/0"
+    wanted: list[Turn] = [_BARE, *_OURS, *((peer, kind) for peer in there for kind in KINDS)]
+    go, words = load(whole_seconds=_with_peers(settings))
+    with ExitStack() as opened:
+        cores = opened.enter_context(on_one_core())
+        answering = opened.enter_context(serving({side: url for side, _ in wanted}))
+        if cores is not None:
+            here, other = cores
+            mover(server.pid, here)()
+            for one in answering.values():
+                mover(one.pid, other)()
+        for side, one in answering.items():
+            if side != "bare":
+                _check(one)
+        measured = Measured(Timings(), Timings(), Counter(), peers, words, cores is not None)
+        for number in range(settings.http_rounds + 1):  # the first warms up
+            for side, kind in reversed(wanted) if number % 2 else wanted:
+                _turn(measured, (side, kind), answering[side], go, settings, counts=number > 0)
+                if number:
+                    tick()
+    return measured
+
+
+def _with_peers(settings: Settings) -> bool:
+    return settings.http_seconds >= 1
+
+
+def _check(server: Answering) -> None:
+    """It runs what is new, and replays what is not."""
+    first = post(server.port, "one")
+    assert post(server.port, "one") == first
+    assert post(server.port, "another") != first
+
+
+def _turn(  # noqa: PLR0913 - one turn of one side
+    measured: Measured,
+    turn: Turn,
+    server: Answering,
+    go: Load,
+    settings: Settings,
+    *,
+    counts: bool,
+) -> None:
+    before = server.cpu()
+    sent = go(server.port, turn[1], settings.http_seconds)
+    after = server.cpu()
+    assert turn[0] in PEERS or (sent.requests and not sent.refused), (turn, sent)
+    if not counts:
+        return
+    measured.refused[turn] += sent.refused
+    measured.rates.setdefault(_name(turn), []).append(_per(sent.seconds, sent.requests))
+    # The system counts in hundredths of a second: nothing can be told from a short load.
+    if before is not None and after is not None and settings.http_seconds >= 1:
+        used = _per(after - before, sent.requests + sent.refused)
+        measured.cpu.setdefault(_name(turn), []).append(used)
+
+
+def _per(seconds: float, requests: int) -> float:
+    """A peer that answers nothing takes forever."""
+    return seconds / requests if requests else math.inf
+
+
+def _name(turn: Turn) -> str:
+    return " ".join(turn)
+
+
+def _row(measured: Measured | None, side: str, kind: Kind) -> Row:
+    cached = side == "oncekey"
+    title = _TITLES[kind] if cached else f"{_TITLES[kind]}, cache off"
+    speed = None if measured is None else _speed(measured, (side, kind))
+    rates = None if measured is None else measured.rates
+    least = _LEAST[kind] if cached else None
+    return Row(
+        id=f"http-{kind}" if cached else f"http-{kind}-uncached",
+        title=f"HTTP, {title}, {CONNECTIONS} connections",
+        value=0.0 if rates is None else 1 / rates.per_call(_name((side, kind))),
+        unit="calls/s",
+        against="bare Starlette on uvicorn",
+        against_value=None if rates is None else 1 / rates.per_call(_name(_BARE)),
+        ratio=speed,
+        target="" if least is None else f"at least {least}x",
+        met=None if speed is None or least is None else speed.median >= least,
+        remark=_remark(measured, (side, kind)),
+    )
+
+
+def _speed(measured: Measured, turn: Turn) -> Spread:
+    return measured.rates.speed(_name(turn), _name(_BARE))
+
+
+def _remark(measured: Measured | None, turn: Turn) -> str:
+    if measured is None:
+        return "no redis-server was found"
+    parts = []
+    if turn == _OURS[0]:  # once is enough
+        rounds = len(measured.rates[_name(turn)])
+        parts = [f"medians of {rounds} rounds", f"uvicorn runs on {runs_on()}", measured.load]
+        if not measured.bound:
+            parts.append("server and load were not bound to cores")
+    if measured.cpu:
+        ratio, micros = _cpu(measured, turn)
+        parts.append(f"by CPU time of the server {ratio.median:.2f}x, {micros:.0f} µs a request")
+    parts += [_peer(measured, (peer, turn[1])) for peer in measured.peers]
+    if turn == _OURS[0]:
+        parts.append(NOT_COMPARED)
+    return "; ".join(parts)
+
+
+def _cpu(measured: Measured, turn: Turn) -> tuple[Spread, float]:
+    name = _name(turn)
+    micros = statistics.median(measured.cpu[name]) * 1e6
+    pairs = zip(measured.cpu[_name(_BARE)], measured.cpu[name], strict=True)
+    return spread_of([bare / mine if mine else 0.0 for bare, mine in pairs]), micros
+
+
+def _peer(measured: Measured, turn: Turn) -> str:
+    peer = turn[0].replace("_", "-")
+    if _name(turn) not in measured.rates:
+        return f"{peer} missing"
+    speed = _speed(measured, turn)
+    told = f"{peer} {speed.median:.2f}x ({speed.low:.2f} to {speed.high:.2f})"
+    if measured.cpu:
+        told += f", by CPU {_cpu(measured, turn)[0].median:.2f}x"
+    refused = measured.refused[turn]
+    return f"{told}, {refused} requests refused" if refused else told
