@@ -1,0 +1,40 @@
+"""Messages: an inbox that makes a redelivery harmless.
+
+In atomic mode the claim, your writes and the completion are one transaction of your database; in
+leased mode the claim comes first and the completion joins your transaction.
+"""
+
+from oncekey.messages.delivery import AsyncDelivery, Delivery
+from oncekey.messages.identity import (
+    from_amqp,
+    from_confluent,
+    from_jetstream,
+    from_kafka,
+    from_redis_stream,
+    from_sqs,
+)
+from oncekey.messages.inbox import Inbox
+from oncekey.messages.inbox_async import AsyncInbox
+from oncekey.messages.keys import by_attribute, by_fields, by_message_id
+from oncekey.messages.marks import Claim
+from oncekey.messages.message import Message
+from oncekey.messages.rules import DeadLetter
+
+__all__ = [
+    "AsyncDelivery",
+    "AsyncInbox",
+    "Claim",
+    "DeadLetter",
+    "Delivery",
+    "Inbox",
+    "Message",
+    "by_attribute",
+    "by_fields",
+    "by_message_id",
+    "from_amqp",
+    "from_confluent",
+    "from_jetstream",
+    "from_kafka",
+    "from_redis_stream",
+    "from_sqs",
+]

@@ -1,0 +1,196 @@
+"""Atomic mode: claim, work and completion are one transaction. The twin of `atomic.py`."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+from oncekey import machine
+from oncekey.call import Call
+from oncekey.codec import encode_error
+from oncekey.colours import invoke_async
+from oncekey.decide import in_progress
+from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
+from oncekey.messages.delivery import AsyncDelivery
+from oncekey.messages.desk import Desk, on_thread
+from oncekey.messages.message import Message
+from oncekey.messages.rules import atomic_claim, ended_inside, kept, last_error, observed, refusal
+from oncekey.messages.transaction_async import AsyncTransaction
+from oncekey.messages.trouble import outside_transaction, worth_another_try
+from oncekey.record import Record
+from oncekey.ticket import new_nonce, unprotected
+from oncekey.verbs import Granted
+
+_log = logging.getLogger("oncekey")
+
+
+class AsyncAtomic:
+    """`async with` it: one savepoint lasts from the claim to the completion."""
+
+    may_repeat = False
+    _delivery: AsyncDelivery
+    _call: Call
+    _claimed: Record | None = None
+
+    def __init__(self, desk: Desk, connection: Any, message: Message, returns: object) -> None:  # noqa: ANN401 - of any driver
+        """Refused at once when the connection is outside a transaction."""
+        self._desk = desk
+        self._rules = desk.rules
+        self._observers = desk.once._core.observers  # noqa: SLF001 - the same library
+        self._given = connection
+        self._message = message
+        self._transaction = AsyncTransaction(desk, connection)
+        self._asked = desk.rules.call(message, returns)
+
+    async def __aenter__(self) -> AsyncDelivery:
+        """The delivery: to be processed, or a duplicate with its result."""
+        core, active, call = self._desk.once.use(self._asked, self._rules.terms)
+        core.engine_async()  # its keeper purges the table
+        self._call = call
+        if not active:
+            record = unprotected(call).record
+            return self._deliver(record, self._message.deliveries or 1)
+        table = self._desk.tables("atomic mode")
+        if self._rules.max_attempts and table.dialect.name == "sqlite":
+            self._must_be_counted()
+        started = perf_counter()
+        await self._transaction.begin()
+        try:
+            record = await self._claim()
+        except BaseException as error:
+            with suppress(Exception):  # the connection may be gone, and the claim with it
+                await self._transaction.roll_back()
+            self._refused(error, perf_counter() - started)
+            raise
+        took = perf_counter() - started
+        number = self._message.deliveries or record.attempt
+        if record.status != "running":
+            await self._transaction.roll_back()
+            self._observers.tell("duplicate", call, record.attempt, took)
+            return self._deliver(record, record.attempt)
+        if self._rules.too_often(number):
+            return self._deliver(await self._bury(record, number), number)
+        self._observers.tell(observed(record), call, number, took)
+        self._claimed = record
+        return self._deliver(record, number)
+
+    async def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401, ARG002 - kept for the end of the block
+        """The result is kept with the end of the block."""
+        if connection is not None and connection is not self._given:
+            msg = "an atomic block is completed in its own transaction; pass no other connection"
+            raise ConfigurationError(msg)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The completion is part of the transaction, or nothing of the block is."""
+        record, self._claimed = self._claimed, None
+        if record is None:
+            return
+        if error is None:
+            await self._complete(record)
+        else:
+            with suppress(Exception):  # the connection may be gone, and the claim with it
+                await self._transaction.roll_back()
+            self._observers.tell("released", self._call, self._delivery.number)
+            await self._count(record, error)
+
+    def _deliver(self, record: Record, number: int) -> AsyncDelivery:
+        self._delivery = AsyncDelivery(self._message, self._call, record, number)
+        self._delivery._block = self  # noqa: SLF001 - the other half of the block
+        return self._delivery
+
+    def _must_be_counted(self) -> None:
+        if self._message.deliveries is None:
+            msg = (
+                "max_attempts in atomic mode on SQLite needs the broker's count of deliveries: "
+                "the file has one writer, and a rolled back transaction cannot count itself"
+            )
+            raise ConfigurationError(msg)
+
+    async def _claim(self) -> Record:
+        """The record: running, then it is ours, or settled before."""
+        answer = await self._transaction.claim(atomic_claim(self._call, new_nonce()))
+        if type(answer) is not Granted:
+            error = refusal(answer, self._call)
+            if error is not None:
+                raise error
+        return answer.record
+
+    def _refused(self, error: BaseException, took: float) -> None:
+        """What the database gave up for the sake of another transaction may be tried again."""
+        call = self._call
+        if worth_another_try(error):
+            self._observers.tell("busy", call, seconds=took, detail=str(error))
+            raise in_progress(call, call.terms.retry_after) from error
+        if isinstance(error, InProgressError):
+            self._observers.tell("busy", call, seconds=took)
+        elif isinstance(error, KeyReusedError):
+            self._observers.tell("reused", call, seconds=took)
+
+    async def _complete(self, record: Record) -> None:
+        call, delivery = self._call, self._delivery
+        value = delivery.result if delivery._completed else None  # noqa: SLF001 - the other half
+        delivery._value = value  # noqa: SLF001 - the other half
+        result = kept(call, value)
+        ask = call.settle(record, "completed", result=result.data)
+        try:
+            if not await self._transaction.settle_last(ask):
+                raise ended_inside(call)  # noqa: TRY301 - its end is rolled back like any other
+        except BaseException as error:
+            with suppress(Exception):  # there may be nothing left to roll back
+                await self._transaction.roll_back()
+            if outside_transaction(error):
+                raise ended_inside(call) from error
+            await self._count(record, error)  # a Session may write, and fail, as late as this
+            raise
+        if result.why:
+            self._observers.tell("not_kept", call, delivery.number, detail=result.why)
+        self._observers.tell("completed", call, delivery.number)
+
+    async def _bury(self, record: Record, number: int) -> Record:
+        """The record of a message that is dead from now on, in the user's transaction."""
+        call = self._call
+        ask = call.settle(record, "failed", error=last_error(record))
+        try:
+            if self._desk.box is not None:
+                letter = self._rules.dead_letter(self._message, record, number, None)
+                await invoke_async(self._desk.box, letter)
+            await self._transaction.settle_last(ask)
+        except BaseException:
+            with suppress(Exception):  # the connection may be gone, and the claim with it
+                await self._transaction.roll_back()
+            raise
+        self._observers.tell("failed", call, number)
+        return machine.settle(record, ask, record.started)[0] or record
+
+    async def _count(self, record: Record, error: BaseException) -> None:
+        """The attempt that was rolled back is on record; the last one makes the message dead."""
+        table = self._desk.tables("atomic mode")
+        if not self._rules.counts(error) or table.dialect.name == "sqlite":
+            return
+        number = self._delivery.number
+        dead = self._rules.is_last(number, error)
+        try:
+            if dead and self._desk.box is not None:
+                letter = self._rules.dead_letter(self._message, record, number, error)
+                await invoke_async(self._desk.box, letter)
+            await on_thread(
+                table.count,
+                atomic_claim(self._call, new_nonce()),
+                attempt=number,
+                error=encode_error(error),
+                dead=dead,
+            )
+        except Exception as trouble:  # noqa: BLE001 - the error of the handler is what its caller must hear
+            _log.exception("a failed message could not be counted")
+            self._observers.tell("not_recorded", self._call, number, detail=str(trouble))
+        else:
+            if dead:
+                self._observers.tell("failed", self._call, number)

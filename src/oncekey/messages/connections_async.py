@@ -1,0 +1,195 @@
+"""The user's own connection, whichever driver it is of: what the inbox does inside a transaction.
+
+Each class knows one driver: whether its connection is inside a transaction, how a savepoint is
+set there and left again, and how a statement is run. The twin of `connections.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from oncekey.messages.dialect import POSTGRES, SQLITE, Dialect, Values
+from oncekey.messages.driver import (
+    BEGIN_FOR_WRITING,
+    another_colour,
+    as_text_clause,
+    dialect_named,
+    drivers_of,
+    refused,
+)
+from oncekey.messages.statements import RELEASE, ROLL_BACK, SAVEPOINT
+
+
+class AsyncConnected(Protocol):
+    """A connection inside a transaction of the user's."""
+
+    dialect: Dialect
+
+    def inside(self) -> bool:
+        """Whether a transaction has begun, so that nothing is committed by itself."""
+        ...
+
+    async def begin(self) -> None:
+        """The dialect is known, and the transaction has begun in the database too."""
+        ...
+
+    async def savepoint(self) -> None:
+        """Whatever follows can be undone without the transaction."""
+        ...
+
+    async def claim_new(self, statement: str, values: Values) -> list[Any]:
+        """A savepoint is set. The row, where that could be had at once; otherwise nothing."""
+        ...
+
+    async def run_last(self, statement: str, values: Values) -> list[Any]:
+        """The statement is run, and the savepoint is released after it."""
+        ...
+
+    async def run(self, statement: str, values: Values) -> list[Any]:
+        """The rows that the statement answers."""
+        ...
+
+    async def release(self) -> None:
+        """What was done since the savepoint stands or falls with the transaction."""
+        ...
+
+    async def roll_back(self) -> None:
+        """What was done since the savepoint is undone, and so are the locks it took."""
+        ...
+
+
+class AsyncOneByOne:
+    """A driver that sends one statement after the other."""
+
+    async def savepoint(self) -> None:
+        """As the driver does it."""
+        raise NotImplementedError
+
+    async def run(self, statement: str, values: Values) -> list[Any]:
+        """As the driver does it."""
+        raise NotImplementedError
+
+    async def release(self) -> None:
+        """As the driver does it."""
+        raise NotImplementedError
+
+    async def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
+        """A savepoint is set."""
+        await self.savepoint()
+        return []
+
+    async def run_last(self, statement: str, values: Values) -> list[Any]:
+        """The statement is run, and the savepoint is released after it."""
+        rows = await self.run(statement, values)
+        if rows:
+            await self.release()
+        return rows
+
+
+class AsyncSQLite(AsyncOneByOne):
+    """A connection of aiosqlite."""
+
+    dialect = SQLITE
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - as above
+        """Its rows may be of another type; ours are read by position."""
+        self._connection = connection
+
+    def inside(self) -> bool:
+        """Whether BEGIN was sent: a savepoint outside would commit when it is released."""
+        return bool(self._connection.in_transaction)
+
+    async def begin(self) -> None:
+        """It has, if it is inside."""
+
+    async def savepoint(self) -> None:
+        """Set."""
+        await self._connection.execute(SAVEPOINT)
+
+    async def run(self, statement: str, values: Values) -> list[Any]:
+        """The rows."""
+        cursor = await self._connection.execute(statement, values)
+        rows: list[Any] = [tuple(row) for row in await cursor.fetchall()]
+        return rows
+
+    async def release(self) -> None:
+        """Released."""
+        await self._connection.execute(RELEASE)
+
+    async def roll_back(self) -> None:
+        """Rolled back, and gone."""
+        await self._connection.execute(ROLL_BACK)
+        await self._connection.execute(RELEASE)
+
+
+class AsyncSQLAlchemy(AsyncOneByOne):
+    """An AsyncSession or AsyncConnection of SQLAlchemy 2; its savepoint keeps objects in step."""
+
+    dialect = POSTGRES
+
+    def __init__(self, given: Any) -> None:  # noqa: ANN401 - as above
+        """A Session asks for its connection when it is needed."""
+        self._given = given
+        self._nested: Any = None
+
+    def inside(self) -> bool:
+        """Whether begin() was called, or a statement has begun one."""
+        return bool(self._given.in_transaction())
+
+    async def begin(self) -> None:
+        """Refused where each statement is committed by itself.
+
+        sqlite3 begins no transaction before a savepoint, so that it is begun here.
+        """
+        connection = await self._core()
+        self.dialect = dialect_named(connection.dialect.name)
+        raw = await connection.get_raw_connection()
+        refused(getattr(raw.dbapi_connection, "autocommit", False) is not True, self._given)
+        if self.dialect is SQLITE and not raw.driver_connection.in_transaction:
+            await connection.exec_driver_sql(BEGIN_FOR_WRITING)
+
+    async def savepoint(self) -> None:
+        """Set."""
+        self._nested = await self._given.begin_nested()
+        await self._core()  # a Session sets it when its connection is asked for
+
+    async def run(self, statement: str, values: Values) -> list[Any]:
+        """The rows."""
+        connection = await self._core()
+        result = await connection.execute(as_text_clause(statement), values)
+        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+
+    async def release(self) -> None:
+        """Released, with everything flushed before."""
+        await self._nested.commit()
+
+    async def roll_back(self) -> None:
+        """Rolled back; objects are as they were."""
+        await self._nested.rollback()
+
+    async def _core(self) -> Any:  # noqa: ANN401 - an AsyncConnection
+        session = hasattr(self._given, "get_bind")
+        return await self._given.connection() if session else self._given
+
+
+def _psycopg(connection: Any) -> AsyncConnected:  # noqa: ANN401 - as above
+    from oncekey.messages.connections_psycopg_async import AsyncPsycopg  # noqa: PLC0415 - where it is installed
+
+    return AsyncPsycopg(connection)
+
+
+_KINDS: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
+    "async psycopg": _psycopg,
+    "async sqlalchemy": AsyncSQLAlchemy,
+    "async scoped": lambda scoped: AsyncSQLAlchemy(scoped()),
+    "async sqlite3": AsyncSQLite,
+}
+
+
+def connected_async(given: Any) -> AsyncConnected:  # noqa: ANN401 - a connection of any driver
+    """What the inbox can do with the connection; refused when it knows no such driver."""
+    kind = drivers_of(given)
+    if kind in _KINDS:
+        return _KINDS[kind](given)
+    raise another_colour(given, kind, "Inbox")

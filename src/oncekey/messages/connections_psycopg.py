@@ -1,0 +1,117 @@
+"""Connections of psycopg 3, which send two statements at once where they may. Its twin awaits."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
+from psycopg.rows import tuple_row
+
+from oncekey.messages.connections import OneByOne
+from oncekey.messages.dialect import POSTGRES, Values
+from oncekey.messages.driver import pyformat
+from oncekey.messages.pipelined import may_prepare, names_on, prepare, prepared, say, together
+from oncekey.messages.statements import (
+    RELEASE,
+    ROLL_BACK,
+    ROLL_BACK_LAST,
+    SAVEPOINT,
+    SAVEPOINT_LAST,
+    statements,
+)
+
+CLAIM_NEW: Final = statements(POSTGRES).claim_new
+
+
+class Psycopg(OneByOne):
+    """A connection of psycopg 3, which sends two statements at once where it may."""
+
+    dialect = POSTGRES
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - the driver is imported by its user
+        """The rows of its cursors are made as the user likes; ours are tuples."""
+        self._connection = connection
+        self._cursor = connection.cursor(row_factory=tuple_row)
+
+    def inside(self) -> bool:
+        """Whether BEGIN was sent, nothing has failed since, and nothing waits in a pipeline."""
+        status = self._connection.info.transaction_status.name
+        return bool(status == "INTRANS" and not self._connection.pgconn.pipeline_status)
+
+    def begin(self) -> None:
+        """It has, if it is inside."""
+
+    def savepoint(self) -> None:
+        """Set."""
+        self._cursor.execute(SAVEPOINT)
+
+    def claim_new(self, statement: str, values: Values) -> list[Any]:
+        """The savepoint and the claim at once, where the server knows the claim."""
+        known = names_on(self._connection)
+        if prepared(statement).name not in known or not may_prepare(self._connection):
+            self.savepoint()
+            return []
+        try:
+            return self._together((SAVEPOINT, None), (statement, values))[1]
+        except InvalidSqlStatementName:  # a rollback of the user's has made it forget
+            known.clear()
+            self._say(ROLL_BACK)
+            return []
+
+    def run_last(self, statement: str, values: Values) -> list[Any]:
+        """Both at once, where the server knows the statement; otherwise it does from now on.
+
+        A savepoint of their own saves the work before them, should the server have forgotten.
+        """
+        known, may = names_on(self._connection), may_prepare(self._connection)
+        if may and prepared(statement).name in known:
+            try:
+                both = (SAVEPOINT_LAST, None), (statement, values), (RELEASE, None)
+                return self._together(*both)[1]
+            except InvalidSqlStatementName:
+                known.clear()
+                self._say(ROLL_BACK_LAST)
+        rows = super().run_last(statement, values)
+        if may and rows:
+            self._prepare(statement)
+            self._prepare(CLAIM_NEW)
+        return rows
+
+    def _together(self, *statements: tuple[str, Values | None]) -> list[list[Any]]:
+        connection = self._connection
+        asked = together(connection.pgconn, [*statements])
+        with connection.lock:
+            rows: list[list[Any]] = connection.wait(asked)
+        return rows
+
+    def _say(self, script: str) -> None:
+        connection = self._connection
+        with connection.lock:
+            connection.wait(say(connection.pgconn, script))
+
+    def _prepare(self, statement: str) -> None:
+        """The server knows the statement. Behind a pooler it may know it already."""
+        connection = self._connection
+        self._say(SAVEPOINT)
+        try:
+            with connection.lock:
+                connection.wait(prepare(connection.pgconn, prepared(statement)))
+        except DuplicatePreparedStatement:
+            self._say(ROLL_BACK)
+        self._say(RELEASE)
+        names_on(connection).add(prepared(statement).name)
+
+    def run(self, statement: str, values: Values) -> list[Any]:
+        """The rows."""
+        self._cursor.execute(pyformat(statement), values)
+        rows: list[Any] = self._cursor.fetchall() if self._cursor.description else []
+        return rows
+
+    def release(self) -> None:
+        """Released."""
+        self._cursor.execute(RELEASE)
+
+    def roll_back(self) -> None:
+        """Rolled back, and gone, unless the transaction is gone itself."""
+        if self._connection.info.transaction_status.name != "IDLE":
+            self._say(f"{ROLL_BACK}; {RELEASE}")

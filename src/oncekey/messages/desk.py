@@ -1,0 +1,164 @@
+"""What every message of one inbox shares: its rules, its table or store, and who observes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from oncekey.duration import Duration, microseconds, seconds
+from oncekey.errors import ConfigurationError
+from oncekey.key import checked_scope
+from oncekey.messages.keys import KeyOfMessage, OnMissingKey
+from oncekey.messages.own_sqlite import OwnSQLite
+from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, Rules, inbox_terms
+from oncekey.messages.table import Own, Table
+from oncekey.observe import Observer
+from oncekey.once import Once
+from oncekey.policy import Policy, PolicyFields, terms
+from oncekey.stores import SQLiteStore, open_store
+
+T = TypeVar("T")
+
+DeadLetterBox = Callable[[DeadLetter], Any]
+
+
+class Desk(Struct, frozen=True, kw_only=True):
+    """Where messages of one consumer are looked up and marked."""
+
+    rules: Rules
+    once: Once
+    """The engine of leases stands on it, and it knows the observers."""
+    table: Table | None
+    """None where marks are records of a store without tables, such as Redis."""
+    box: DeadLetterBox | None
+    lock_timeout: int | None
+    """Milliseconds."""
+
+    def tables(self, what: str) -> Table:
+        """The table; refused where there is none."""
+        if self.table is None:
+            msg = (
+                f"{what} needs the table processed_messages in PostgreSQL or SQLite, but this "
+                f"inbox keeps its marks in {type(self.once.store).__name__}, which shares no "
+                f"transaction with your data"
+            )
+            raise ConfigurationError(msg)
+        return self.table
+
+
+class Settings(Struct, kw_only=True):
+    """Everything that an inbox may be told, apart from where it is and whose it is."""
+
+    key: KeyOfMessage
+    on_missing_key: OnMissingKey
+    fingerprint: Fingerprint | None
+    dead_letter: DeadLetterBox | None
+    lock_timeout: Duration | None
+    grace: Duration
+    observers: Iterable[Observer] | None
+    policy: Policy | None
+    fields: PolicyFields
+
+
+def open_desk(target: str | Once, consumer: str, said: Settings) -> Desk:
+    """The desk for what was named; nothing is opened before its first use."""
+    if not consumer or checked_scope(consumer) is None:
+        msg = "an inbox needs the name of its consumer, as in consumer='billing'"
+        raise ConfigurationError(msg)
+    if said.dead_letter is not None and not callable(said.dead_letter):
+        msg = f"dead_letter must be a function of the dead letter, not {said.dead_letter!r}"
+        raise ConfigurationError(msg)
+    own = _own(target)
+    if own is not None and own.dialect.name == "sqlite" and said.lock_timeout is not None:
+        msg = "lock_timeout is for PostgreSQL; on SQLite set the timeout of your own connection"
+        raise ConfigurationError(msg)
+    table = (
+        None if own is None else Table(own, microseconds(seconds(said.grace, "grace", zero=True)))
+    )
+    once = _once(target, table, said)
+    policy = once.having(policy=said.policy, fields=said.fields).policy.over(INBOX)
+    limit = None if said.lock_timeout is None else seconds(said.lock_timeout, "lock_timeout")
+    return Desk(
+        rules=Rules(
+            consumer=consumer,
+            scope=consumer if table is not None else f"inbox:{consumer}",
+            terms=inbox_terms(terms(policy)),
+            strategy=said.key,
+            on_missing=said.on_missing_key,
+            fingerprint=said.fingerprint,
+            max_attempts=policy.max_attempts,
+        ),
+        once=once,
+        table=table,
+        box=said.dead_letter,
+        lock_timeout=None if limit is None else max(1, round(limit * 1000)),
+    )
+
+
+def _once(target: str | Once, table: Table | None, said: Settings) -> Once:
+    if not isinstance(target, Once):
+        return Once(target if table is None else table, observers=said.observers, cache=False)
+    if table is None:
+        return target
+    core = target._core  # noqa: SLF001 - the same library
+    told = [one for one, _ in core.observers._all] if said.observers is None else said.observers  # noqa: SLF001 - the same library
+    return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
+
+
+def _own(target: str | Once) -> Own | None:
+    """Connections to the database that was named; None for a store without tables."""
+    if isinstance(target, str):
+        if target.startswith(("postgresql://", "postgres://")):
+            return _own_postgres(target)
+        store = open_store(target)
+        return OwnSQLite(store.path) if isinstance(store, SQLiteStore) else None
+    if not isinstance(target, Once):
+        msg = f"an inbox needs a Once or the URL of a database, not {target!r}"
+        raise ConfigurationError(msg)
+    behind = _store_of(target)
+    if isinstance(behind, SQLiteStore):
+        return OwnSQLite(behind.path)
+    if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
+        return None
+    named = behind._target  # noqa: SLF001 - the same library
+    if named.given is not None:
+        msg = (
+            "the store of this Once was given a pool or a connection; give the inbox the URL of "
+            "the database, because it needs connections of its own"
+        )
+        raise ConfigurationError(msg)
+    return _own_postgres(named.conninfo)
+
+
+def _own_postgres(url: str) -> Own:
+    try:
+        from oncekey.messages.own_postgres import OwnPostgres  # noqa: PLC0415 - comes with an extra
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("oncekey"):
+            raise
+        msg = f"PostgreSQL needs the package {error.name!r}; pip install 'oncekey[postgres]'"
+        raise ConfigurationError(msg) from None
+    return OwnPostgres(url)
+
+
+def _store_of(once: Once) -> Any:  # noqa: ANN401 - a store of either colour
+    core = once._core  # noqa: SLF001 - the same library
+    if core._blocking is not None:  # noqa: SLF001 - the same library
+        return core._blocking  # noqa: SLF001 - the same library
+    return getattr(core._awaiting, "_store", None)  # noqa: SLF001 - the same library
+
+
+# The two colours
+
+
+def here(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """What the function returns, which may block."""
+    return function(*args, **kwargs)
+
+
+async def on_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """The same without stopping the event loop."""
+    return await asyncio.to_thread(function, *args, **kwargs)

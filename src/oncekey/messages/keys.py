@@ -1,0 +1,100 @@
+"""Where the key of a message comes from. Any function of the message that returns a string will do.
+
+An empty string means: the message id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+from oncekey.errors import ConfigurationError, InvalidKeyError
+from oncekey.fingerprint import of_value
+from oncekey.key import escape, function_key
+from oncekey.messages.message import Message
+from oncekey.options import made_key
+
+KeyOfMessage = Callable[[Message], str]
+OnMissingKey = Literal["error", "run", "hash"]
+
+ON_MISSING_KEY: Final = ("error", "run", "hash")
+
+
+def by_message_id(message: Message) -> str:
+    """The id that the producer gave the message: the same for every delivery of it."""
+    return message.id
+
+
+def by_fields(*names: str) -> KeyOfMessage:
+    """A SHA-256 over the type of the message and fields of its body.
+
+    `by_fields("user_id", "email")`: two messages about one registration are one, whatever their
+    ids. Fields may lie deeper, as in `"order.lines.0"` for mappings with such keys.
+    """
+    if not names or not all(isinstance(name, str) and name for name in names):
+        msg = "by_fields needs the names of fields, as in by_fields('order_id')"
+        raise ConfigurationError(msg)
+
+    def key(message: Message) -> str:
+        values = [_escaped(_text(message, name)) for name in names]
+        data = ":".join([_escaped(message.type), *values]) if message.type else ":".join(values)
+        return sha256(data.encode()).hexdigest()
+
+    return key
+
+
+def by_attribute(name: str = "request_id") -> KeyOfMessage:
+    """An attribute or header that another system has set; without it, the message id."""
+    if not isinstance(name, str) or not name:
+        msg = "by_attribute needs the name of an attribute, as in by_attribute('request_id')"
+        raise ConfigurationError(msg)
+
+    def key(message: Message) -> str:
+        value = message.attributes.get(name)
+        return "" if value is None else _plain(value)
+
+    return key
+
+
+def key_of(message: Message, strategy: KeyOfMessage, on_missing: OnMissingKey) -> str | None:
+    """The key of the message; None where it is to run without one."""
+    made = made_key(strategy(message)) or message.id
+    if made:
+        plain = made.isascii() and made.isprintable() and "%" not in made  # so that no two meet
+        return function_key(made if plain else _escaped(made))
+    if on_missing == "run":
+        return None
+    if on_missing == "hash":
+        body = message.body
+        data = bytes(body) if isinstance(body, (bytearray, memoryview)) else body
+        return of_value([message.type, data]).partition(":")[2]
+    msg = (
+        f"the message has no id: it lacks {message.lacks}; set it where the message is published, "
+        f'or choose another key, or on_missing_key="run" or "hash"'
+    )
+    raise InvalidKeyError(msg)
+
+
+def _text(message: Message, name: str) -> str:
+    try:
+        value = message.find(name)
+    except KeyError:
+        msg = f"the message has no field {name!r} to make its key from"
+        raise InvalidKeyError(msg) from None
+    if value is None or value in ("", b""):
+        msg = f"the field {name!r} of the message is empty, so that it can be no key"
+        raise InvalidKeyError(msg)
+    return _plain(value)
+
+
+def _escaped(text: str) -> str:
+    try:
+        return escape(text)
+    except UnicodeEncodeError:
+        msg = "what the key is made of holds half a character, which no store can keep"
+        raise InvalidKeyError(msg) from None
+
+
+def _plain(value: Any) -> str:  # noqa: ANN401 - whatever a body or a header holds
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)

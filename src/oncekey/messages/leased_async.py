@@ -1,0 +1,137 @@
+"""Leased mode: the claim is committed first, and its lease is renewed. The twin of `leased.py`."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any
+
+from oncekey import attempt_async
+from oncekey.attempt_async import AsyncAttempt
+from oncekey.codec import encode_error
+from oncekey.colours import invoke_async
+from oncekey.decide import lost
+from oncekey.engine_async import AsyncEngine
+from oncekey.messages.delivery import AsyncDelivery
+from oncekey.messages.desk import Desk, on_thread
+from oncekey.messages.message import Message
+from oncekey.messages.rules import last_error, rolled_back
+from oncekey.messages.transaction_async import AsyncTransaction
+
+_log = logging.getLogger("oncekey")
+
+
+class AsyncLeased:
+    """`async with` it: others see that the message is being processed, and by whom."""
+
+    _engine: AsyncEngine
+    _attempt: AsyncAttempt
+    _delivery: AsyncDelivery
+
+    def __init__(self, desk: Desk, message: Message, returns: object) -> None:
+        """Nothing is claimed yet."""
+        self._desk = desk
+        self._rules = desk.rules
+        self._message = message
+        self._asked = desk.rules.call(message, returns)
+        self._in_transaction = False
+
+    async def __aenter__(self) -> AsyncDelivery:
+        """The delivery: to be processed, or a duplicate with its result."""
+        core, active, call = self._desk.once.use(self._asked, self._rules.terms)
+        self._engine = core.engine_async()
+        running = await attempt_async.enter(self._engine, call, active=active)
+        if not running.duplicate and self._rules.too_often(running.number):
+            await self._bury(running, None)
+            running = await attempt_async.enter(self._engine, call, active=active)
+        self._attempt = running
+        await self._attempt.__aenter__()
+        self._delivery = AsyncDelivery(self._message, call, running.record, running.number)
+        self._delivery._block = self  # noqa: SLF001 - the other half of the block
+        return self._delivery
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the message may be completed again, as after a transaction that failed."""
+        return self._in_transaction
+
+    async def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401 - of any driver
+        """The message is processed; with a connection, as soon as its transaction is committed."""
+        running = self._attempt
+        if connection is None or not running.protected:
+            await running.complete(result)
+            return
+        ticket = running._ticket  # noqa: SLF001 - the same library
+        transaction = AsyncTransaction(self._desk, connection)
+        await transaction.begin()
+        ask = running._settling(result)  # noqa: SLF001 - the same library
+        # From here on the row is locked: nobody renews it, and nobody can take it over.
+        self._engine.let_go(ticket)
+        if not await transaction.settle(ask):
+            ticket.lost = True
+            self._engine.observers.tell("lost", ticket.call, running.number)
+            raise lost(ticket.call)
+        running._ended, running._value = True, result  # noqa: SLF001 - the same library
+        self._in_transaction = True
+        self._engine.observers.tell("completed", ticket.call, running.number)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The message is completed, or may be processed again, or is dead."""
+        running = self._attempt
+        if error is None and not running._ended:  # noqa: SLF001 - the same library
+            self._delivery._value = None  # noqa: SLF001 - the other half of the block
+        try:
+            if self._in_transaction:
+                await self._after_transaction(running, error)
+            elif (
+                error is not None
+                and self._dies(running, error)
+                and await self._bury(running, error)
+            ):
+                running._ended = True  # noqa: SLF001 - the same library
+        finally:
+            await running.__aexit__(kind, error, trace)
+
+    async def _after_transaction(self, running: AsyncAttempt, error: BaseException | None) -> None:
+        """The transaction has lasted, is still open, or is gone with its completion."""
+        if error is not None:
+            await self._leave(running, error)
+            return
+        ticket = running._ticket  # noqa: SLF001 - the same library
+        ask = ticket.call.release(ticket.record)
+        if await on_thread(self._desk.tables("leased mode").undone, ask):
+            raise rolled_back(ticket.call)
+
+    async def _leave(self, running: AsyncAttempt, error: BaseException) -> None:
+        ticket = running._ticket  # noqa: SLF001 - the same library
+        await self._engine.leave(ticket, ticket.call.release(ticket.record, encode_error(error)))
+
+    def _dies(self, running: AsyncAttempt, error: BaseException) -> bool:
+        live = not running._ended and running.protected  # noqa: SLF001 - the same library
+        return live and self._rules.is_last(running.number, error)
+
+    async def _bury(self, running: AsyncAttempt, error: BaseException | None) -> bool:
+        """Whether the message is dead from now on, and whoever wants to know has been told.
+
+        Who could not be told is told by the next delivery.
+        """
+        record = running.record
+        ticket = running._ticket  # noqa: SLF001 - the same library
+        letter = self._rules.dead_letter(self._message, record, running.number, error)
+        try:
+            if self._desk.box is not None:
+                await invoke_async(self._desk.box, letter)
+        except BaseException as trouble:
+            if error is not None and isinstance(trouble, Exception):
+                _log.exception("the dead letter of %s could not be told", ticket.call.name)
+                return False
+            await self._leave(running, trouble)
+            raise
+        data = last_error(record) if error is None else encode_error(error)
+        await self._engine.settle(ticket, ticket.call.settle(record, "failed", error=data))
+        return True

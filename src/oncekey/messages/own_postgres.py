@@ -1,0 +1,184 @@
+"""The inbox's own connections to PostgreSQL: each statement is a transaction of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import tuple_row
+
+from oncekey.fork import generation
+from oncekey.messages import schema
+from oncekey.messages.dialect import POSTGRES, Values
+from oncekey.messages.driver import pyformat
+from oncekey.stores.postgres_errors import explain, explain_connect
+from oncekey.stores.postgres_places import PerProcess, stale
+from oncekey.stores.postgres_schema import check_server
+from oncekey.stores.postgres_target import Target
+from oncekey.stores.postgres_wire import NoAnswerError
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
+T = TypeVar("T")
+
+_KEPT: Final = 4
+_MIGRATING: Final = 60.0
+
+
+class _Impatient(Connection[Any]):
+    """A connection that is given up when the server says nothing for too long."""
+
+    patience = 5.0
+
+    def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
+        """What the driver waits for, within the patience."""
+        return super().wait(_in_time(gen, self), *args, **kwargs)
+
+
+def _in_time(gen: PQGen[T], connection: _Impatient) -> PQGen[T]:
+    end = monotonic() + connection.patience
+    ready: Any = None
+    while True:
+        try:
+            wanted = gen.send(ready)
+        except StopIteration as over:
+            value: T = over.value
+            return value
+        ready = yield wanted
+        if not ready and monotonic() > end:
+            connection.pgconn.finish()
+            msg = f"it said nothing for {connection.patience:g} seconds"
+            raise NoAnswerError(msg)
+
+
+class OwnPostgres:
+    """Connections of this process, opened when they are needed."""
+
+    dialect = POSTGRES
+
+    def __init__(self, url: str) -> None:
+        """Nothing is opened before the first statement."""
+        target = Target.of(url, 1, "5s", "5s", listen=False)
+        self._here = PerProcess(partial(_Lines, target))
+
+    def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
+        """What the statement answers, committed."""
+        return self._here.here().run(statement, values)
+
+    def identity(self) -> str:
+        """The identity of the database, whose schema is up to date from now on."""
+        return self._here.here().identity()
+
+    def found(self) -> str:
+        """The same: other transactions do not stand in the way of a migration."""
+        return self.identity()
+
+    @property
+    def known(self) -> str:
+        """The identity, where it was asked for already; empty otherwise."""
+        return self._here.here().known
+
+    def close(self) -> None:
+        """The connections are closed. The next use opens new ones."""
+        self._here.here().close()
+
+
+class _Lines:
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._idle: list[_Impatient] = []
+        self._born = generation()
+        self.known = ""
+
+    def run(self, statement: str, values: Values) -> list[Any]:
+        connection = self._take()
+        try:
+            return _rows(connection, pyformat(statement), values)
+        except psycopg.Error as error:
+            raise explain(error, self._target.where, lost=connection.closed) from error
+        except BaseException:  # cut off: nobody knows what it would answer next
+            connection.close()
+            raise
+        finally:
+            self._give(connection)
+
+    def identity(self) -> str:
+        if not self.known:
+            connection = self._take()
+            try:
+                self.known = self._prepared(connection)
+            except psycopg.Error as error:
+                raise explain(error, self._target.where, lost=connection.closed) from error
+            finally:
+                self._give(connection)
+        return self.known
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle, self.known = self._idle, [], ""
+        for connection in idle:
+            connection.close()
+
+    def __del__(self) -> None:
+        """Who forgot to close leaves no connection open."""
+        if self._born == generation():  # a fork's child leaves its parent's alone
+            for connection in self._idle:
+                connection.pgconn.finish()
+
+    def _take(self) -> _Impatient:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                break
+            if not stale(connection):
+                return connection
+            connection.close()
+        try:
+            made = _Impatient.connect(
+                self._target.conninfo, row_factory=tuple_row, **self._target.options
+            )
+        except psycopg.Error as error:
+            raise explain_connect(error, self._target.where) from error
+        assert isinstance(made, _Impatient)  # noqa: S101 - as the class method says
+        return made
+
+    def _give(self, connection: _Impatient) -> None:
+        with self._lock:
+            kept = not connection.closed and len(self._idle) < _KEPT
+            if kept:
+                self._idle.append(connection)
+        if not kept:
+            connection.close()
+
+    def _prepared(self, connection: _Impatient) -> str:
+        check_server(connection.pgconn.server_version, self._target.where)
+        if self._steps(connection):
+            connection.patience = _MIGRATING
+            with connection.transaction():
+                connection.execute(schema.LOCK)
+                for script in self._steps(connection):
+                    connection.execute(script.encode())
+                known = len(schema.migrations(POSTGRES))
+                connection.execute(schema.BUMP.format(known).encode())
+            connection.patience = _Impatient.patience
+        with suppress(psycopg.errors.UndefinedTable):
+            return str(_rows(connection, schema.READ, {})[0][2])
+        return ""
+
+    def _steps(self, connection: _Impatient) -> tuple[str, ...]:
+        (found,) = _rows(connection, schema.FIND["postgres"], {})
+        read = _rows(connection, schema.READ, {}) if found[0] else []
+        return schema.missing(found, read, schema.migrations(POSTGRES))
+
+
+def _rows(connection: Connection[Any], statement: str, values: Values) -> list[Any]:
+    cursor = connection.execute(statement.encode(), values or None)
+    return cursor.fetchall() if cursor.description else []

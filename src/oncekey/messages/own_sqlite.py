@@ -1,0 +1,135 @@
+"""The inbox's own connections to a SQLite file: each statement is a transaction of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from oncekey.errors import ConfigurationError
+from oncekey.fork import renew_after_fork
+from oncekey.messages import schema
+from oncekey.messages.dialect import SQLITE, Values
+from oncekey.stores.sqlite_file import OLDEST_SQLITE, explain
+
+_PATIENCE: Final = 10.0
+_OF_KEEPER: Final = 0.2
+"""How long a statement waits for those who write: the keeper has other leases to renew."""
+
+
+class OwnSQLite:
+    """Two connections: one for callers, one for the keeper, who must not wait for callers."""
+
+    dialect = SQLITE
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is opened before the first statement."""
+        self.path = path
+        self._inherited: list[object] = []
+        self._reset()
+        renew_after_fork(self)
+
+    def _reset(self) -> None:
+        self._lines = {False: _Line(self.path, _PATIENCE), True: _Line(self.path, _OF_KEEPER)}
+        self.known = ""
+
+    def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:
+        """What the statement answers, committed."""
+        return self._lines[keeper].run(statement, values)
+
+    def identity(self) -> str:
+        """The identity of the file, whose schema is up to date from now on."""
+        if not self.known:
+            self.known = self._lines[False].prepared()
+        return self.known
+
+    def found(self) -> str:
+        """The identity of the file; empty where its schema is yet to be made.
+
+        It is not made here: whoever asks may be the one who has the file locked.
+        """
+        if not self.known:
+            self.known = self._lines[False].found()
+        return self.known
+
+    def close(self) -> None:
+        """The file is closed. The next use opens it again."""
+        for line in self._lines.values():
+            line.close()
+        self.known = ""
+
+    def after_fork(self) -> None:
+        """The parent's connections are never touched again, not even to close them."""
+        self._inherited.append(self._lines)
+        self._reset()
+
+
+class _Line:
+    def __init__(self, path: Path, patience: float) -> None:
+        self._path = path
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def run(self, statement: str, values: Values) -> list[Any]:
+        with self._lock:
+            try:
+                return self._open().execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise explain(error, self._path) from error
+
+    def prepared(self) -> str:
+        with self._lock:
+            try:
+                connection = self._open()
+                if _steps(connection):
+                    _migrate(connection)
+                return str(connection.execute(schema.READ).fetchone()[2])
+            except sqlite3.Error as error:
+                raise explain(error, self._path) from error
+
+    def found(self) -> str:
+        with self._lock:
+            try:
+                connection = self._open()
+                return (
+                    "" if _steps(connection) else str(connection.execute(schema.READ).fetchone()[2])
+                )
+            except sqlite3.Error as error:
+                raise explain(error, self._path) from error
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+                msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
+                raise ConfigurationError(msg)
+            self._connection = sqlite3.connect(
+                self._path, timeout=self._patience, isolation_level=None, check_same_thread=False
+            )
+        return self._connection
+
+
+def _steps(connection: sqlite3.Connection) -> tuple[str, ...]:
+    found = connection.execute(schema.FIND["sqlite"]).fetchone()
+    read = connection.execute(schema.READ).fetchall() if found[0] else []
+    return schema.missing(found, read, schema.migrations(SQLITE))
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in _steps(connection):
+            for statement in schema.statements_of(script):
+                connection.execute(statement)
+        connection.execute(schema.BUMP.format(len(schema.migrations(SQLITE))))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

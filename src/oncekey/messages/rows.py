@@ -1,0 +1,161 @@
+"""Rows of `processed_messages` as records, and requests as parameters of the statements.
+
+A row that failed and may be processed again is a released record; one that is dead is a failed
+record, whose failure answers duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from oncekey.codec import error_words
+from oncekey.machine import DAY
+from oncekey.messages.dialect import Dialect, Values, as_micros
+from oncekey.messages.statements import LAPSED
+from oncekey.record import Record, Status
+from oncekey.verbs import Claim, Owned, Release, Renew, Settle
+
+Row = Sequence[Any]
+
+LONGEST_ID: Final = 256
+LONGEST_TYPE: Final = 100
+
+
+def granted(row: Row, ask: Claim, lives: int) -> Record:
+    """The record of a claim that was granted."""
+    token, attempt, started, created, error, fingerprint, _ = row
+    now = as_micros(started)
+    return Record(
+        scope=ask.scope,
+        key=ask.key,
+        status="running",
+        fingerprint=fingerprint,
+        token=token,
+        nonce=ask.nonce,
+        attempt=attempt,
+        lease_end=now + ask.lease,
+        error=_bytes(error),
+        uncertain=row[6] == LAPSED,
+        label=ask.label,
+        reference=ask.reference,
+        created=as_micros(created),
+        started=now,
+        updated=now,
+        expires=now + lives,
+    )
+
+
+def read(row: Row, scope: str | None, key: str) -> tuple[str, int, Record | None]:
+    """The identity of the database, its time, and the record if there is one."""
+    identity, now, status, dead, fingerprint, token, nonce, attempt, lease_end = row[:9]
+    result, error, _, label, reference, created, started, updated, finished, expires = row[9:]
+    if status is None:
+        return identity, as_micros(now), None
+    return (
+        identity,
+        as_micros(now),
+        Record(
+            scope=scope,
+            key=key,
+            status=_status(status, dead=bool(dead)),
+            fingerprint=fingerprint,
+            token=token,
+            nonce=nonce,
+            attempt=attempt,
+            lease_end=as_micros(lease_end),
+            result=_bytes(result),
+            error=_bytes(error),
+            uncertain=row[11] == LAPSED,
+            label=label,
+            reference=reference,
+            created=as_micros(created),
+            started=as_micros(started),
+            updated=as_micros(updated),
+            finished=as_micros(finished),
+            expires=as_micros(expires),
+        ),
+    )
+
+
+def _status(status: str, *, dead: bool) -> Status:
+    if status == "processing":
+        return "running"
+    if status == "completed":
+        return "completed"
+    return "failed" if dead else "released"
+
+
+def _bytes(value: Any) -> bytes | None:  # noqa: ANN401 - bytes or a view of them, as drivers hand it out
+    return None if value is None else bytes(value)
+
+
+def living(lease: int, ttl: int) -> int:
+    """How long a row that is being processed lives without renewal."""
+    return lease + max(ttl, DAY)
+
+
+def of_claim(dialect: Dialect, ask: Claim, identity: str, lives: int) -> Values:
+    """The parameters of a claim, whose row lives so long unless it is renewed or settled."""
+    return dialect.values(
+        {"lease": ask.lease, "living": lives},
+        consumer=ask.scope or "",
+        key=ask.key,
+        message_id=ask.reference,
+        message_type=ask.label,
+        nonce=ask.nonce,
+        fingerprint=ask.fingerprint,
+        identity=identity,
+    )
+
+
+def of_place(dialect: Dialect, scope: str | None, key: str) -> Values:
+    """The parameters of whatever reads one row."""
+    return dialect.values({}, consumer=scope or "", key=key)
+
+
+def of_settle(dialect: Dialect, ask: Settle, identity: str) -> Values:
+    """The parameters of a completion or of a failure for good."""
+    return dialect.values(
+        {"ttl": ask.ttl, "some": ask.ttl - ask.ttl // 100},
+        status=ask.status,
+        result=ask.result,
+        identity=identity,
+        **_owned(ask),
+        **_error(ask.error),
+    )
+
+
+def of_release(dialect: Dialect, ask: Release) -> Values:
+    """The parameters of a release."""
+    return dialect.values(
+        {"ttl": ask.ttl}, unused=int(ask.unused), **_owned(ask), **_error(ask.error)
+    )
+
+
+def of_renew(dialect: Dialect, ask: Renew) -> Values:
+    """The parameters of a renewal."""
+    return dialect.values({"lease": ask.lease, "living": living(ask.lease, ask.ttl)}, **_owned(ask))
+
+
+def of_count(  # noqa: PLR0913 - what a row is made of
+    dialect: Dialect, ask: Claim, identity: str, *, attempt: int, error: bytes, dead: bool
+) -> Values:
+    """The parameters of an attempt that was rolled back and is counted afterwards."""
+    return {
+        **of_claim(dialect, ask, identity, ask.ttl),
+        **dialect.values({"ttl": ask.ttl}, attempt=attempt, dead=dead, **_error(error)),
+    }
+
+
+def _owned(ask: Owned) -> Values:
+    return {"consumer": ask.scope or "", "key": ask.key, "token": ask.token, "nonce": ask.nonce}
+
+
+def _error(error: bytes | None) -> Values:
+    """The error as words for people, and as it was."""
+    if error is None:
+        return {"error": None, "error_bytes": None}
+    words = error_words(error) or error.decode("utf-8", "replace")
+    plain = words.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return {"error": plain, "error_bytes": error}

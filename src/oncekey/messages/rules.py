@@ -1,0 +1,218 @@
+"""What the inbox decides, without doing anything: pure functions and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from oncekey.call import Call
+from oncekey.codec import PLAIN, Codec, NotKeepableError, encode_error, error_words
+from oncekey.decide import busy, reused
+from oncekey.errors import (
+    ConfigurationError,
+    InProgressError,
+    InvalidKeyError,
+    LeaseLostError,
+    OncekeyError,
+)
+from oncekey.fingerprint import of_value
+from oncekey.key import escape
+from oncekey.messages.keys import ON_MISSING_KEY, KeyOfMessage, OnMissingKey, key_of
+from oncekey.messages.message import Message
+from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
+from oncekey.messages.statements import LAPSED
+from oncekey.messages.trouble import worth_another_try
+from oncekey.policy import FUNCTION, Policy, Terms
+from oncekey.record import Record
+from oncekey.verbs import Answer, Busy, Claim, Mismatch
+
+INBOX: Final = Policy(wait=0).over(FUNCTION)
+"""What holds for a message where nobody says otherwise."""
+
+DEFAULT_GRACE: Final = "7d"
+
+Fingerprint = Callable[[Message], Any]
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A message that is not processed again, and what became of it."""
+
+    message: Message
+    consumer: str
+    key: str
+    attempts: int
+    first_seen: datetime | None
+    error: str
+    """What went wrong last, in words."""
+    exception: BaseException | None
+    """The exception itself, where it was raised in this process just now."""
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """How messages of one consumer are told apart, and on which terms they are processed."""
+
+    consumer: str
+    scope: str
+    terms: Terms
+    strategy: KeyOfMessage
+    on_missing: OnMissingKey
+    fingerprint: Fingerprint | None
+    max_attempts: int | None
+
+    def __post_init__(self) -> None:
+        """Every mistake that can be seen without a message shows now."""
+        if isinstance(self.strategy, type) or not callable(self.strategy):
+            name = repr(self.strategy)
+            msg = f"key must be a function of the message, such as by_message_id, not {name}"
+            raise ConfigurationError(msg)
+        if self.on_missing not in ON_MISSING_KEY:
+            choices = ", ".join(ON_MISSING_KEY)
+            msg = f"on_missing_key must be one of {choices}, but it is {self.on_missing!r}"
+            raise ConfigurationError(msg)
+        if self.fingerprint is not None and not callable(self.fingerprint):
+            msg = f"fingerprint must be a function of the message, not {self.fingerprint!r}"
+            raise ConfigurationError(msg)
+
+    def call(self, message: Message, returns: object = None) -> Call | None:
+        """The protected call that the message asks for; None where it runs without a key."""
+        key = key_of(message, self.strategy, self.on_missing)
+        if key is None:
+            return None
+        said = None if self.fingerprint is None else self.fingerprint(message)
+        return Call(
+            scope=self.scope,
+            key=key,
+            terms=self.terms,
+            fingerprint=None if said is None else of_value(said),
+            label=_fitting(message.type, LONGEST_TYPE),
+            reference=_fitting(message.id or key, LONGEST_ID),
+            codec=PLAIN if returns is None else Codec(returns),
+        )
+
+    def key(self, key: object) -> Call:
+        """The call that a bare key stands for."""
+        if not isinstance(key, str):
+            msg = (
+                f"a key must be a string, but it is {type(key).__name__}; pass message ids as text"
+            )
+            raise InvalidKeyError(msg)
+        made = self.call(Message(id=key)) if key else None
+        if made is None:
+            msg = "a key must not be empty; pass the message id"
+            raise InvalidKeyError(msg)
+        return made
+
+    def too_often(self, number: int) -> bool:
+        """Whether the attempt of this number is one more than there may be."""
+        return self.max_attempts is not None and number > self.max_attempts
+
+    def is_last(self, number: int, error: BaseException) -> bool:
+        """Whether the message is dead after this error in the attempt of this number."""
+        return self.counts(error) and self.too_often(number + 1)
+
+    def counts(self, error: BaseException) -> bool:
+        """Whether the error says something about the message, and attempts are counted."""
+        definite = isinstance(error, Exception) and not isinstance(error, _NOBODYS_FAULT)
+        return self.max_attempts is not None and definite and not worth_another_try(error)
+
+    def dead_letter(
+        self, message: Message, record: Record, number: int, error: BaseException | None
+    ) -> DeadLetter:
+        """What the callback is told."""
+        if error is not None:
+            words = error_words(encode_error(error))
+        else:
+            words = record.failure or (LAPSED if record.uncertain else "")
+        return DeadLetter(
+            message=message,
+            consumer=self.consumer,
+            key=record.key,
+            attempts=number if error is not None else number - 1,
+            first_seen=record.at("created"),
+            error=words,
+            exception=error,
+        )
+
+
+_NOBODYS_FAULT: Final = (InProgressError, LeaseLostError)
+
+
+def _fitting(text: str, longest: int) -> str:
+    """The text as a column of that length can hold it."""
+    whole = text.encode("utf-8", "replace").decode()
+    return (whole if whole.isprintable() else escape(whole))[:longest]
+
+
+def inbox_terms(terms: Terms) -> Terms:
+    """The terms without the limit of attempts, which the inbox keeps itself."""
+    return replace(terms, max_attempts=None)
+
+
+def refusal(answer: Answer, call: Call) -> OncekeyError | None:
+    """Why the message is not processed now; None where it was settled before."""
+    if isinstance(answer, Busy):
+        return busy(answer, call)
+    return reused(call) if isinstance(answer, Mismatch) else None
+
+
+def atomic_claim(call: Call, nonce: str) -> Claim:
+    """The claim of a transaction, which nobody sees before the end of that.
+
+    It has no lease to speak of. Should the transaction be committed half way, which it must not,
+    then nobody takes the message over before a human has seen it.
+    """
+    return replace(call.claim(nonce), lease=call.terms.ttl)
+
+
+class Kept(Struct):
+    """A result as it is kept; `why` says what is wrong with one that is not."""
+
+    data: bytes | None
+    why: str = ""
+
+
+def kept(call: Call, value: object) -> Kept:
+    """The result as bytes, or why it cannot be kept."""
+    try:
+        data = call.codec.encode(value)
+    except NotKeepableError as error:
+        hint = "" if call.codec.typed else "; pass returns= so that it can be"
+        return Kept(None, f"{error}{hint}")
+    if len(data) > call.terms.max_result:
+        return Kept(None, f"{len(data)} bytes are more than max_result")
+    return Kept(data)
+
+
+def ended_inside(call: Call) -> ConfigurationError:
+    """The refusal of a transaction that was over before the block was."""
+    msg = (
+        f"the transaction of {call.name} was committed or rolled back inside the block, so that "
+        f"its completion is not part of it; end the transaction after the block"
+    )
+    return ConfigurationError(msg)
+
+
+def rolled_back(call: Call) -> ConfigurationError:
+    """The refusal of a block that ends as if its transaction had lasted."""
+    msg = (
+        f"the transaction in which {call.name} was completed was rolled back inside the block; "
+        f"the message is free to be delivered again, so do not acknowledge it: let the error that "
+        f"rolled it back out of the block, or complete again in another transaction"
+    )
+    return ConfigurationError(msg)
+
+
+def observed(record: Record) -> Literal["new", "taken_over"]:
+    """The event of a claim that was granted."""
+    return "taken_over" if record.uncertain else "new"
+
+
+def last_error(record: Record) -> bytes:
+    """What went wrong last, as it is kept; an attempt that just vanished timed out."""
+    if record.error is not None and record.failure:
+        return record.error
+    return encode_error(TimeoutError(LAPSED))

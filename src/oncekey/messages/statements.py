@@ -1,0 +1,253 @@
+"""The statements of the inbox, one text for each database.
+
+The claim is one INSERT that takes over what may be taken over and answers nothing otherwise.
+Every write after it proves token and nonce. Each statement names the identity of the database
+whose table is meant, so that a connection to another one, or to another schema, writes nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from msgspec import Struct
+
+from oncekey.messages.dialect import Dialect
+
+SAVEPOINT: Final = "SAVEPOINT oncekey_inbox"
+RELEASE: Final = "RELEASE SAVEPOINT oncekey_inbox"
+ROLL_BACK: Final = "ROLLBACK TO SAVEPOINT oncekey_inbox"
+
+SAVEPOINT_LAST: Final = "SAVEPOINT oncekey_inbox_last"
+ROLL_BACK_LAST: Final = "ROLLBACK TO SAVEPOINT oncekey_inbox_last"
+
+LAPSED: Final = "it ended without an outcome, and its lease ran out"
+"""The error of an attempt of which nobody heard again."""
+
+_HERE: Final = "(SELECT identity FROM processed_messages_schema) = CAST(:identity AS {text})"
+_PLACE: Final = "consumer = CAST(:consumer AS {text}) AND idempotency_key = CAST(:key AS {text})"
+_OWNED: Final = "token = CAST(:token AS {number}) AND nonce = CAST(:nonce AS {text})"
+_DIFFER: Final = (  # both known, of one version, and not the same
+    "(m.fingerprint <> excluded.fingerprint AND "
+    "substr(m.fingerprint, 1, {find}(m.fingerprint, ':')) = "
+    "substr(excluded.fingerprint, 1, {find}(excluded.fingerprint, ':')))"
+)
+_FRESH: Final = (
+    f"(m.expires_at <= excluded.started_at OR (m.status = 'failed' AND COALESCE({_DIFFER}, false)))"
+)
+
+
+class Statements(Struct, frozen=True, kw_only=True):
+    """Everything that is said about `processed_messages`."""
+
+    claim_new: str
+    """The short way for a message that nobody has seen, on a connection that is known."""
+    claim: str
+    """In the transaction of somebody else, where a row that is locked is waited for."""
+    claim_alone: str
+    """In a transaction of its own, which does not wait long."""
+    read: str
+    complete: str
+    settle: str
+    release: str
+    renew: str
+    count: str
+    forget: str
+    purge: str
+
+
+@cache
+def statements(dialect: Dialect) -> Statements:
+    """The texts for one kind of database."""
+
+    def said(text: str) -> str:
+        return text.format(
+            text="text",
+            number=dialect.number,
+            octets=dialect.octets,
+            find=dialect.find,
+            greatest=dialect.greatest,
+            skip_locked=dialect.skip_locked,
+            among=dialect.among,
+            now=f"(SELECT {dialect.moment} AS now) AS t",
+            limited=f"(SELECT {dialect.moment} AS now, {dialect.limited} AS limited) AS t",
+            living_alone=dialect.alone("living"),
+            lease_alone=dialect.alone("lease"),
+            ttl_alone=dialect.alone("ttl"),
+            some_alone=dialect.alone("some"),
+            token_alone=dialect.micros.format(dialect.moment),
+            lease=dialect.after("lease"),
+            living=dialect.after("living"),
+            ttl=dialect.after("ttl"),
+            some=dialect.after("some"),
+            ago=dialect.earlier.format(name="grace"),
+            moment=dialect.moment,
+            micros_now=dialect.micros.format("t.now"),
+            token=":now_us" if dialect.name == "sqlite" else dialect.micros.format("t.now"),
+            started=dialect.micros.format("started_at"),
+            created=dialect.micros.format("created_at"),
+            updated=dialect.micros.format("updated_at"),
+            finished=dialect.micros.format("completed_at"),
+            expires=dialect.micros.format("expires_at"),
+            lease_end=dialect.micros.format("lease_end"),
+        )
+
+    return Statements(
+        claim_new=said(_CLAIM_NEW),
+        claim=said(_CLAIM.replace("{source}", "{now}")),
+        claim_alone=said(_CLAIM.replace("{source}", "{limited}")),
+        read=said(_READ),
+        complete=said(_COMPLETE),
+        settle=said(_SETTLE),
+        release=said(_RELEASE),
+        renew=said(_RENEW),
+        count=said(_COUNT),
+        forget=said(_FORGET),
+        purge=said(_PURGE),
+    )
+
+
+_CLAIM: Final = f"""
+INSERT INTO processed_messages AS m (consumer, idempotency_key, message_id, message_type, status,
+    started_at, expires_at, created_at, updated_at, token, nonce, attempt, lease_end, fingerprint)
+SELECT CAST(:consumer AS {{text}}), CAST(:key AS {{text}}), CAST(:message_id AS {{text}}),
+    CAST(:message_type AS {{text}}), 'processing', t.now, {{living}}, t.now, t.now, {{token}},
+    CAST(:nonce AS {{text}}), 1, {{lease}}, CAST(:fingerprint AS {{text}})
+FROM {{source}} WHERE {_HERE}
+ON CONFLICT (consumer, idempotency_key) DO UPDATE SET
+    message_id = excluded.message_id,
+    message_type = excluded.message_type,
+    status = 'processing',
+    started_at = excluded.started_at,
+    completed_at = NULL,
+    expires_at = excluded.expires_at,
+    created_at = CASE WHEN {_FRESH} THEN excluded.created_at ELSE m.created_at END,
+    updated_at = excluded.updated_at,
+    token = {{greatest}}(m.token + 1, excluded.token),
+    nonce = excluded.nonce,
+    attempt = CASE WHEN {_FRESH} THEN 1 ELSE m.attempt + 1 END,
+    lease_end = excluded.lease_end,
+    fingerprint = CASE WHEN {_FRESH} THEN excluded.fingerprint
+        ELSE COALESCE(excluded.fingerprint, m.fingerprint) END,
+    result = NULL,
+    error = CASE WHEN {_FRESH} THEN NULL WHEN m.status = 'processing' THEN '{LAPSED}'
+        ELSE m.error END,
+    error_bytes = CASE WHEN {_FRESH} OR m.status = 'processing' THEN NULL ELSE m.error_bytes END,
+    dead = false
+WHERE m.expires_at <= excluded.started_at
+    OR (m.nonce <> excluded.nonce AND (
+        (m.status = 'failed' AND NOT m.dead)
+        OR (m.status = 'processing' AND m.lease_end <= excluded.started_at
+            AND NOT COALESCE({_DIFFER}, false))))
+RETURNING token, attempt, {{started}}, {{created}}, error_bytes, fingerprint, error
+"""  # noqa: S608 - only constants
+
+# Most messages are new, and this is all it takes then: the server spends half the time on it.
+_CLAIM_NEW: Final = """
+INSERT INTO processed_messages (consumer, idempotency_key, message_id, message_type, status,
+    started_at, expires_at, token, nonce, lease_end, fingerprint)
+SELECT CAST(:consumer AS {text}), CAST(:key AS {text}), CAST(:message_id AS {text}),
+    CAST(:message_type AS {text}), 'processing', {moment}, {living_alone}, {token_alone},
+    CAST(:nonce AS {text}), {lease_alone}, CAST(:fingerprint AS {text})
+FROM processed_messages_schema WHERE identity = CAST(:identity AS {text})
+ON CONFLICT DO NOTHING
+RETURNING token, attempt, token, token, error_bytes, fingerprint, error
+"""
+
+_READ: Final = f"""
+SELECT s.identity, {{micros_now}}, status, dead, fingerprint, token, nonce, attempt, {{lease_end}},
+    result, error_bytes, error, message_type, message_id, {{created}}, {{started}}, {{updated}},
+    {{finished}}, {{expires}}
+FROM processed_messages_schema AS s CROSS JOIN {{now}} LEFT JOIN processed_messages ON {_PLACE}
+"""  # noqa: S608 - only constants
+
+# A completion in the transaction of its claim leaves the moment of expiry where the claim has put
+# it, unless a hundredth of the ttl has passed: no index changes, and the row stays in its page.
+_COMPLETE: Final = f"""
+UPDATE processed_messages SET
+    status = CAST(:status AS {{text}}),
+    completed_at = {{moment}},
+    updated_at = {{moment}},
+    expires_at = CASE WHEN expires_at > {{some_alone}} AND expires_at <= {{ttl_alone}}
+        THEN expires_at ELSE {{ttl_alone}} END,
+    result = CAST(:result AS {{octets}}),
+    error = CAST(:error AS {{text}}),
+    error_bytes = CAST(:error_bytes AS {{octets}}),
+    dead = (CAST(:status AS {{text}}) = 'failed')
+WHERE {_PLACE} AND {_OWNED} AND status = 'processing' AND {_HERE}
+RETURNING token
+"""  # noqa: S608 - only constants
+
+_SETTLE: Final = f"""
+UPDATE processed_messages SET
+    status = CAST(:status AS {{text}}),
+    completed_at = t.now,
+    updated_at = t.now,
+    expires_at = {{ttl}},
+    result = CAST(:result AS {{octets}}),
+    error = CAST(:error AS {{text}}),
+    error_bytes = CAST(:error_bytes AS {{octets}}),
+    dead = (CAST(:status AS {{text}}) = 'failed')
+FROM {{limited}}
+WHERE {_PLACE} AND {_OWNED} AND status = 'processing' AND {_HERE}
+RETURNING token
+"""  # noqa: S608 - only constants
+
+_RELEASE: Final = f"""
+UPDATE processed_messages SET
+    status = 'failed',
+    updated_at = t.now,
+    lease_end = t.now,
+    expires_at = {{ttl}},
+    attempt = attempt - CAST(:unused AS {{number}}),
+    error = COALESCE(CAST(:error AS {{text}}), error),
+    error_bytes = COALESCE(CAST(:error_bytes AS {{octets}}), error_bytes)
+FROM {{now}}
+WHERE {{among}} FROM processed_messages
+    WHERE {_PLACE} AND {_OWNED} AND status = 'processing' {{skip_locked}}))
+RETURNING token
+"""  # noqa: S608 - only constants
+
+_RENEW: Final = f"""
+UPDATE processed_messages SET updated_at = t.now, lease_end = {{lease}}, expires_at = {{living}}
+FROM {{now}}
+WHERE {{among}} FROM processed_messages
+    WHERE {_PLACE} AND {_OWNED} AND status = 'processing' {{skip_locked}}))
+RETURNING token
+"""  # noqa: S608 - only constants
+
+# An attempt that was rolled back has left no trace: it is counted afterwards.
+_COUNT: Final = f"""
+INSERT INTO processed_messages AS m (consumer, idempotency_key, message_id, message_type, status,
+    started_at, expires_at, created_at, updated_at, token, nonce, attempt, lease_end, fingerprint,
+    error, error_bytes, dead)
+SELECT CAST(:consumer AS {{text}}), CAST(:key AS {{text}}), CAST(:message_id AS {{text}}),
+    CAST(:message_type AS {{text}}), 'failed', t.now, {{ttl}}, t.now, t.now, {{token}},
+    CAST(:nonce AS {{text}}), CAST(:attempt AS {{number}}), t.now, CAST(:fingerprint AS {{text}}),
+    CAST(:error AS {{text}}), CAST(:error_bytes AS {{octets}}), :dead
+FROM {{limited}} WHERE {_HERE}
+ON CONFLICT (consumer, idempotency_key) DO UPDATE SET
+    status = 'failed',
+    updated_at = excluded.updated_at,
+    expires_at = excluded.expires_at,
+    token = {{greatest}}(m.token + 1, excluded.token),
+    nonce = excluded.nonce,
+    attempt = excluded.attempt,
+    lease_end = excluded.lease_end,
+    error = excluded.error,
+    error_bytes = excluded.error_bytes,
+    dead = excluded.dead
+WHERE m.status = 'failed' AND NOT m.dead
+RETURNING token
+"""  # noqa: S608 - only constants
+
+_FORGET: Final = f"""
+DELETE FROM processed_messages WHERE {_PLACE} AND token = CAST(:token AS {{number}})
+RETURNING token
+"""  # noqa: S608 - only constants
+
+_PURGE: Final = """
+DELETE FROM processed_messages WHERE {among} FROM processed_messages
+    WHERE expires_at < {ago} ORDER BY expires_at LIMIT CAST(:limit AS {number}) {skip_locked}))
+RETURNING 1
+"""

@@ -1,0 +1,135 @@
+"""The claim and the completion inside the user's transaction. Its twin awaits."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from oncekey import machine
+from oncekey.errors import StoreError
+from oncekey.messages import rows, schema
+from oncekey.messages.connections import connected
+from oncekey.messages.desk import Desk, here
+from oncekey.messages.dialect import SQLITE, Values
+from oncekey.messages.driver import another_database, refused, refused_by_database
+from oncekey.messages.own_sqlite import OwnSQLite
+from oncekey.messages.trouble import table_is_missing
+from oncekey.verbs import Answer, Claim, Granted, Settle
+
+_TRIES: Final = 8
+_LIMIT: Final = (
+    "SELECT current_setting('lock_timeout'), set_config('lock_timeout', CAST(:limit AS text), true)"
+)
+_RESTORE: Final = "SELECT set_config('lock_timeout', CAST(:limit AS text), true)"
+
+
+class Transaction:
+    """The user's transaction, and the table as it is seen from inside."""
+
+    def __init__(self, desk: Desk, given: Any) -> None:  # noqa: ANN401 - a connection of any driver
+        """Refused when the connection is outside a transaction, or of another colour."""
+        self._table = desk.tables("a transaction")
+        self._limit = desk.lock_timeout
+        self._given = given
+        self._identity = ""
+        self._connection = connected(given)
+        refused(self._connection.inside(), given)
+
+    def begin(self) -> None:
+        """The table is there, and the connection is to a database of its kind."""
+        own = self._table.own
+        self._connection.begin()
+        if self._connection.dialect is not self._table.dialect:
+            raise another_database(self._given)
+        self._identity = own.known or here(own.found) or self._migrate()
+
+    def _migrate(self) -> str:
+        """The identity of the SQLite file, whose schema is made in this very transaction.
+
+        The inbox's own connection cannot make it while the transaction has the file locked.
+        """
+        own, connection = self._table.own, self._connection
+        ((file,),) = connection.run(schema.FILE, {})
+        if not file or not isinstance(own, OwnSQLite) or not own.path.samefile(file):
+            raise another_database(self._given)
+        (found,) = connection.run(schema.FIND[SQLITE.name], {})
+        read = connection.run(schema.READ, {}) if found[0] else []
+        known = schema.migrations(SQLITE)
+        for script in schema.missing(found, read, known):
+            for statement in schema.statements_of(script):
+                connection.run(statement, {})
+        connection.run(schema.BUMP.format(len(known)), {})
+        return str(connection.run(schema.READ, {})[0][2])
+
+    def roll_back(self) -> None:
+        """What was done since the savepoint is undone, and the row is free for others."""
+        self._connection.roll_back()
+
+    def claim(self, ask: Claim) -> Answer:
+        """One asker is granted the message; whoever else comes waits for the end of it.
+
+        Whatever follows can be undone without the transaction.
+        """
+        table = self._table
+        values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
+        if self._limit is None:
+            found = self._run(table.sql.claim_new, values, self._connection.claim_new)
+            found = found or self._run(table.sql.claim, values)
+        else:
+            self._run("", {}, self._savepoint)
+            ((before, _),) = self._run(_LIMIT, {"limit": f"{self._limit}ms"})
+            found = self._run(table.sql.claim, values)
+            self._run(_RESTORE, {"limit": before})
+        return self._answer(ask, values, found)
+
+    def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as _run runs it
+        self._connection.savepoint()
+        return []
+
+    def _answer(self, ask: Claim, values: Values, found: list[Any]) -> Answer:
+        table = self._table
+        for _ in range(_TRIES):
+            if found:
+                record = rows.granted(found[0], ask, ask.ttl)
+                return Granted(record, record.started)
+            now, before = self._read(ask.scope, ask.key)
+            if before is not None:
+                after, answer = machine.claim(before, ask, now)
+                if after is before:  # otherwise it has become free since
+                    return answer
+            found = self._run(table.sql.claim, values)
+        msg = f"{ask.key!r} changes all the time; nothing was claimed"
+        raise StoreError(msg, happened=False)
+
+    def settle(self, ask: Settle) -> bool:
+        """The mark is set, if the attempt still owns the message."""
+        table = self._table
+        values = rows.of_settle(table.dialect, ask, self._identity)
+        if self._run(table.sql.complete, values):
+            return True
+        self._read(ask.scope, ask.key)
+        return False
+
+    def settle_last(self, ask: Settle) -> bool:
+        """The same, and what was done since the claim stands or falls with the transaction."""
+        table = self._table
+        values = rows.of_settle(table.dialect, ask, self._identity)
+        return bool(self._run(table.sql.complete, values, self._connection.run_last))
+
+    def _read(self, scope: str | None, key: str) -> Any:  # noqa: ANN401 - the time and the record
+        """The time and the record; refused when this is another database than the table's."""
+        table = self._table
+        found = self._run(table.sql.read, rows.of_place(table.dialect, scope, key))
+        identity, now, record = rows.read(found[0], scope, key)
+        if identity != self._identity:
+            raise another_database(self._given)
+        return now, record
+
+    def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:  # noqa: ANN401 - as the connection runs it
+        try:
+            found: list[Any] = (run or self._connection.run)(statement, values)
+        except Exception as error:
+            refused_by_database(error, self._given)
+            if table_is_missing(error):
+                raise another_database(self._given) from error
+            raise
+        return found
