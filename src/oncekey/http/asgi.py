@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Any, Final, Unpack
 
 from oncekey.attempt_async import AsyncAttempt
@@ -55,10 +56,10 @@ class IdempotencyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application has answered, now or before."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         rules = self.rules
+        if scope["type"] != "http" or rules.passes(scope["headers"]):
+            await self._pass(scope, receive, send)
+            return
         if rules.status is not None and rules.status.meant(scope["method"], scope["path"]):
             await self._tell(scope, send)
             return
@@ -70,9 +71,7 @@ class IdempotencyMiddleware:
             await send_reply(send, rules.answers.refusal(error))
             return
         if asked is None:
-            if rules.by_handler:
-                scope.setdefault(_PLACE, None)  # so that a handler knows that we are there
-            await self.app(scope, receive, send)
+            await self._pass(scope, receive, send)
             return
         body, runs = rules.body(asked), False
         exchange = Exchange(rules, asked, body, receive, send)
@@ -92,6 +91,12 @@ class IdempotencyMiddleware:
             if not runs:  # else the exchange closes it
                 body.close()
         await self._run(exchange, _inner(scope, exchange))
+
+    def _pass(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """The application answers, and nothing is touched."""
+        if self.rules.by_handler:
+            scope.setdefault(_PLACE, None)  # so that a handler knows that we are there
+        return self.app(scope, receive, send)
 
     async def _tell(self, scope: Scope, send: Send) -> None:
         """Whoever asks has heard how the request is doing."""

@@ -94,6 +94,7 @@ class Rules:
             for name in self.profile.keys
             if not name.startswith("/")
         ]
+        self._names = frozenset(lower for _, lower in self._headers)
         self._final = [(name.encode(), value.encode()) for name, value in self.profile.final]
         self._pointers = [name for name in self.profile.keys if name.startswith("/")]
 
@@ -106,6 +107,12 @@ class Rules:
         return Status(path, checks=self._scope is None or callable(self._scope))
 
     # The request
+
+    def passes(self, headers: Headers) -> bool:
+        """Whether a request with these headers asks nothing of us, as most requests do."""
+        if self.required or self._pointers or self.status is not None:
+            return False
+        return self._names.isdisjoint([name for name, _ in headers])
 
     def find(
         self, method: str, path: str, headers: Headers, request: Callable[[], Request]
