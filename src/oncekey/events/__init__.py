@@ -1,0 +1,56 @@
+"""Events: from a worker to whoever watches its job, each once, in order, none lost.
+
+A `Bus` or `AsyncBus` publishes and reads; a `Router` keeps the newest state and wakes readers;
+a `Gateway` hands events to browsers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oncekey.errors import ConfigurationError
+from oncekey.events.bus import AsyncBus, Bus
+from oncekey.events.cursor import Cursor, Resync
+from oncekey.events.draft import Draft
+from oncekey.events.event import Event, Published, shard_of
+from oncekey.events.gateway import Gateway
+from oncekey.events.memory import Memory
+from oncekey.events.reading import Page
+from oncekey.events.stages import Stages
+from oncekey.events.trouble import BackpressureError, InvalidEventError
+
+if TYPE_CHECKING:
+    from oncekey.events.router import Router
+
+__all__ = [
+    "AsyncBus",
+    "BackpressureError",
+    "Bus",
+    "Cursor",
+    "Draft",
+    "Event",
+    "Gateway",
+    "InvalidEventError",
+    "Memory",
+    "Page",
+    "Published",
+    "Resync",
+    "Router",
+    "Stages",
+    "shard_of",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of the module that is imported
+    """The router, which needs the package of Redis, is imported when it is first named."""
+    if name != "Router":
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    try:
+        from oncekey.events.router import Router  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("oncekey"):
+            raise
+        msg = f"a router needs the package {error.name!r}; pip install 'oncekey[redis]'"
+        raise ConfigurationError(msg) from None
+    return Router

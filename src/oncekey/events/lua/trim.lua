@@ -1,0 +1,43 @@
+-- Trimming keeps every entry that some group has not acknowledged, and all where there is no group.
+local function before(one, other)
+  local ms, n = one:match('^(%d+)-(%d+)$')
+  local other_ms, other_n = other:match('^(%d+)-(%d+)$')
+  if ms ~= other_ms then
+    return tonumber(ms) < tonumber(other_ms)
+  end
+  return tonumber(n) < tonumber(other_n)
+end
+
+local function needed(stream)
+  local least
+  for _, words in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local facts = {}
+    for i = 1, #words, 2 do
+      facts[words[i]] = words[i + 1]
+    end
+    local id = facts['last-delivered-id']
+    if facts['pending'] > 0 then
+      id = redis.call('XPENDING', stream, facts['name'])[2]
+    end
+    if not least or before(id, least) then
+      least = id
+    end
+  end
+  return least
+end
+
+-- A thousand at a time: a script must be short, and publishers come back every few entries.
+local function trim(stream, length, wanted)
+  local least = needed(stream)
+  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
+  if not least or not before(first, least) then
+    return 0
+  end
+  local count = math.min(length - wanted, 1000) + 1
+  local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', count)
+  local bound = oldest[#oldest][1]
+  if before(least, bound) then
+    bound = least
+  end
+  return redis.call('XTRIM', stream, 'MINID', bound)
+end

@@ -1,0 +1,175 @@
+"""Events in this process: for development, tests and the demo. Nothing outlives the process.
+
+There is no router: an event moves the state and wakes its readers in the step that appends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from time import monotonic
+from typing import NamedTuple
+
+from oncekey.events.cursor import Cursor, View
+from oncekey.events.draft import Ask
+from oncekey.events.event import Published
+from oncekey.events.place import Entry, Full, Kept, Look, Start
+from oncekey.events.settings import Settings
+
+_Name = tuple[str, str]
+
+
+class _Marker(NamedTuple):
+    offset: int
+    mark: str
+    digest: str
+
+
+@dataclass
+class _Job:
+    epoch: str
+    entries: deque[Entry]
+    end: float = 0.0
+    last: int = 0
+    markers: dict[tuple[str, int], _Marker] = field(default_factory=dict)
+    places: dict[int, int | None] = field(default_factory=dict)
+    top: int = -1
+    state: Kept | None = None
+    state_end: float = 0.0
+
+    @property
+    def first(self) -> int:
+        return self.entries[0].offset if self.entries else self.last + 1
+
+
+class Memory:
+    """Jobs of any number of domains. Buses of both colours may share one."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """`clock` counts seconds."""
+        self.clock = clock
+        self.lock = Lock()
+        self.jobs: OrderedDict[_Name, _Job] = OrderedDict()
+        self.ears: defaultdict[_Name, set[_Ear]] = defaultdict(set)
+
+
+class _Ear(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    heard: asyncio.Event
+
+
+class MemoryPlace:
+    """One domain of a memory."""
+
+    def __init__(self, memory: Memory, settings: Settings) -> None:
+        self._memory = memory
+        self._settings = settings
+
+    def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+        """Each is in its log, once."""
+        with self._memory.lock:
+            return [self._append(ask) for ask in asks]
+
+    def look(self, job: str, _shard: int, start: Start, count: int, /) -> Look:
+        """Some events after the start."""
+        with self._memory.lock:
+            found = self._living(job)
+            if found is None:
+                return Look(View(None, 1, 0, None), None, [])
+            offset: int | None = start.number
+            if start.kind == "first":
+                offset = found.first - 1
+            elif start.kind == "seq":
+                offset = found.places.get(start.number)
+            if offset is None:
+                return Look(View(found.epoch, found.first, found.last, None), None, [])
+            index = offset - found.first
+            mark = found.entries[index].mark if 0 <= index < len(found.entries) else None
+            entries = list(found.entries)[max(0, index + 1) :][:count]
+            return Look(View(found.epoch, found.first, found.last, mark), offset, entries)
+
+    def state(self, job: str, _shard: int, /) -> Kept | None:
+        """The event with the greatest seq."""
+        with self._memory.lock:
+            found = self._living(job)
+            alive = found is not None and self._memory.clock() < found.state_end
+            return found.state if found is not None and alive else None
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    @asynccontextmanager
+    async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
+        """In the block the event is set whenever the log has grown."""
+        name = (self._settings.domain, job)
+        ear = _Ear(asyncio.get_running_loop(), asyncio.Event())
+        with self._memory.lock:
+            self._memory.ears[name].add(ear)
+        try:
+            yield ear.heard
+        finally:
+            with self._memory.lock:
+                self._memory.ears[name].discard(ear)
+                if not self._memory.ears[name]:
+                    del self._memory.ears[name]
+
+    def _append(self, ask: Ask) -> Published:
+        job = self._living(ask.job) or _Job(ask.epoch, deque(maxlen=self._settings.log_length))
+        marker = job.markers.get((ask.stage, ask.seq))
+        if marker is not None:
+            again = marker.mark != ask.mark
+            differs = again and marker.digest != ask.digest
+            return Published(marker.offset, job.epoch, again, differs)
+        job.last += 1
+        job.entries.append(Entry(job.last, ask.mark, ask.payload))
+        job.markers[ask.stage, ask.seq] = _Marker(job.last, ask.mark, ask.digest)
+        job.places[ask.seq] = None if ask.seq in job.places else job.last
+        now = self._memory.clock()
+        job.end = now + self._settings.marker_seconds
+        if ask.seq > job.top:
+            job.top, job.state_end = ask.seq, now + self._settings.state_seconds
+            job.state = Kept(Cursor(job.epoch, job.last, ask.mark), ask.payload)
+        self._keep(ask.job, job, now)
+        return Published(job.last, job.epoch, duplicate=False, differs=False)
+
+    def _keep(self, job_id: str, job: _Job, now: float) -> None:
+        """The newest stand last; at the other end those that ran out are dropped."""
+        name, jobs = (self._settings.domain, job_id), self._memory.jobs
+        jobs[name] = job
+        jobs.move_to_end(name)
+        while jobs[next(iter(jobs))].end <= now:
+            jobs.popitem(last=False)
+        for ear in self._memory.ears.get(name, ()):
+            if not ear.loop.is_closed():
+                ear.loop.call_soon_threadsafe(ear.heard.set)
+
+    def _living(self, job: str) -> _Job | None:
+        found = self._memory.jobs.get((self._settings.domain, job))
+        return found if found is not None and self._memory.clock() < found.end else None
+
+
+class AsyncMemoryPlace:
+    """The same for coroutines: nothing in it ever waits."""
+
+    def __init__(self, memory: Memory, settings: Settings) -> None:
+        self._place = MemoryPlace(memory, settings)
+        self.listening = self._place.listening
+
+    async def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+        """Each is in its log, once."""
+        return self._place.append(asks)
+
+    async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
+        """Some events after the start."""
+        return self._place.look(job, shard, start, count)
+
+    async def state(self, job: str, shard: int, /) -> Kept | None:
+        """The event with the greatest seq."""
+        return self._place.state(job, shard)
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,111 @@
+"""Being woken when a job's log has grown. Whoever is not woken looks by itself, a little later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from redis.exceptions import ConnectionError  # noqa: A004 - redis-py calls it so
+
+from oncekey.events.scripts import Names
+from oncekey.events.settings import Settings
+from oncekey.events.together import SharedRedisPlace
+from oncekey.stores.redis_clients import AsyncClients
+from oncekey.stores.redis_errors import CAUGHT
+
+_SILENCE: Final = 10.0
+_SHORTEST: Final = 0.05
+_LONGEST: Final = 2.0
+
+
+class NudgedRedisPlace(SharedRedisPlace):
+    """Events in Redis, with one subscription per event loop however many listen."""
+
+    def __init__(self, clients: AsyncClients, settings: Settings) -> None:
+        super().__init__(clients, settings)
+        self._nudges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Nudges] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
+        """In the block the event is set whenever the log may have grown. It may be missed."""
+        loop = asyncio.get_running_loop()
+        nudges = self._nudges.get(loop)
+        if nudges is None:
+            nudges = self._nudges[loop] = _Nudges(self._clients, self._settings)
+        heard = nudges.enter(job)
+        try:
+            yield heard
+        finally:
+            await nudges.leave(job, heard)
+
+
+class _Nudges:
+    """A task that listens while somebody wants it to, and begins again for ever when cut off."""
+
+    def __init__(self, clients: AsyncClients, settings: Settings) -> None:
+        names = Names(settings.domain)
+        self._clients = clients
+        self._channels = [names.nudge(shard) for shard in range(settings.shards)]
+        self._waiting: dict[bytes, set[asyncio.Event]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def enter(self, job: str) -> asyncio.Event:
+        """An event that is set for this job."""
+        heard = asyncio.Event()
+        self._waiting.setdefault(job.encode(), set()).add(heard)
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen())
+        return heard
+
+    async def leave(self, job: str, heard: asyncio.Event) -> None:
+        """It is set no more; with the last one the subscription ends."""
+        together = self._waiting[job.encode()]
+        together.discard(heard)
+        if not together:
+            del self._waiting[job.encode()]
+        if self._waiting or self._task is None:
+            return
+        task, self._task = self._task, None
+        while not task.done():  # redis-py on Python 3.11 may swallow a cancellation
+            task.cancel()
+            await asyncio.wait([task], timeout=1.0)
+
+    async def _listen(self) -> None:
+        pause = _SHORTEST
+        while True:
+            try:
+                client = await self._clients.client()
+                async with client.pubsub() as subscription:
+                    await subscription.subscribe(*self._channels)
+                    while True:
+                        self._pass_on(await _heard(subscription))
+                        pause = _SHORTEST
+            except CAUGHT:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST)
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        """A nudge wakes those who wait for its job; a new subscription wakes everybody."""
+        if message["type"] == "message":
+            data = message["data"]
+            job = data if isinstance(data, bytes) else str(data).encode()
+            chosen = [self._waiting.get(job, set())]
+        else:
+            chosen = list(self._waiting.values())
+        for together in chosen:
+            for heard in together:
+                heard.set()
+
+
+async def _heard(subscription: Any) -> dict[str, Any]:  # noqa: ANN401 - redis-py's
+    """What the server says next. One that says nothing is asked whether it is there."""
+    for ping in (True, False):
+        message: dict[str, Any] | None = await subscription.get_message(timeout=_SILENCE)
+        if message is not None:
+            return message
+        if ping:
+            await subscription.ping()
+    raise ConnectionError("the subscription is silent")

@@ -1,0 +1,80 @@
+"""How a log is read: what is asked for, and what the reader is handed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from oncekey.errors import UnreadableError
+from oncekey.events.cursor import Cursor, Reason, Resync, beginning, judge, parse
+from oncekey.events.event import Event, read_event
+from oncekey.events.place import Entry, Look, Start
+from oncekey.events.trouble import InvalidEventError
+
+
+class Page(NamedTuple):
+    """Some events of a job, in order, and where to go on."""
+
+    events: list[Event]
+    cursor: Cursor | None
+    """For the next page. None: there is no log yet."""
+    resync: Resync | None
+    """When set, what the reader had does not count, and these are the first that are left."""
+
+
+class Position(NamedTuple):
+    """What a reader saw last: an event, the event with a number, or nothing."""
+
+    cursor: Cursor | None = None
+    seq: int | None = None
+    foreign: bool = False
+
+    @property
+    def start(self) -> Start:
+        """Where to look."""
+        if self.seq is not None:
+            return Start("seq", self.seq)
+        return Start("offset", 0 if self.cursor is None else self.cursor.offset)
+
+
+def position(after: Cursor | str | None, last_seq: int | None) -> Position:
+    """What the caller says that it saw last."""
+    if last_seq is not None:
+        if after is not None:
+            raise InvalidEventError("give after or last_seq, not both")
+        if not isinstance(last_seq, int) or isinstance(last_seq, bool) or last_seq < 0:
+            raise InvalidEventError(f"last_seq is a number from 0 on, not {last_seq!r}")
+        return Position(seq=last_seq or None)
+    cursor = parse(str(after)) if after is not None else None
+    return Position(cursor, foreign=after is not None and cursor is None)
+
+
+def verdict(saw: Position, look: Look) -> Reason | None:
+    """Why the reader cannot go on from there; None when it can."""
+    if saw.foreign:
+        return "foreign"
+    if saw.seq is None:
+        return judge(saw.cursor, look.view)
+    if look.offset is None:
+        return "seq"
+    return "trimmed" if look.offset < look.view.first else None
+
+
+def page(job: str, saw: Position, look: Look, reason: Reason | None) -> Page:
+    """What the reader gets."""
+    events = [_event(job, look.view.epoch or "", entry) for entry in look.entries]
+    resync = None if reason is None else Resync(reason)
+    if events:
+        return Page(events, events[-1].cursor, resync)
+    if reason is None and saw.seq is None:
+        return Page(events, saw.cursor, None)
+    if reason is None and look.view.epoch is not None and look.view.mark is not None:
+        return Page(events, Cursor(look.view.epoch, look.offset or 0, look.view.mark), None)
+    return Page(events, beginning(look.view), resync)
+
+
+def _event(job: str, epoch: str, entry: Entry) -> Event:
+    try:
+        return read_event(entry.payload, Cursor(epoch, entry.offset, entry.mark))
+    except ValueError as error:  # msgspec's are such
+        msg = f"entry {entry.offset} in the log of job {job!r} is no event: {error}"
+        raise UnreadableError(msg, key=job) from error

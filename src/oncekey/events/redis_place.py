@@ -1,0 +1,101 @@
+"""Events in Redis or Valkey: a domain's streams, logs and states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from oncekey.events import redis_replies as replies
+from oncekey.events.draft import Ask
+from oncekey.events.event import Published
+from oncekey.events.place import Full, Kept, Look, Start
+from oncekey.events.scripts import Names, script
+from oncekey.events.settings import Settings
+from oncekey.stores.redis_clients import Clients
+from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis_line import Words
+from oncekey.stores.redis_scripts import Script
+
+
+class RedisPlace:
+    """One domain on a server, through a client of redis-py."""
+
+    def __init__(self, clients: Clients, settings: Settings) -> None:
+        self._clients = clients
+        self._settings = settings
+        self._names = Names(settings.domain)
+        self._agreed = False
+
+    def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+        """Each is in its log and in its shard's stream, once, after one round trip."""
+        commands = [replies.publish(ask, self._names, self._settings) for ask in asks]
+        try:
+            self.agree()
+            if len(commands) == 1:
+                return [replies.published(self._ask(script("publish"), commands[0]))]
+            return [replies.published(one) for one in self._ask_all(commands)]
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
+    def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
+        """Some events after the start."""
+        command = replies.look(job, shard, start, count, self._names)
+        try:
+            self.agree()
+            return replies.looked(self._ask(script("read"), command))
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
+    def state(self, job: str, shard: int, /) -> Kept | None:
+        """The event with the greatest seq that a router has seen."""
+        name = self._names.state(shard, job)
+        try:
+            self.agree()
+            return replies.kept(self._clients.ask(("HMGET", name, "id", "data")))
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
+    def close(self) -> None:
+        """Our connections are closed. The next use opens new ones."""
+        self._clients.close()
+
+    def agree(self) -> None:
+        """The domain has as many shards as we were told."""
+        if self._agreed:
+            return
+        self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
+        found = self._clients.ask(("GET", self._names.shards))
+        replies.agreed(found, self._settings)
+        self._agreed = True
+
+    def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
+        """What the script answers. A server that does not know it has not run it: it is told."""
+        try:
+            return self._clients.ask(command)
+        except NoScriptError:
+            return self._clients.ask(("EVAL", chosen.text, *command[2:]))
+
+    def _ask_all(self, commands: list[Words]) -> list[Any]:
+        """All answers, or the first error. Whatever ran already may run again."""
+        client = self._clients.client()
+        answers = _send(client, commands)
+        if any(isinstance(one, NoScriptError) for one in answers):
+            client.script_load(script("publish").text)
+            answers = _send(client, commands)
+        failed = [one for one in answers if isinstance(one, Exception)]
+        if failed:
+            raise failed[0]
+        return answers
+
+    def _explained(self, error: Exception) -> Exception:
+        return explain(error, self._clients.where, sent_once=self._clients.sent_once)
+
+
+def _send(client: Any, commands: list[Words]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+    line = client.pipeline(transaction=False)
+    for command in commands:
+        line.execute_command(*command, NEVER_DECODE=True)
+    answers: list[Any] = line.execute(raise_on_error=False)
+    return answers

@@ -1,0 +1,101 @@
+"""Events in Redis or Valkey for coroutines: the twin of `redis_place.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from oncekey.events import redis_replies as replies
+from oncekey.events.draft import Ask
+from oncekey.events.event import Published
+from oncekey.events.place import Full, Kept, Look, Start
+from oncekey.events.scripts import Names, script
+from oncekey.events.settings import Settings
+from oncekey.stores.redis_clients import AsyncClients
+from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis_line import Words
+from oncekey.stores.redis_scripts import Script
+
+
+class AsyncRedisPlace:
+    """One domain on a server, through a client of redis-py."""
+
+    def __init__(self, clients: AsyncClients, settings: Settings) -> None:
+        self._clients = clients
+        self._settings = settings
+        self._names = Names(settings.domain)
+        self._agreed = False
+
+    async def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+        """Each is in its log and in its shard's stream, once, after one round trip."""
+        commands = [replies.publish(ask, self._names, self._settings) for ask in asks]
+        try:
+            await self.agree()
+            if len(commands) == 1:
+                return [replies.published(await self._ask(script("publish"), commands[0]))]
+            return [replies.published(one) for one in await self._ask_all(commands)]
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
+    async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
+        """Some events after the start."""
+        command = replies.look(job, shard, start, count, self._names)
+        try:
+            await self.agree()
+            return replies.looked(await self._ask(script("read"), command))
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
+    async def state(self, job: str, shard: int, /) -> Kept | None:
+        """The event with the greatest seq that a router has seen."""
+        name = self._names.state(shard, job)
+        try:
+            await self.agree()
+            return replies.kept(await self._clients.ask(("HMGET", name, "id", "data")))
+        except CAUGHT as error:
+            raise self._explained(error) from error
+
+    async def aclose(self) -> None:
+        """The connections of the running loop are closed. Other loops close theirs."""
+        await self._clients.aclose()
+
+    async def agree(self) -> None:
+        """The domain has as many shards as we were told."""
+        if self._agreed:
+            return
+        await self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
+        found = await self._clients.ask(("GET", self._names.shards))
+        replies.agreed(found, self._settings)
+        self._agreed = True
+
+    async def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
+        """What the script answers. A server that does not know it has not run it: it is told."""
+        try:
+            return await self._clients.ask(command)
+        except NoScriptError:
+            return await self._clients.ask(("EVAL", chosen.text, *command[2:]))
+
+    async def _ask_all(self, commands: list[Words]) -> list[Any]:
+        """All answers, or the first error. Whatever ran already may run again."""
+        client = await self._clients.client()
+        answers = await _send(client, commands)
+        if any(isinstance(one, NoScriptError) for one in answers):
+            await client.script_load(script("publish").text)
+            answers = await _send(client, commands)
+        failed = [one for one in answers if isinstance(one, Exception)]
+        if failed:
+            raise failed[0]
+        return answers
+
+    def _explained(self, error: Exception) -> Exception:
+        return explain(error, self._clients.where, sent_once=self._clients.sent_once)
+
+
+async def _send(client: Any, commands: list[Words]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+    line = client.pipeline(transaction=False)
+    for command in commands:
+        line.execute_command(*command, NEVER_DECODE=True)
+    answers: list[Any] = await line.execute(raise_on_error=False)
+    return answers

@@ -1,0 +1,80 @@
+"""What can be set about a bus, checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from oncekey.duration import Duration, seconds, size
+from oncekey.errors import ConfigurationError
+from oncekey.events.stages import Stages
+
+_DOMAIN: Final = re.compile(r"[^\s{}]{1,100}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one domain. Publishers, routers and readers of a domain share them."""
+
+    domain: str
+    stages: Stages = field(default_factory=Stages)
+    shards: int = 4
+    """Stored with the domain: whoever comes with another count is refused."""
+    length: int = 10_000
+    """A stream is trimmed to about this, but never past what a group has not acknowledged."""
+    most: int | None = None
+    """The length at which publishers are refused; ten times `length`."""
+    log_length: int = 10_000
+    """How many events of one job can be read again."""
+    state_ttl: Duration = "1h"
+    marker_ttl: Duration = "2h"
+    """How long a duplicate is known, and how long the log can be read, after the last event."""
+    max_data: str | int = "256KiB"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, str) or not _DOMAIN.fullmatch(self.domain):
+            msg = f"a domain is a word without spaces and braces, but this one is {self.domain!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(self.stages, Stages):
+            raise ConfigurationError(f"stages must be Stages(...), not {self.stages!r}")
+        for name in ("shards", "length", "log_length"):
+            _positive(name, getattr(self, name))
+        if self.most is not None and _positive("most", self.most) < self.length:
+            raise ConfigurationError(f"most must be at least length, {self.length}")
+        if self.marker_seconds < self.state_seconds:
+            msg = "marker_ttl must not be shorter than state_ttl: a job that is forgotten while"
+            raise ConfigurationError(f"{msg} its state is known would start over and go back")
+        size(self.max_data, "max_data")
+
+    @cached_property
+    def hard_cap(self) -> int:
+        """The length at which publishers are refused."""
+        return 10 * self.length if self.most is None else self.most
+
+    @cached_property
+    def slack(self) -> int:
+        """How far a stream may grow past its length before it is trimmed."""
+        return max(1, self.length // 100)
+
+    @cached_property
+    def state_seconds(self) -> int:
+        """The lifetime of a state, in whole seconds."""
+        return max(1, round(seconds(self.state_ttl, "state_ttl")))
+
+    @cached_property
+    def marker_seconds(self) -> int:
+        """The lifetime of markers and logs, in whole seconds."""
+        return max(1, round(seconds(self.marker_ttl, "marker_ttl")))
+
+    @cached_property
+    def data_bytes(self) -> int:
+        """The most that the JSON of an event's data may have."""
+        return size(self.max_data, "max_data")
+
+
+def _positive(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number above zero, not {value!r}")
+    return value

@@ -1,0 +1,66 @@
+"""Server-sent events: what a client asks for, and how it is answered, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from oncekey.events.cursor import Resync
+from oncekey.events.event import Body, Event
+from oncekey.events.reading import Position, position
+
+HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # a proxy that collects would hold events back
+]
+HEARTBEAT: Final = b":\n\n"
+FOREIGN: Final = Position(foreign=True)
+_encode = msgspec.json.Encoder().encode
+
+
+def wanted(headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]) -> Position:
+    """What the client saw last. Whatever is none of ours is a resync, and no error.
+
+    A browser that comes back sends Last-Event-ID by itself, with the address that it had at first:
+    so the header counts more than `after`, and that more than `last_seq`.
+    """
+    for name, value in headers:
+        if name.lower() == b"last-event-id" and value:
+            return position(value.decode("latin-1"), None)
+    if query.get("after"):
+        return position(query["after"], None)
+    number = query.get("last_seq")
+    if not number:
+        return Position()
+    plain = number.isascii() and number.isdecimal() and len(number) <= len(str(2**53))
+    return position(None, int(number)) if plain else FOREIGN
+
+
+def event_frame(event: Event) -> bytes:
+    """An event, with the id that the client comes back with."""
+    return b"id: %s\ndata: %s\n\n" % (event.id.encode(), _body(event))
+
+
+def state_frame(event: Event | None) -> bytes:
+    """The state of the job, or null. It has no id: it is not a place in the log."""
+    return b"event: state\ndata: %s\n\n" % (b"null" if event is None else _body(event))
+
+
+def resync_frame(resync: Resync) -> bytes:
+    """What the client had does not count. Its id is taken away: it would lead here again."""
+    return b"id\nevent: resync\ndata: %s\n\n" % _encode({"reason": resync.reason})
+
+
+def frame(one: Event | Resync) -> bytes:
+    """Whatever a subscription yields."""
+    return resync_frame(one) if isinstance(one, Resync) else event_frame(one)
+
+
+def _body(event: Event) -> bytes:
+    """As it was published; JSON has no line breaks of its own, so it is one line."""
+    return _encode(
+        Body(event.job, event.domain, event.stage, event.seq, event.data, event.timestamp)
+    )

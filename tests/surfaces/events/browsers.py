@@ -1,0 +1,83 @@
+"""A gateway on a real server, and clients that behave as a browser does and hang up anywhere."""
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager
+
+import uvicorn
+
+
+@asynccontextmanager
+async def serving(app):
+    """The port of the app, on a server in this loop."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app, log_level="error", lifespan="off", timeout_graceful_shutdown=1, access_log=False
+    )
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+class Browser:
+    """Keeps the id of the last whole event and sends it when it comes back."""
+
+    def __init__(self, port, job, query=""):
+        self.port, self.job, self.query = port, job, query
+        self.last = ""
+        self.list = []
+        self.resyncs = []
+        self.states = []
+        self.beats = 0
+        self.head = b""
+        self.told = asyncio.Event()
+
+    async def visit(self, *, until=None, cut=None):
+        """Connected until so many events are there, or so many bytes of the body have come."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        header = f"Last-Event-ID: {self.last}\r\n" if self.last else ""
+        writer.write(f"GET /{self.job}{self.query} HTTP/1.0\r\n{header}\r\n".encode())
+        try:
+            self.head = await reader.readuntil(b"\r\n\r\n")
+            rest, left = b"", cut
+            while until is None or len(self.list) < until:
+                part = await reader.read(4096 if left is None else min(4096, left))
+                if not part:
+                    return
+                rest = self._take(rest + part)
+                if left is not None:
+                    left -= len(part)
+                    if left <= 0:
+                        return
+        finally:
+            writer.close()
+
+    def _take(self, text):
+        *frames, rest = text.split(b"\n\n")
+        for frame in frames:
+            self._frame(dict(line.partition(b": ")[::2] for line in frame.split(b"\n")))
+        return rest
+
+    def _frame(self, fields):
+        if b":" in fields:
+            self.beats += 1
+        if b"id" in fields:
+            self.last = fields[b"id"].decode()
+        if b"data" not in fields:
+            return
+        data, kind = json.loads(fields[b"data"]), fields.get(b"event", b"message")
+        if kind == b"resync":
+            self.resyncs.append(data["reason"])
+            self.list.clear()
+            self.told.set()
+        elif kind == b"state":
+            self.states.append(data)
+        else:
+            self.list.append(data["seq"])

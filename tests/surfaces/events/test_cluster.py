@@ -1,0 +1,65 @@
+"""The same on a cluster of three nodes, and on Valkey."""
+
+import asyncio
+
+import pytest
+import redis
+import redis.asyncio
+
+from oncekey.events import AsyncBus, Bus, Router, Stages
+from tests.servers.redis_cluster import RedisCluster
+from tests.servers.valkey import ValkeyServer
+from tests.surfaces.events.ways import collected
+
+MANY = Stages({"work": (1, 9999)})
+JOBS = [f"job-{n}" for n in range(12)]
+
+
+async def journey(where, async_where, shards):
+    """Publish in both colours and in batches, watch, route, keep to the length."""
+    options = {"domain": "scan", "stages": MANY, "length": 20, "shards": shards}
+    bus, watcher = Bus(where, **options), AsyncBus(async_where, **options)
+    router = Router(where, domain="scan", length=20, shards=shards)
+    watching = [asyncio.create_task(collected(watcher, job, 30)) for job in JOBS]
+    for number in range(1, 11):
+        for job in JOBS:
+            assert bus.publish(job, "work", number, seq=number)
+            assert not await watcher.publish(job, "work", number, seq=number)
+    await asyncio.to_thread(router.step)
+    assert all(bus.publish_batch([(job, "work", n, n) for n in range(11, 21) for job in JOBS]))
+    drafts = [(job, "work", n, n) for n in range(21, 31) for job in JOBS]
+    assert all(await watcher.publish_batch(drafts))
+    await asyncio.to_thread(router.step)
+    for found in await asyncio.gather(*watching):
+        assert [event.seq for event in found] == list(range(1, 31))
+    for job in JOBS:
+        assert (bus.state(job).seq, (await watcher.state(job)).seq) == (30, 30)
+    router.close()
+    bus.close()
+    await watcher.aclose()
+
+
+@pytest.mark.row("E2", "E7")
+async def test_on_a_cluster_of_three_nodes(tmp_path):
+    cluster = RedisCluster(tmp_path)
+    try:
+        cluster.start()
+        with redis.RedisCluster(**cluster.address) as client:
+            async with redis.asyncio.RedisCluster(**cluster.address) as coroutines:
+                await journey(client, coroutines, 6)
+        sizes = []
+        for node in cluster.nodes:
+            with node.client() as client:
+                sizes.append(len([key for key in client.scan_iter() if key.endswith(b":events")]))
+        assert sum(sizes) == 6
+        assert max(sizes) < 6, "the shards are on several nodes"
+    finally:
+        cluster.stop()
+
+
+async def test_on_valkey(tmp_path):
+    server = ValkeyServer(tmp_path).start()
+    try:
+        await journey(server.url, server.url, 4)
+    finally:
+        server.stop()

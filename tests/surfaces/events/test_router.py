@@ -1,0 +1,246 @@
+"""The router, on a real server: state forward only, and no entry is lost or handled twice."""
+
+import threading
+import time
+
+import pytest
+
+from oncekey import ConfigurationError, StoreError
+from oncekey.events import Bus, Router, Stages, shard_of
+
+JOB = "job-1"
+TAG = f"{{scan:{shard_of(JOB, 4)}}}"
+STREAM = f"{TAG}:events"
+MANY = Stages({"work": (0, 9999)})
+
+
+@pytest.fixture
+def bus(empty_redis):
+    with Bus(empty_redis.url, domain="scan", stages=MANY) as bus:
+        yield bus
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+def open_router(empty_redis):
+    opened = []
+
+    def start(**options):
+        opened.append(Router(empty_redis.url, domain="scan", **options))
+        return opened[-1]
+
+    yield start
+    for router in opened:
+        router.close()
+
+
+def publish(bus, *numbers):
+    for number in numbers:
+        bus.publish(JOB, "work", number, seq=number)
+
+
+def pending(client):
+    return client.xpending(STREAM, "router")["pending"]
+
+
+def until(met):
+    give_up = time.monotonic() + 20
+    while not met():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+@pytest.mark.row("E3")
+def test_the_state_goes_forward_only(bus, open_router):
+    router = open_router()
+    seen = []
+    for seq in (5, 3, 8, 1):
+        publish(bus, seq)
+        assert router.step() == 1
+        seen.append(bus.state(JOB).seq)
+    assert seen == [5, 5, 8, 8]
+    assert router.step() == 0
+
+
+@pytest.mark.row("E3")
+def test_old_entries_that_come_again_do_not_move_the_state_back(bus, client, open_router):
+    publish(bus, 1, 2, 3)
+    open_router().step()
+    client.xgroup_destroy(STREAM, "router")  # and made again, from the oldest entry on
+    publish(bus, 9)
+    open_router().step()
+    assert bus.state(JOB).seq == 9
+    client.delete(f"{TAG}:state:{JOB}")  # its time was over
+    client.xgroup_destroy(STREAM, "router")
+    open_router().step()
+    assert bus.state(JOB) is None
+
+
+def test_entries_of_an_epoch_that_is_over_do_not_touch_the_state(bus, client, open_router):
+    publish(bus, 9)
+    client.delete(f"{TAG}:job:{JOB}", f"{TAG}:log:{JOB}")
+    publish(bus, 2)
+    open_router().step()
+    assert bus.state(JOB).seq == 2
+
+
+@pytest.mark.row("E4")
+def test_whoever_is_woken_finds_the_state_and_nobody_is_woken_without_it(bus, client, open_router):
+    with client.pubsub() as ears:
+        ears.subscribe(f"{TAG}:nudge")
+        assert ears.get_message(timeout=5)["type"] == "subscribe"
+        publish(bus, 1)
+        open_router().step()
+        assert ears.get_message(timeout=5)["data"] == JOB.encode()
+        assert (bus.state(JOB).seq, pending(client)) == (1, 0)
+        client.delete(f"{TAG}:state:{JOB}")
+        client.set(f"{TAG}:state:{JOB}", "somebody else's")
+        publish(bus, 2)
+        open_router().step()
+        assert (ears.get_message(timeout=0.2), pending(client)) == (None, 1)
+
+
+@pytest.mark.row("E3", "E7")
+def test_what_a_dead_router_had_in_hand_is_taken_over_and_handled_once(bus, client, open_router):
+    publish(bus, 1, 2, 3)
+    client.xgroup_create(STREAM, "router", "0")
+    assert client.xreadgroup("router", "dead", {STREAM: ">"}, count=2)
+    late, quick = open_router(claim_after="1h"), open_router(claim_after="10ms")
+    assert late.step() == 1
+    until(lambda: quick.step() == 2)
+    assert (pending(client), bus.state(JOB).seq) == (0, 3)
+
+
+@pytest.mark.row("E3")
+def test_a_router_that_was_paused_past_its_claim_changes_nothing(bus, client, open_router):
+    publish(bus, 1)
+    paused, other = open_router(claim_after="10ms"), open_router(claim_after="10ms")
+    shard = paused._shards[shard_of(JOB, 4)]
+    handle, held = shard._handle, []
+    shard._handle = held.extend  # it has read, and then it sleeps
+    paused.step()
+    until(lambda: other.step() == 1)
+    client.delete(f"{TAG}:state:{JOB}")
+    handle(held)
+    assert bus.state(JOB) is None
+    assert pending(client) == 0
+
+
+BAD = {
+    "nothing of ours": {b"a": b"1"},
+    "no json": {b"data": b"\xff{", b"id": b"ab.1.cd"},
+    "no event": {b"data": b'{"job_id": "job-1"}', b"id": b"ab.1.cd"},
+    "no id": {b"data": b'{"job_id": "job-1"}'},
+    "an id of somebody else": {b"data": b"{}", b"id": b"\xff"},
+    "no job": {
+        b"data": b'{"job_id":"","domain":"scan","stage":"work","seq":1,"data":1,"timestamp":""}',
+        b"id": b"ab.1.cd",
+    },
+    "a number that is none": {
+        b"data": b'{"job_id":"j","domain":"scan","stage":"work","seq":"1","data":1,"timestamp":""}',
+        b"id": b"ab.1.cd",
+    },
+}
+
+
+@pytest.mark.row("E7")
+@pytest.mark.parametrize("bad", BAD)
+def test_a_malformed_entry_is_buried_with_its_bytes_and_others_flow(
+    bus, client, open_router, bad, caplog
+):
+    publish(bus, 1)
+    entry = client.xadd(STREAM, BAD[bad])
+    publish(bus, 2)
+    open_router().step()
+    assert (pending(client), bus.state(JOB).seq) == (0, 2)
+    [(_, buried)] = client.xrange(f"{TAG}:dead")
+    assert buried.pop(b"entry") == entry
+    assert buried.pop(b"reason").startswith(b"malformed: ")
+    assert buried.pop(b"deliveries") == b"1"
+    assert buried == BAD[bad]
+    assert "is dead: malformed" in caplog.text
+
+
+@pytest.mark.row("E7")
+def test_an_entry_that_fails_is_buried_at_its_last_delivery_and_others_flow(
+    bus, client, open_router
+):
+    client.set(f"{TAG}:state:{JOB}", "somebody else's")
+    publish(bus, 1)
+    router = open_router(claim_after="1ms", max_deliveries=3)
+    steps = 0
+    while not client.exists(f"{TAG}:dead"):
+        assert router.step() <= 1
+        steps += 1
+        assert steps < 1000
+    [(_, buried)] = client.xrange(f"{TAG}:dead")
+    assert buried[b"deliveries"] == b"3"
+    assert b"WRONGTYPE" in buried[b"reason"]
+    assert b'"seq":1' in buried[b"data"]
+    assert pending(client) == 0
+    assert [event.seq for event in bus.read(JOB).events] == [1]
+
+
+def test_entries_that_somebody_deleted_are_reported(bus, client, open_router, caplog):
+    publish(bus, 1, 2)
+    client.xgroup_create(STREAM, "router", "0")
+    client.xreadgroup("router", "dead", {STREAM: ">"})
+    client.xdel(STREAM, client.xrange(STREAM)[0][0])
+    router = open_router(claim_after="1ms")
+    until(lambda: router.step() == 1)
+    assert "1 entries of" in caplog.text
+    assert pending(client) == 0
+
+
+def test_scripts_that_the_server_forgot_are_told_again(bus, client, open_router):
+    router = open_router()
+    for seq in (1, 2):
+        client.script_flush()
+        publish(bus, seq)
+        assert router.step() == 1
+    assert bus.state(JOB).seq == 2
+
+
+def test_it_runs_until_it_is_stopped_and_leaves_no_trace(bus, client, open_router):
+    router = open_router()
+    thread = threading.Thread(target=router.run)
+    thread.start()
+    publish(bus, 1)
+    until(lambda: bus.state(JOB) is not None)
+    client.flushall()  # the groups are gone, and it makes them again
+    publish(bus, 5)
+    until(lambda: bus.state(JOB) is not None)
+    router.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert client.xinfo_consumers(STREAM, "router") == []
+
+
+def test_it_says_what_is_wrong_with_its_settings(empty_redis):
+    for options in ({"max_deliveries": 0}, {"claim_after": "soon"}, {"domain": ""}):
+        with pytest.raises(ConfigurationError):
+            Router(empty_redis.url, **{"domain": "scan"} | options)
+    with pytest.raises(ConfigurationError, match="streams of Redis"):
+        Router("memory://", domain="scan")
+
+
+def test_shards_that_disagree_end_the_run(empty_redis, bus):
+    publish(bus, 1)
+    router = Router(empty_redis.url, domain="scan", shards=2)
+    with pytest.raises(ConfigurationError, match="has 4 shards"):
+        router.run()
+    router.close()
+
+
+def test_a_step_without_a_server_says_so(another_redis):
+    server = another_redis()
+    router = Router(server.url, domain="scan")
+    server.kill()
+    with pytest.raises(StoreError, match="cannot be reached"):
+        router.step()
+    router.close()

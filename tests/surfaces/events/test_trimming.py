@@ -1,0 +1,97 @@
+"""A stream is bounded, but never trimmed past what a group has not acknowledged."""
+
+import pytest
+
+from oncekey.events import BackpressureError, Bus, Router, Stages, shard_of
+
+JOB = "job-1"
+STREAM = f"{{scan:{shard_of(JOB, 4)}}}:events"
+OPTIONS = {"stages": Stages({"work": (0, 99999)}), "length": 100, "most": 300}
+
+
+@pytest.fixture
+def bus(empty_redis):
+    with Bus(empty_redis.url, domain="scan", **OPTIONS) as bus:
+        yield bus
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+def router(empty_redis):
+    router = Router(empty_redis.url, domain="scan", length=100, claim_after="50ms")
+    yield router
+    router.close()
+
+
+def publish(bus, numbers):
+    return bus.publish_batch([(JOB, "work", number, number) for number in numbers])
+
+
+@pytest.mark.row("E2")
+def test_a_stream_keeps_about_its_length_while_routers_keep_up(bus, client, router):
+    for start in range(0, 1000, 50):
+        publish(bus, range(start, start + 50))
+        router.step()
+    assert 100 <= client.xlen(STREAM) <= 150
+    assert bus.state(JOB).seq == 999
+
+
+@pytest.mark.row("E7")
+def test_a_dead_consumer_loses_nothing_and_publishers_feel_it(bus, client, router):
+    publish(bus, range(20))
+    client.xgroup_create(STREAM, "router", "0")
+    taken = client.xreadgroup("router", "dead", {STREAM: ">"}, count=10)
+    assert len(taken[0][1]) == 10
+    publish(bus, range(20, 300))
+    with pytest.raises(BackpressureError, match="300 entries") as caught:
+        bus.publish(JOB, "work", 300, seq=300)
+    assert (caught.value.shard, caught.value.length) == (shard_of(JOB, 4), 300)
+    assert (caught.value.happened, caught.value.status_hint) == (False, 503)
+    assert not bus.publish(JOB, "work", 5, seq=5), "a duplicate needs no room"
+    assert len(client.xrange(STREAM)) == 300
+    handled = 0
+    while handled < 300:  # the dead one's come when they were idle long enough
+        handled += router.step()
+    assert client.xpending(STREAM, "router")["pending"] == 0
+    assert bus.publish(JOB, "work", 300, seq=300)
+    assert [event.seq for event in bus.read(JOB).events] == list(range(301))
+
+
+@pytest.mark.row("E7")
+def test_every_group_counts(bus, client, router):
+    publish(bus, range(10))
+    client.xgroup_create(STREAM, "audit", "0")
+    router.step()
+    publish(bus, range(10, 250))
+    router.step()
+    assert client.xlen(STREAM) == 250
+    client.xreadgroup("audit", "a", {STREAM: ">"}, noack=True)
+    router.step()
+    assert client.xlen(STREAM) == 100
+
+
+def test_without_a_router_nothing_is_trimmed(bus, client):
+    publish(bus, range(300))
+    assert client.xlen(STREAM) == 300
+    with pytest.raises(BackpressureError):
+        publish(bus, range(300, 310))
+    assert client.xlen(STREAM) == 300
+
+
+def test_a_long_stream_is_trimmed_in_parts(empty_redis, client):
+    options = OPTIONS | {"most": 5000}
+    with Bus(empty_redis.url, domain="scan", **options) as bus:
+        publish(bus, range(3000))
+        router = Router(empty_redis.url, domain="scan", length=100)
+        router.step()
+        assert client.xlen(STREAM) == 2000
+        publish(bus, range(3000, 3010))
+        router.step()
+        router.step()
+        assert client.xlen(STREAM) == 100
+        router.close()
