@@ -95,11 +95,11 @@ class OnValkey:
         return valkey
 
 
-class TestValkey(OnValkey, TestRedis):
+class TestValkeyOnItsOwnTime(OnValkey, TestRedisOnItsOwnTime):
     pass
 
 
-class TestAsyncValkey(OnValkey, TestAsyncRedis):
+class TestAsyncValkeyOnItsOwnTime(OnValkey, TestAsyncRedisOnItsOwnTime):
     pass
 
 
@@ -169,7 +169,13 @@ class AsyncSuiteOnCluster(OnCluster, AsyncStoreConformance):
         assert len({client.get_node_from_key(tag).port for tag in tags}) == 2
 
 
-if HEAVY:  # two minutes that hold no rule which a single server does not hold
+if HEAVY:  # minutes, in which the same scripts do the same elsewhere
+
+    class TestValkey(OnValkey, TestRedis):
+        pass
+
+    class TestAsyncValkey(OnValkey, TestAsyncRedis):
+        pass
 
     class TestCluster(SuiteOnCluster):
         pass
