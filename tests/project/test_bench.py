@@ -18,6 +18,8 @@ from bench.run import Report
 from bench.settings import FULL, QUICK
 from bench.show import as_json, show
 
+pytestmark = pytest.mark.xdist_group("bench")  # what they share is made once
+
 ROOT = Path(__file__).parents[2]
 
 # Those with a target carry it.
