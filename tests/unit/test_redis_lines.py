@@ -288,6 +288,7 @@ async def test_more_tasks_than_connections_wait_for_each_other(empty_redis):
 def test_nobody_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
     monkeypatch.setattr(redis_lines, "PATIENCE", 0.01)
     store = RedisStore.from_url(f"{empty_redis.url}?max_connections=1")
+    store.claim(crowded(1))
     with store._clients.held(), pytest.raises(StoreError, match="are in use") as told:
         store.claim(crowded(0))
     assert told.value.happened is False
