@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import dramatiq
+import redis
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import RedisBackend
@@ -20,7 +21,9 @@ from tests.surfaces.jobs.work import JOBS, PATIENCE, opened
 def make(url: str, once: Once) -> RedisBroker:
     """A broker with every job as an actor."""
     broker = RedisBroker(url=url, heartbeat_timeout=2000, maintenance_chance=1_000_000)
-    broker.add_middleware(Results(backend=RedisBackend(url=url), store_results=True))
+    # A result is waited for as long as the test says, and not as long as redis-py would.
+    patient = redis.Redis.from_url(url, socket_timeout=None)
+    broker.add_middleware(Results(backend=RedisBackend(client=patient), store_results=True))
     broker.add_middleware(OnceMiddleware(once))
     for name, kind in JOBS.items():
         dramatiq.actor(
