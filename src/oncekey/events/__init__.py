@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oncekey.errors import ConfigurationError
 from oncekey.events.bus import AsyncBus, Bus
 from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.draft import Draft
@@ -18,6 +17,7 @@ from oncekey.events.memory import Memory
 from oncekey.events.reading import Page
 from oncekey.events.stages import Stages
 from oncekey.events.trouble import BackpressureError, InvalidEventError
+from oncekey.extras import needing
 
 if TYPE_CHECKING:
     from oncekey.events.router import Router
@@ -46,11 +46,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of the module that 
     if name != "Router":
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    try:
+    with needing("redis", "a router"):
         from oncekey.events.router import Router  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("oncekey"):
-            raise
-        msg = f"a router needs the package {error.name!r}; pip install 'oncekey[redis]'"
-        raise ConfigurationError(msg) from None
-    return Router
+
+        return Router

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oncekey.errors import ConfigurationError
 from oncekey.events.memory import AsyncMemoryPlace, Memory, MemoryPlace
 from oncekey.events.settings import Settings
+from oncekey.extras import needing
 
 if TYPE_CHECKING:
     from oncekey.events.place import AsyncPlace, Place
@@ -20,11 +21,10 @@ def open_place(where: Where, settings: Settings) -> Place:
     memory = _memory(where)
     if memory is not None:
         return MemoryPlace(memory, settings)
-    try:
+    with needing("redis", "a bus in Redis"):
         from oncekey.events.redis_place import RedisPlace  # noqa: PLC0415 - an extra
         from oncekey.stores.redis_clients import Clients  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+
     make = Clients.of_url if isinstance(where, str) else Clients.of_client
     return RedisPlace(make(where), settings)
 
@@ -34,11 +34,10 @@ def open_place_async(where: Where, settings: Settings) -> AsyncPlace:
     memory = _memory(where)
     if memory is not None:
         return AsyncMemoryPlace(memory, settings)
-    try:
+    with needing("redis", "a bus in Redis"):
         from oncekey.events.nudges import NudgedRedisPlace  # noqa: PLC0415 - an extra
         from oncekey.stores.redis_clients import AsyncClients  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+
     make = AsyncClients.of_url if isinstance(where, str) else AsyncClients.of_client
     return NudgedRedisPlace(make(where), settings)
 
@@ -60,9 +59,3 @@ def _memory(where: Where) -> Memory | None:
         )
         raise ConfigurationError(msg)
     return None
-
-
-def _missing(error: ModuleNotFoundError) -> ConfigurationError:
-    return ConfigurationError(
-        f"events in Redis need the package {error.name!r}; pip install 'oncekey[redis]'"
-    )

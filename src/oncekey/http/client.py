@@ -13,11 +13,14 @@ import time
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-import anyio
-import httpx
-
 from oncekey.errors import ConfigurationError
-from oncekey.http.retrying import ClientSettings, Rules, rules, whole
+from oncekey.extras import needing
+
+with needing("http", __name__):
+    import anyio
+    import httpx
+
+    from oncekey.http.retrying import ClientSettings, Rules, rules, whole
 
 __all__ = ["AsyncOnceTransport", "OnceTransport"]
 

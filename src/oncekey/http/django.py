@@ -15,18 +15,21 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
-from django.conf import settings  # type: ignore[import-untyped]  # Django brings no types
-from django.core.signals import (  # type: ignore[import-untyped]  # Django brings no types
-    got_request_exception,
-)
+from oncekey.extras import needing
 
-from oncekey.http import django_exchange, django_exchange_async
-from oncekey.http.django_claimed import claimed, middleware_is_there
-from oncekey.http.django_exchange import Exchange
-from oncekey.http.django_exchange_async import AsyncExchange
-from oncekey.http.django_request import PLACE, DjangoRequest, DjangoResponse
-from oncekey.http.django_settings import rules_of
+with needing("django", __name__):
+    from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+    from django.conf import settings  # type: ignore[import-untyped]  # Django brings no types
+    from django.core.signals import (  # type: ignore[import-untyped]  # Django brings no types
+        got_request_exception,
+    )
+
+    from oncekey.http import django_exchange, django_exchange_async
+    from oncekey.http.django_claimed import claimed, middleware_is_there
+    from oncekey.http.django_exchange import Exchange
+    from oncekey.http.django_exchange_async import AsyncExchange
+    from oncekey.http.django_request import PLACE, DjangoRequest, DjangoResponse
+    from oncekey.http.django_settings import rules_of
 
 _log = logging.getLogger("oncekey")
 

@@ -15,14 +15,12 @@ from typing import Any
 
 from oncekey.attempt_async import AsyncAttempt
 from oncekey.errors import ConfigurationError
+from oncekey.extras import needing
 from oncekey.http.asgi import claim
 from oncekey.http.marks import EVERYBODY
 
-try:
+with needing("fastapi", __name__):
     from fastapi import Depends, Request
-except ImportError:  # pragma: no cover - the test environment has it
-    msg = "oncekey.http.fastapi needs FastAPI; install fastapi"
-    raise ConfigurationError(msg) from None
 
 __all__ = ["claimed"]
 

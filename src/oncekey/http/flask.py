@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from oncekey.errors import ConfigurationError
+from oncekey.extras import needing
 from oncekey.http.marks import EVERYBODY
 from oncekey.http.reply import Reply
 from oncekey.http.settings import Settings
@@ -15,11 +16,8 @@ from oncekey.http.wsgi_request import PLACE
 from oncekey.once import Once
 from oncekey.options import UNSET
 
-try:
+with needing("flask", __name__):
     from flask import Flask, Response, current_app, got_request_exception, request
-except ModuleNotFoundError as missing:
-    needs: Final = f"oncekey.http.flask needs the package {missing.name!r}"
-    raise ConfigurationError(f"{needs}; pip install 'oncekey[flask]'") from None
 
 __all__ = ["claimed", "install"]
 

@@ -8,7 +8,10 @@ or `@app.task(base=OnceTask, once=once, once_key=by_fields("order_id"))`, which 
 enqueue too. Both wrap the function that the worker calls, below Celery's own retrying.
 """
 
-from oncekey.jobs.celery_base import OnceTask
-from oncekey.jobs.celery_task import once_task
+from oncekey.extras import needing
+
+with needing("celery", __name__):
+    from oncekey.jobs.celery_base import OnceTask
+    from oncekey.jobs.celery_task import once_task
 
 __all__ = ["OnceTask", "once_task"]

@@ -9,8 +9,11 @@ Actors ask for it: `once=True` takes the key of the middleware, `once_key` anoth
 with one key are not even enqueued twice with `enqueue_once`.
 """
 
-from oncekey.jobs.dramatiq_enqueue import enqueue_once
-from oncekey.jobs.dramatiq_middleware import OnceMiddleware
-from oncekey.jobs.dramatiq_putting import PutBack
+from oncekey.extras import needing
+
+with needing("dramatiq", __name__):
+    from oncekey.jobs.dramatiq_enqueue import enqueue_once
+    from oncekey.jobs.dramatiq_middleware import OnceMiddleware
+    from oncekey.jobs.dramatiq_putting import PutBack
 
 __all__ = ["OnceMiddleware", "PutBack", "enqueue_once"]

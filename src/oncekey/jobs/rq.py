@@ -8,7 +8,10 @@
 Jobs with one key are not even enqueued twice with `enqueue_once`.
 """
 
-from oncekey.jobs.rq_enqueue import enqueue_once
-from oncekey.jobs.rq_job import once_job
+from oncekey.extras import needing
+
+with needing("rq", __name__):
+    from oncekey.jobs.rq_enqueue import enqueue_once
+    from oncekey.jobs.rq_job import once_job
 
 __all__ = ["enqueue_once", "once_job"]

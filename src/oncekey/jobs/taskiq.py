@@ -11,8 +11,11 @@ There is nothing to add to the broker: Taskiq hands the message to the task as a
 `OnceMiddleware` is for tasks that are deduplicated when they are sent, and not protected.
 """
 
-from oncekey.jobs.taskiq_enqueue import Enqueuing, enqueue_once
-from oncekey.jobs.taskiq_free import OnceMiddleware
-from oncekey.jobs.taskiq_task import once_task
+from oncekey.extras import needing
+
+with needing("taskiq", __name__):
+    from oncekey.jobs.taskiq_enqueue import Enqueuing, enqueue_once
+    from oncekey.jobs.taskiq_free import OnceMiddleware
+    from oncekey.jobs.taskiq_task import once_task
 
 __all__ = ["Enqueuing", "OnceMiddleware", "enqueue_once", "once_task"]

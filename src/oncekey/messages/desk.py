@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from oncekey.duration import Duration, microseconds, seconds
 from oncekey.errors import ConfigurationError
+from oncekey.extras import needing
 from oncekey.key import checked_scope
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
 from oncekey.messages.own_sqlite import OwnSQLite
@@ -134,13 +135,9 @@ def _own(target: str | Once) -> Own | None:
 
 
 def _own_postgres(url: str) -> Own:
-    try:
+    with needing("postgres", "PostgreSQL"):
         from oncekey.messages.own_postgres import OwnPostgres  # noqa: PLC0415 - comes with an extra
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("oncekey"):
-            raise
-        msg = f"PostgreSQL needs the package {error.name!r}; pip install 'oncekey[postgres]'"
-        raise ConfigurationError(msg) from None
+
     return OwnPostgres(url)
 
 

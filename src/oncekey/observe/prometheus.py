@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncekey.errors import ConfigurationError
+from oncekey.extras import needing
 from oncekey.observe import Event, Name
 
-try:
+with needing("prometheus", __name__):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-except ImportError:  # pragma: no cover - the test environment has it
-    msg = "metrics need prometheus-client; install oncekey[prometheus]"
-    raise ConfigurationError(msg) from None
 
 _CHECKS: Final[dict[Name, str]] = {
     "new": "new",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from oncekey.errors import ConfigurationError
+from oncekey.extras import needing
 from oncekey.stores.base import AsyncStore, Store
 from oncekey.stores.memory import MemoryStore
 from oncekey.stores.sqlite import SQLiteStore
@@ -111,10 +112,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of the module that 
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     module, extra = _LAZY[name]
-    try:
+    with needing(extra, name):
         return getattr(import_module(f"oncekey.stores.{module}"), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("oncekey"):
-            raise
-        msg = f"{name} needs the package {error.name!r}; pip install 'oncekey[{extra}]'"
-        raise ConfigurationError(msg) from None
