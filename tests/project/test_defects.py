@@ -1,4 +1,4 @@
-"""Every planted defect still fits the code, and names tests that are there."""
+"""Every planted defect still fits the code; whether it is seen, `make defects` says."""
 
 import shutil
 from pathlib import Path
@@ -16,15 +16,8 @@ PATCHES = sorted(HERE.glob("*.patch"))
 def test_it_can_be_planted(path, tmp_path):
     defect = read(path)
     assert defect.breaks
+    assert defect.tests
     for test in defect.tests:
-        file, _, rest = test.partition("::")
-        source = (ROOT / file).read_text("utf-8")
-        name = rest.rpartition("::")[2].partition("[")[0]
-        assert name in source or name in shared(ROOT / file), test
+        assert (ROOT / test.partition("::")[0]).is_file(), test
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     apply(defect.patch, tmp_path)
-
-
-def shared(file: Path) -> str:
-    """The suites beside a test file, whose tests it runs."""
-    return "".join(one.read_text("utf-8") for one in file.parent.glob("suite*/*.py"))
