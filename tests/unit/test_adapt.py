@@ -1,6 +1,7 @@
 """Stores of one colour, seen from the other."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -197,6 +198,48 @@ def test_a_loop_that_closes_under_a_verb_leaves_it_unknown(until_async):
     loop.close()
     asking.join()
     assert caught[0].happened is None
+
+
+def test_a_loop_that_closes_before_the_first_step_leaves_nothing_behind(until):
+    looped = Looped(Native())
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_used(looped))
+    caught = []
+
+    def ask():
+        with pytest.raises(StoreError) as error:
+            looped.blocking.get(None, "k")
+        caught.append(error.value)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: loop._ready)
+    loop.call_soon(loop.stop)
+    loop.run_forever()  # the errand has its task, which has taken no step
+    assert len(asyncio.all_tasks(loop)) == 1
+    loop.close()
+    asking.join()
+    assert caught[0].happened is False
+    gc.collect()  # a coroutine that was never awaited would be seen, and a task
+
+
+def test_an_errand_can_be_stopped_at_every_point():
+    errand = adapt._Errand(Native().get)
+    errand.close()
+    with pytest.raises(ValueError, match="stopped"):
+        errand.throw(ValueError("stopped"))
+    with pytest.raises(NotImplementedError):
+        errand.__await__()
+
+    async def forever():
+        await asyncio.sleep(3600)
+
+    begun = adapt._Errand(forever)
+    loop = asyncio.new_event_loop()
+    loop.call_soon(lambda: (begun.send(None), loop.stop()))
+    loop.run_forever()
+    begun.close()
+    loop.close()
 
 
 async def _used(looped):

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from oncekey.errors import StoreError
-from oncekey.stores import AsyncRedisStore, RedisStore, redis_clients, redis_lines
+from oncekey.stores import AsyncRedisStore, RedisStore, redis_lines, redis_loops
 from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
 from tests.servers.redis import PATIENCE
 from tests.servers.redis_asks import ask, settle
@@ -296,7 +296,7 @@ def test_nobody_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
 
 
 async def test_no_task_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
-    monkeypatch.setattr(redis_clients, "PATIENCE", 0.01)
+    monkeypatch.setattr(redis_loops, "PATIENCE", 0.01)
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?max_connections=1")
     async with store._clients.held():
         with pytest.raises(StoreError, match="are in use") as told:

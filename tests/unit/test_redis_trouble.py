@@ -185,7 +185,7 @@ async def test_a_scan_is_told_of_trouble_as_any_verb_is(another_redis):
     store = RedisStore.from_url(server.url)
     other = store.as_async()
     store.claim(ask())
-    await other.claim(ask("other"))
+    await other.scan(Scan())
     with server.client() as client:  # whoever cannot read a record cannot tell of it
         client.acl_setuser("default", categories=["-@scripting"])
         with pytest.raises(ConfigurationError, match="grant @scripting"):

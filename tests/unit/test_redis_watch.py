@@ -12,7 +12,7 @@ import redis.asyncio
 
 from oncekey.errors import StoreError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore
-from oncekey.verbs import Forget, Granted, Resolve, Verdict
+from oncekey.verbs import Forget, Granted, Resolve, Scan, Verdict
 from tests.servers.redis import PATIENCE
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
@@ -232,6 +232,7 @@ def test_a_server_that_does_not_confirm_is_told_of(store, client, impatient):
 async def test_so_are_coroutines(empty_redis, client, impatient):
     store = AsyncRedisStore.from_url(empty_redis.url)
     await store.claim(ask())
+    await store.scan(Scan())  # a connection is there
     client.client_pause(300)
     with pytest.raises(StoreError, match="SUBSCRIBE"):
         await store.watch(None, "test-123", 1, LONG)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -28,6 +28,7 @@ from oncekey.verbs import (
 T = TypeVar("T")
 
 _LOOP_PATIENCE: Final = 5.0
+_LOOKS: Final = 20
 
 
 class Inline:
@@ -123,9 +124,9 @@ class Looped:
             msg = f"{name} was not sent: the event loop of the store is closed"
             raise StoreError(msg, happened=False)
         try:
-            return errand.answer.result(_LOOP_PATIENCE)
+            return errand.result(self._loop)
         except (TimeoutError, CancelledError):
-            if errand.answer.cancel():
+            if errand.answer.cancel() or errand.never(self._loop):
                 msg = f"{name} was not sent: the event loop of the store did not come to it in time"
                 raise StoreError(msg, happened=False) from None
             _given_to(self._loop, errand.stop)
@@ -143,23 +144,60 @@ def _given_to(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], Non
     return loop is not None
 
 
-class _Errand:
+class _Errand(Coroutine[Any, Any, Any]):
     """A verb on its way to a loop.
 
-    The coroutine is made on the loop, when it begins: a loop that closes before it comes to the
-    errand leaves no coroutine behind that nobody awaits, and the errand is known not to have begun.
+    Its coroutine is made when the loop takes its first step: a loop that closes before leaves no
+    coroutine behind that nobody awaits, and the errand is known not to have begun.
     """
 
     def __init__(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._verb = verb
+        self._steps: Coroutine[Any, Any, Any] | None = None
         self._task: asyncio.Task[Any]
         self.answer: Future[Any] = Future()
+
+    def never(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Whether the verb has not begun, and never will."""
+        return loop is not None and loop.is_closed() and self._steps is None
+
+    def result(self, loop: asyncio.AbstractEventLoop | None) -> Any:  # noqa: ANN401 - the verb's
+        """The answer, for a thread that waits; a loop that is closed gives none any more."""
+        for _ in range(_LOOKS):
+            try:
+                return self.answer.result(_LOOP_PATIENCE / _LOOKS)
+            except TimeoutError:
+                if loop is None or loop.is_closed():
+                    break
+        raise TimeoutError
 
     def begin(self) -> None:
         """The verb runs, unless the asker has given up; on the loop only."""
         if self.answer.set_running_or_notify_cancel():
-            self._task = asyncio.ensure_future(self._verb())
+            self._task = asyncio.ensure_future(self)
+            # A loop that ends now may never come to it, and need not complain: `result` sees it.
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
             self._task.add_done_callback(self._end)
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as the verb's coroutine
+        """The next step of the verb."""
+        if self._steps is None:
+            self._steps = self._verb()
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - the same
+        """The error is raised where the verb waits."""
+        if self._steps is None:
+            raise error[0]
+        return self._steps.throw(*error)
+
+    def close(self) -> None:
+        """The verb takes no more steps."""
+        if self._steps is not None:
+            self._steps.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError  # it is a task's, and nobody else's
 
     def stop(self) -> None:
         """The verb, which has begun, is cancelled; on the loop only."""

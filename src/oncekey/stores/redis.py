@@ -52,23 +52,30 @@ class RedisStore:
         *,
         prefix: str = DEFAULT_PREFIX,
         wait: Wait | None = None,
+        fast: bool = True,
     ) -> None:
         """The client is yours: its settings count, and you close it. Nothing is sent yet.
 
         With `wait=(1, "100ms")` a claim is granted only when one replica has it within that time.
+        With `fast=False` every command goes the long way through redis-py.
         """
-        self._clients = Clients.of_client(client)
+        self._clients = Clients.of_client(client, fast=fast)
         self._prefix = prefix.encode()
         self._replicas = replicas_of(wait, self._clients.settings)
         self._scripts: Scripts | None = None
 
     @classmethod
     def from_url(
-        cls, url: str, *, prefix: str = DEFAULT_PREFIX, wait: Wait | None = None
+        cls,
+        url: str,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        wait: Wait | None = None,
+        fast: bool = True,
     ) -> RedisStore:
         """The store at a URL, with connections of its own; `?wait=1,100ms` may be part of it."""
         address, wait = taken_out(url, wait)
-        return cls(Clients.of_url(address), prefix=prefix, wait=wait)
+        return cls(Clients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
     # The verbs
 

@@ -9,9 +9,9 @@ from redis.exceptions import NoPermissionError, NoScriptError
 
 from oncekey.record import Record
 from oncekey.stores import redis_codec as codec
-from oncekey.stores.redis_clients import AsyncClients
 from oncekey.stores.redis_errors import CAUGHT, explain
 from oncekey.stores.redis_line import AsyncLine
+from oncekey.stores.redis_loops import AsyncClients
 from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
 from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
 from oncekey.verbs import (
@@ -44,23 +44,30 @@ class AsyncRedisStore:
         *,
         prefix: str = DEFAULT_PREFIX,
         wait: Wait | None = None,
+        fast: bool = True,
     ) -> None:
         """The client is yours: its settings count, and you close it. Nothing is sent yet.
 
         With `wait=(1, "100ms")` a claim is granted only when one replica has it within that time.
+        With `fast=False` every command goes the long way through redis-py.
         """
-        self._clients = AsyncClients.of_client(client)
+        self._clients = AsyncClients.of_client(client, fast=fast)
         self._prefix = prefix.encode()
         self._replicas = replicas_of(wait, self._clients.settings)
         self._scripts: Scripts | None = None
 
     @classmethod
     def from_url(
-        cls, url: str, *, prefix: str = DEFAULT_PREFIX, wait: Wait | None = None
+        cls,
+        url: str,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        wait: Wait | None = None,
+        fast: bool = True,
     ) -> AsyncRedisStore:
         """The store at a URL, with connections of its own; `?wait=1,100ms` may be part of it."""
         address, wait = taken_out(url, wait)
-        return cls(AsyncClients.of_url(address), prefix=prefix, wait=wait)
+        return cls(AsyncClients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
     # The verbs
 

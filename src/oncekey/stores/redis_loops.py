@@ -1,0 +1,220 @@
+"""The clients of redis-py for coroutines: one for each event loop, or the user's own.
+
+A plain client is spoken to over wires, which all coroutines of a loop share. One of Sentinel or
+of a cluster knows by itself where a command has to go, and is left to do so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
+
+from oncekey.fork import renew_after_fork
+from oncekey.stores.redis_ears import AsyncEars, Seats, listening_async
+from oncekey.stores.redis_facts import (
+    awaits,
+    connections_of,
+    no_client,
+    no_url,
+    place_of,
+    sends_once,
+    settings_of,
+    where_is,
+)
+from oncekey.stores.redis_line import AsyncLine, Words
+from oncekey.stores.redis_lines import PATIENCE, WHAT_FOR, leaves_whole
+from oncekey.stores.wires import Wires
+
+WITH_PATIENCE: Final = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
+"""How long a server is waited for where the user has not said so."""
+# Wires take two connections for good. A smaller pool has none to spare.
+_FEWEST: Final = 4
+CLASSES: Final[dict[type, type[Any]]] = {
+    redis.Connection: redis.asyncio.Connection,
+    redis.SSLConnection: redis.asyncio.SSLConnection,
+    redis.UnixDomainSocketConnection: redis.asyncio.UnixDomainSocketConnection,
+}
+"""The connections of each colour."""
+# Settings that mean the same in both colours. Others hold objects of one colour.
+_SHARED: Final = frozenset(
+    {
+        *("host", "port", "path", "db", "username", "password", "credential_provider"),
+        *("client_name", "protocol", "health_check_interval"),
+        *("socket_timeout", "socket_connect_timeout"),
+        *("socket_keepalive", "socket_keepalive_options"),
+        *("ssl_keyfile", "ssl_certfile", "ssl_password", "ssl_cert_reqs", "ssl_check_hostname"),
+        *("ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_min_version", "ssl_ciphers"),
+    }
+)
+
+
+class AsyncClients:
+    """A client for each running event loop, closed when the loop ends; or the user's own."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        where: str,
+        settings: dict[str, Any] | None,
+        *,
+        fast: bool = True,
+    ) -> None:
+        """`make` is called on each loop; the client that it makes has these settings.
+
+        Where it is not to be fast, every command goes through redis-py.
+        """
+        self._make = make
+        self._fast = fast
+        self._own: Any = None
+        self._inherited: list[object] = []
+        self.where = where
+        self.settings = settings
+        self.sent_once = True
+        self._opened: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]
+        ] = WeakKeyDictionary()
+        self._seats: WeakKeyDictionary[object, Seats] = WeakKeyDictionary()
+        self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wires | None]
+        self._wires = WeakKeyDictionary()
+        renew_after_fork(self)
+
+    @classmethod
+    def of_client(cls, client: Any, *, fast: bool = True) -> AsyncClients:  # noqa: ANN401 - Redis or RedisCluster
+        """The user's own client, on the user's loop; clients made already are given back."""
+        if isinstance(client, AsyncClients):
+            return client
+        if not awaits(client):
+            raise no_client(client, "AsyncRedisStore", "redis.asyncio.Redis")
+        clients = cls(lambda: client, where_is(client), settings_of(client), fast=fast)
+        clients._own, clients.sent_once = client, sends_once(client)
+        return clients
+
+    @classmethod
+    def of_url(cls, url: str, *, fast: bool = True) -> AsyncClients:
+        """Clients for a URL."""
+        try:
+            pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE)
+        except ValueError as error:
+            raise no_url(url, error) from None
+        kind = CLASSES[pool.connection_class]
+        settings = pool.connection_kwargs
+        most = pool.max_connections
+        return cls(maker(kind, settings, most), place_of(settings), settings, fast=fast)
+
+    async def client(self) -> Any:  # noqa: ANN401 - as the maker makes it
+        """The client of the running loop."""
+        if self._own is not None:
+            return self._own
+        loop = asyncio.get_running_loop()
+        opened = self._opened.get(loop)
+        if opened is None:
+            opening = self._open(loop)
+            opened = self._opened[loop] = await anext(opening), opening
+        return opened[0]
+
+    async def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+        """What the server says about itself."""
+        client = await self.client()
+        return await client.info("server")
+
+    async def ask(self, words: Words, *, apart: bool = False) -> Any:  # noqa: ANN401 - any reply
+        """The reply to one command. A client that tries again by itself does so here too.
+
+        What is sent `apart` is not held up by others, and does not hold them up.
+        """
+        loop = asyncio.get_running_loop()
+        wires = self._wires[loop] if loop in self._wires else await self._wired(loop)
+        if wires is not None:
+            try:
+                return await wires.ask(words, apart=apart)
+            except (ConnectionError, TimeoutError):
+                if self.sent_once:
+                    raise
+        client = await self.client()
+        return await client.execute_command(*words, NEVER_DECODE=True)
+
+    async def _wired(self, loop: asyncio.AbstractEventLoop) -> Wires | None:
+        """The wires of the running loop; None for a client that is asked in its own way only."""
+        client = await self.client()
+        plain = self._fast and connections_of(client) >= _FEWEST
+        wires = Wires(client.connection_pool) if plain else None
+        return self._wires.setdefault(loop, wires)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[AsyncLine]:
+        """One line for several commands."""
+        client = await self.client()
+        pool = client.connection_pool
+        line = AsyncLine(await pool.get_connection(*WHAT_FOR))
+        try:
+            yield line
+        except BaseException as error:
+            if not leaves_whole(error):
+                await line.connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(line.connection)
+
+    @asynccontextmanager
+    async def listening(self, channel: bytes) -> AsyncIterator[AsyncEars]:
+        """In the block the channel is listened to, where that can be."""
+        client = await self.client()
+        seats = self._seats.setdefault(client, Seats(connections_of(client)))
+        async with listening_async(client, channel, seats) as ears:
+            yield ears
+
+    async def aclose(self) -> None:
+        """The connections of the running loop are closed. Other loops close theirs."""
+        loop = asyncio.get_running_loop()
+        await self._unwire(loop)
+        opened = self._opened.get(loop)
+        if opened is not None:
+            await opened[1].aclose()
+
+    async def _unwire(self, loop: asyncio.AbstractEventLoop) -> None:
+        wires = self._wires.pop(loop, None)
+        if wires is not None:
+            await wires.aclose()
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[Any, None]:
+        """A generator, because a loop that ends closes those that it has not seen the end of."""
+        client = self._make()
+        try:
+            yield client
+        finally:
+            self._opened.pop(loop, None)
+            await self._unwire(loop)
+            await client.aclose()
+
+    def after_fork(self) -> None:
+        """The parent's connections are never touched again, not even to close them."""
+        self._inherited += [self._opened, self._wires]
+        self._opened = WeakKeyDictionary()
+        self._wires = WeakKeyDictionary()
+        self._seats = WeakKeyDictionary()
+
+
+def maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], Any]:
+    """What makes a client of this kind, which sends each command once."""
+    shared = {name: value for name, value in settings.items() if name in _SHARED}
+
+    def make() -> Any:  # noqa: ANN401 - generic in redis-py's stubs
+        pool: Any = redis.asyncio.BlockingConnectionPool(
+            max_connections=most,
+            timeout=PATIENCE,
+            connection_class=kind,
+            retry=AsyncRetry(NoBackoff(), 0),
+            **shared,
+        )
+        return redis.asyncio.Redis.from_pool(pool)
+
+    return make

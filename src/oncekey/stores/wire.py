@@ -1,0 +1,192 @@
+"""One connection that all coroutines of an event loop share: a wire.
+
+What they ask within one turn of the loop leaves in one write, and the replies come in as few
+reads as the system makes of them. The connection is opened by redis-py, with everything that its
+settings say; from then on it is spoken to directly.
+
+A caller who goes away leaves the wire as it was: its reply is read and dropped. A wire that
+breaks fails what was on it, of which nobody knows whether it happened, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections import deque
+from typing import Any, Final
+
+from hiredis import PushNotification, Reader
+from redis import exceptions as told
+
+MOST_ON_THE_WAY: Final = 512
+"""How many commands may wait for their replies on one wire; others queue up behind them."""
+_MORE: Final = object()
+_READ: Final = 65536
+# A server that hangs up says so to the loop, but a command may overtake what it says.
+_IDLE: Final = 0.02
+
+
+class NotSentError(told.ConnectionError):
+    """The wire broke before the command was on it: surely nothing happened."""
+
+
+class Wire(asyncio.BufferedProtocol):
+    """A connection, from the moment that redis-py has made it until it breaks or is let go."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any connection of redis.asyncio
+        """The connection is connected, and nobody else uses it."""
+        self.connection = connection
+        self.fit = True
+        """Whether new commands may be sent: it neither broke nor was told to go elsewhere."""
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = connection._writer.transport  # noqa: SLF001 - no other way to it
+        self._before = self._transport.get_protocol()
+        self._patience: float | None = connection.socket_timeout
+        self._buffer = memoryview(bytearray(_READ))
+        self._reader: Any = Reader(  # whose own types know of no memoryview
+            protocolError=told.InvalidResponse,
+            replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
+            notEnoughData=_MORE,
+        )
+        self._unsent: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
+        self._heard_at = self._loop.time()
+        self._leaves_soon = False  # whether a flush is on its way
+        self._full = False  # whether the system takes no more now
+        self._clock: asyncio.TimerHandle | None = None
+        self._poll = select.poll()
+        self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._transport.set_protocol(self)
+
+    def ask(self, packed: bytes) -> asyncio.Future[Any]:
+        """The reply to one command, when it has come."""
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        self._unsent.append((packed, reply))
+        if not self._leaves_soon:
+            self._leaves_soon = True
+            self._loop.call_soon(self._leave)
+        return reply
+
+    def close(self) -> None:
+        """Nothing more is read or written; those who still wait are told."""
+        self._break(told.ConnectionError("the connection was closed"))
+
+    # What leaves
+
+    def _leave(self) -> None:
+        if not self._waiting and self._silent_for_long() and self._poll.poll(0):
+            self._loop.call_soon(self._flush)  # the loop hears first what there is to hear
+        else:
+            self._flush()
+
+    def _silent_for_long(self) -> bool:
+        return self._loop.time() - self._heard_at > _IDLE
+
+    def _flush(self) -> None:
+        self._leaves_soon = False
+        room = MOST_ON_THE_WAY - len(self._waiting)
+        if not self.fit or self._full or room <= 0:
+            return
+        now = self._loop.time()
+        leaving: list[bytes] = []
+        while self._unsent and len(leaving) < room:
+            packed, reply = self._unsent.popleft()
+            if not reply.done():  # whoever has gone away before it left has not asked
+                leaving.append(packed)
+                self._waiting.append((now, reply))
+        if leaving:
+            self._transport.write(b"".join(leaving))
+            if self._clock is None and self._patience is not None:
+                self._clock = self._loop.call_at(now + self._patience, self._look_at_the_clock)
+
+    def pause_writing(self) -> None:
+        """The system takes no more now."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._full = False
+        self._flush()
+
+    # What comes
+
+    def get_buffer(self, _: int, /) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, count: int, /) -> None:
+        """So many bytes have come: those whose replies are whole have them."""
+        self._heard_at = self._loop.time()
+        gets, waiting = self._reader.gets, self._waiting
+        try:
+            self._reader.feed(self._buffer, 0, count)
+            while (reply := gets()) is not _MORE:
+                if type(reply) is PushNotification:  # the server wants us elsewhere
+                    self.fit = False
+                    continue
+                _, future = waiting.popleft()
+                if future.done():  # nobody waits for it any more
+                    continue
+                if isinstance(reply, Exception):
+                    self.fit = self.fit and not _demoted(reply)
+                    future.set_exception(reply)
+                else:
+                    future.set_result(reply)
+        except (told.InvalidResponse, IndexError) as error:  # not what a Redis server says
+            self._break(told.ConnectionError(f"the connection broke: {error}"))
+            return
+        if not self.fit:
+            self._go_elsewhere()
+        elif self._unsent and not self._leaves_soon:
+            self._flush()
+
+    def eof_received(self) -> None:
+        """The server has hung up; the transport closes itself."""
+
+    def connection_lost(self, error: Exception | None, /) -> None:
+        """The connection is gone."""
+        self._before.connection_lost(error)  # redis-py waits for this word when it closes
+        why = "the server closed the connection" if error is None else str(error)
+        self._break(told.ConnectionError(f"the connection broke: {why}"))
+
+    # How it ends
+
+    def _look_at_the_clock(self) -> None:
+        """One clock for all: the oldest command is the first that can be too late."""
+        self._clock = None
+        if not self._waiting or self._patience is None:
+            return
+        late_at = self._waiting[0][0] + self._patience
+        if self._loop.time() < late_at:
+            self._clock = self._loop.call_at(late_at, self._look_at_the_clock)
+        else:
+            self._break(told.TimeoutError("no reply in time"))
+
+    def _go_elsewhere(self) -> None:
+        """What has not left is sent on another wire; what has is still waited for."""
+        self._give_back_unsent()
+        if not self._waiting:
+            self._transport.close()
+
+    def _break(self, error: Exception) -> None:
+        self.fit = False
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        self._give_back_unsent()
+        waiting, self._waiting = self._waiting, deque()
+        for _, reply in waiting:
+            if not reply.done():
+                reply.set_exception(error)
+        self._transport.abort()
+
+    def _give_back_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, deque()
+        for _, reply in unsent:
+            if not reply.done():
+                reply.set_exception(NotSentError("the connection broke"))
+
+
+def _demoted(error: Exception) -> bool:
+    """Whether a primary has become a replica: its successor may have the same address."""
+    return isinstance(error, told.ReadOnlyError) or "READONLY" in str(error)
