@@ -172,7 +172,12 @@ class RedisStore:
         name = codec.name_of(self._prefix, scope, key)
         try:
             script = (self._scripts or self._load())[verb]
-            return _asked(self._clients, script, name, arguments)
+            try:
+                return self._clients.ask(
+                    ("EVALSHA", script.sha, 1, name, *arguments), apart=verb == "renew"
+                )
+            except NoScriptError:  # it has not run: the server is told what it is
+                return self._clients.ask(("EVAL", script.text, 1, name, *arguments))
         except CAUGHT as error:
             raise self._explained(error) from error
 
@@ -251,13 +256,13 @@ class RedisStore:
 
 
 def _asked(
-    way: Clients | Line,
+    line: Line,
     script: Script,
     name: bytes,
     arguments: tuple[codec.Argument, ...],
 ) -> Any:  # noqa: ANN401 - whatever the script answers
     """What the script answers. A server that does not know it has not run it: it is told."""
     try:
-        return way.ask(("EVALSHA", script.sha, 1, name, *arguments))
+        return line.ask(("EVALSHA", script.sha, 1, name, *arguments))
     except NoScriptError:
-        return way.ask(("EVAL", script.text, 1, name, *arguments))
+        return line.ask(("EVAL", script.text, 1, name, *arguments))

@@ -155,7 +155,12 @@ class AsyncRedisStore:
         name = codec.name_of(self._prefix, scope, key)
         try:
             script = (self._scripts or await self._load())[verb]
-            return await _asked(self._clients, script, name, arguments)
+            try:
+                return await self._clients.ask(
+                    ("EVALSHA", script.sha, 1, name, *arguments), apart=verb == "renew"
+                )
+            except NoScriptError:  # it has not run: the server is told what it is
+                return await self._clients.ask(("EVAL", script.text, 1, name, *arguments))
         except CAUGHT as error:
             raise self._explained(error) from error
 
@@ -234,13 +239,13 @@ class AsyncRedisStore:
 
 
 async def _asked(
-    way: AsyncClients | AsyncLine,
+    line: AsyncLine,
     script: Script,
     name: bytes,
     arguments: tuple[codec.Argument, ...],
 ) -> Any:  # noqa: ANN401 - whatever the script answers
     """What the script answers. A server that does not know it has not run it: it is told."""
     try:
-        return await way.ask(("EVALSHA", script.sha, 1, name, *arguments))
+        return await line.ask(("EVALSHA", script.sha, 1, name, *arguments))
     except NoScriptError:
-        return await way.ask(("EVAL", script.text, 1, name, *arguments))
+        return await line.ask(("EVAL", script.text, 1, name, *arguments))

@@ -7,7 +7,7 @@ of a cluster knows by itself where a command has to go, and is left to do so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -83,8 +83,11 @@ class AsyncClients:
             asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]
         ] = WeakKeyDictionary()
         self._seats: WeakKeyDictionary[object, Seats] = WeakKeyDictionary()
-        self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wires | None]
-        self._wires = WeakKeyDictionary()
+        self._all_wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wires | None]
+        self._all_wires = WeakKeyDictionary()
+        # Those of the loop that asked last, which mostly is the one that asks next.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wires: Wires | None = None
         renew_after_fork(self)
 
     @classmethod
@@ -126,28 +129,34 @@ class AsyncClients:
         client = await self.client()
         return await client.info("server")
 
-    async def ask(self, words: Words, *, apart: bool = False) -> Any:  # noqa: ANN401 - any reply
+    def ask(self, words: Words, *, apart: bool = False) -> Awaitable[Any]:
         """The reply to one command. A client that tries again by itself does so here too.
 
         What is sent `apart` is not held up by others, and does not hold them up.
         """
         loop = asyncio.get_running_loop()
-        wires = self._wires[loop] if loop in self._wires else await self._wired(loop)
+        if self._loop is loop and self._wires is not None and self.sent_once:
+            return self._wires.ask(words, apart=apart)
+        return self._ask(words, loop, apart=apart)
+
+    async def _ask(self, words: Words, loop: asyncio.AbstractEventLoop, *, apart: bool) -> Any:  # noqa: ANN401 - any reply
+        client = await self.client()
+        wires = self._wired(loop, client)
         if wires is not None:
             try:
                 return await wires.ask(words, apart=apart)
             except (ConnectionError, TimeoutError):
                 if self.sent_once:
                     raise
-        client = await self.client()
         return await client.execute_command(*words, NEVER_DECODE=True)
 
-    async def _wired(self, loop: asyncio.AbstractEventLoop) -> Wires | None:
+    def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:  # noqa: ANN401 - as the maker makes it
         """The wires of the running loop; None for a client that is asked in its own way only."""
-        client = await self.client()
-        plain = self._fast and connections_of(client) >= _FEWEST
-        wires = Wires(client.connection_pool) if plain else None
-        return self._wires.setdefault(loop, wires)
+        if loop not in self._all_wires:
+            plain = self._fast and connections_of(client) >= _FEWEST
+            self._all_wires[loop] = Wires(client.connection_pool) if plain else None
+        self._loop, self._wires = loop, self._all_wires[loop]
+        return self._wires
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[AsyncLine]:
@@ -181,7 +190,8 @@ class AsyncClients:
             await opened[1].aclose()
 
     async def _unwire(self, loop: asyncio.AbstractEventLoop) -> None:
-        wires = self._wires.pop(loop, None)
+        self._loop = self._wires = None
+        wires = self._all_wires.pop(loop, None)
         if wires is not None:
             await wires.aclose()
 
@@ -197,9 +207,10 @@ class AsyncClients:
 
     def after_fork(self) -> None:
         """The parent's connections are never touched again, not even to close them."""
-        self._inherited += [self._opened, self._wires]
+        self._inherited += [self._opened, self._all_wires, self._wires]
         self._opened = WeakKeyDictionary()
-        self._wires = WeakKeyDictionary()
+        self._all_wires = WeakKeyDictionary()
+        self._loop = self._wires = None
         self._seats = WeakKeyDictionary()
 
 

@@ -5,7 +5,8 @@ reads as the system makes of them. The connection is opened by redis-py, with ev
 settings say; from then on it is spoken to directly.
 
 A caller who goes away leaves the wire as it was: its reply is read and dropped. A wire that
-breaks fails what was on it, of which nobody knows whether it happened, and nothing else.
+breaks fails what was on it, of which nobody knows whether it happened, and nothing else: what
+has not left yet is given back, and leaves on another.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from hiredis import PushNotification, Reader
@@ -22,20 +24,22 @@ MOST_ON_THE_WAY: Final = 512
 """How many commands may wait for their replies on one wire; others queue up behind them."""
 _MORE: Final = object()
 _READ: Final = 65536
+Asked = tuple[bytes, "asyncio.Future[Any]"]
+"""A command, and where its reply goes."""
 # A server that hangs up says so to the loop, but a command may overtake what it says.
 _IDLE: Final = 0.02
-
-
-class NotSentError(told.ConnectionError):
-    """The wire broke before the command was on it: surely nothing happened."""
 
 
 class Wire(asyncio.BufferedProtocol):
     """A connection, from the moment that redis-py has made it until it breaks or is let go."""
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any connection of redis.asyncio
-        """The connection is connected, and nobody else uses it."""
+    def __init__(self, connection: Any, unsent: Callable[[Iterable[Asked]], None]) -> None:  # noqa: ANN401 - any connection of redis.asyncio
+        """The connection is connected, and nobody else uses it.
+
+        `unsent` is told what did not leave before the wire came to its end.
+        """
         self.connection = connection
+        self._give_back = unsent
         self.fit = True
         """Whether new commands may be sent: it neither broke nor was told to go elsewhere."""
         self._loop = asyncio.get_running_loop()
@@ -48,7 +52,7 @@ class Wire(asyncio.BufferedProtocol):
             replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
             notEnoughData=_MORE,
         )
-        self._unsent: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
+        self._unsent: deque[Asked] = deque()
         self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
         self._heard_at = self._loop.time()
         self._leaves_soon = False  # whether a flush is on its way
@@ -58,14 +62,12 @@ class Wire(asyncio.BufferedProtocol):
         self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         self._transport.set_protocol(self)
 
-    def ask(self, packed: bytes) -> asyncio.Future[Any]:
-        """The reply to one command, when it has come."""
-        reply: asyncio.Future[Any] = self._loop.create_future()
-        self._unsent.append((packed, reply))
+    def ask(self, asked: Asked) -> None:
+        """The command is sent in this turn of the loop, and its reply goes where it says."""
+        self._unsent.append(asked)
         if not self._leaves_soon:
             self._leaves_soon = True
             self._loop.call_soon(self._leave)
-        return reply
 
     def close(self) -> None:
         """Nothing more is read or written; those who still wait are told."""
@@ -164,7 +166,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def _go_elsewhere(self) -> None:
         """What has not left is sent on another wire; what has is still waited for."""
-        self._give_back_unsent()
+        self._hand_over()
         if not self._waiting:
             self._transport.close()
 
@@ -173,18 +175,17 @@ class Wire(asyncio.BufferedProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
-        self._give_back_unsent()
+        self._hand_over()
         waiting, self._waiting = self._waiting, deque()
         for _, reply in waiting:
             if not reply.done():
-                reply.set_exception(error)
+                reply.set_exception(type(error)(*error.args))  # each has a traceback of its own
         self._transport.abort()
 
-    def _give_back_unsent(self) -> None:
+    def _hand_over(self) -> None:
         unsent, self._unsent = self._unsent, deque()
-        for _, reply in unsent:
-            if not reply.done():
-                reply.set_exception(NotSentError("the connection broke"))
+        if unsent:
+            self._give_back(unsent)
 
 
 def _demoted(error: Exception) -> bool:
