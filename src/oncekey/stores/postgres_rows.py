@@ -39,7 +39,7 @@ def to_number(data: bytes) -> int:
 
 def to_answer(data: bytes, ask: Claim) -> Answer:
     """What a claim was told."""
-    told, moment, found = _fields(data, 3)
+    told, moment, found = fields(data, 3)
     now = to_number(moment or b"")
     if found is None:
         return machine.claim(None, ask, now)[1]
@@ -63,14 +63,20 @@ def to_page(rows: Sequence[bytes], limit: int) -> Page:
 
 def to_record(data: bytes) -> Record:
     """The record in a row; refused when a newer release wrote it."""
-    found = _fields(data, len(_READERS))
+    record = as_written(data)
+    if record.version > FORMAT:
+        raise _newer(record.scope, record.key)
+    return record
+
+
+def as_written(data: bytes) -> Record:
+    """The record in a row, also when a newer release wrote it and means more by it."""
+    found = fields(data, len(_READERS))
     facts: dict[str, Any] = {
         name: None if field is None else read(field)
         for (name, read), field in zip(_READERS.items(), found, strict=True)
     }
     facts["scope"] = facts["scope"] or None
-    if facts["version"] > FORMAT:
-        raise _newer(facts["scope"], facts["key"])
     return Record(**facts)
 
 
@@ -78,7 +84,7 @@ _FIELD: Final = Struct(">4xi")
 """Before each field of a row stand its type and its length; a null has the length -1."""
 
 
-def _fields(data: bytes, count: int) -> list[bytes | None]:
+def fields(data: bytes, count: int) -> list[bytes | None]:
     """The first fields of a row: in a newer schema it may have more of them."""
     found: list[bytes | None] = []
     end = 4

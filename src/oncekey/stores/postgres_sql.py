@@ -24,7 +24,8 @@ from oncekey.verbs import (
 _LARGEST: Final = 2**63 - 1
 
 
-def _statement(text: str, count: int) -> Statement:
+def statement(text: str, count: int) -> Statement:
+    """The statement, which takes so many values."""
     name = f"oncekey_{sha256(text.encode()).hexdigest()[:16]}"
     return Statement(name.encode(), text.encode(), [1] * count)
 
@@ -32,7 +33,7 @@ def _statement(text: str, count: int) -> Statement:
 def _call(function: str, types: str) -> Statement:
     kinds = types.split()
     values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(kinds, 1))
-    return _statement(f"SELECT {function}({values})", len(kinds))
+    return statement(f"SELECT {function}({values})", len(kinds))
 
 
 CLAIM: Final = _call(
@@ -49,11 +50,11 @@ FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
 WATCH: Final = _call("oncekey_watch_v1", "text text bigint")
 PURGE: Final = _call("oncekey_purge_v1", "bigint bigint")
 _LIVING: Final = "(t.expires = 0 OR t.expires > (SELECT oncekey_now_v1()))"
-GET: Final = _statement(
+GET: Final = statement(
     f"SELECT t FROM oncekey_records t WHERE t.scope = $1 AND t.key = $2 AND {_LIVING}",  # noqa: S608 - only constants
     2,
 )
-SCAN: Final = _statement(
+SCAN: Final = statement(
     f"SELECT t FROM oncekey_records t WHERE (t.scope, t.key) > ($1, $2) AND {_LIVING} "  # noqa: S608 - only constants
     "AND ($3 OR t.scope = $4) AND ($5::text IS NULL OR t.status = $5) "
     "ORDER BY t.scope, t.key LIMIT $6::bigint",

@@ -221,7 +221,9 @@ class SQLiteStore:
             written = connection.execute(file.DELETE_SAME, (*place, *file.stamp(before)))
         else:
             values = (*file.to_row(after)[2:], *place, *file.stamp(before))
-            written = connection.execute(file.UPDATE_SAME, values)
+            afresh = after.created != before.created
+            statement = file.RESTART_SAME if afresh else file.UPDATE_SAME
+            written = connection.execute(statement, values)
         return answer if written.rowcount else None
 
     def transition(self, change: Transition[R, A], ask: R) -> Callable[..., A]:
@@ -232,12 +234,15 @@ class SQLiteStore:
             row = connection.execute(file.SELECT_ONE, place).fetchone()
             before = None if row is None else file.from_row(row)
             after, answer = change(before, ask, now)
-            if after is None and before is not None:
+            if after is before:
+                return answer
+            if before is None:
+                connection.execute(file.INSERT, file.to_row(cast("Record", after)))
+            elif after is None:
                 connection.execute(file.DELETE, place)
-            elif after is not None and before is None:
-                connection.execute(file.INSERT, file.to_row(after))
-            elif after is not None and after is not before:
-                connection.execute(file.UPDATE, (*file.to_row(after)[2:], *place))
+            else:
+                statement = file.RESTART if after.created != before.created else file.UPDATE
+                connection.execute(statement, (*file.to_row(after)[2:], *place))
             return answer
 
         return work

@@ -13,26 +13,31 @@ from oncekey.errors import ConfigurationError, StoreError, UnreadableError
 from oncekey.record import FORMAT, Record
 
 OLDEST_SQLITE: Final = (3, 35, 0)
-_COLUMNS: Final = (
+COLUMNS: Final = (
     "scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted, "
     "revision, uncertain, label, reference, created, started, updated, finished, expires, version"
 )
-_MARKS: Final = ", ".join("?" * len(_COLUMNS.split(",")))
-_SET: Final = ", ".join(f"{column.strip()} = ?" for column in _COLUMNS.split(",")[2:])
+_MARKS: Final = ", ".join("?" * len(COLUMNS.split(",")))
+_SET: Final = ", ".join(f"{column.strip()} = ?" for column in COLUMNS.split(",")[2:])
 
-SELECT_ONE: Final = f"SELECT {_COLUMNS} FROM oncekey_records WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
+SELECT_ONE: Final = f"SELECT {COLUMNS} FROM oncekey_records WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 SELECT_PAGE: Final = (
-    f"SELECT {_COLUMNS} FROM oncekey_records "  # noqa: S608 - only constants
+    f"SELECT {COLUMNS} FROM oncekey_records "  # noqa: S608 - only constants
     "WHERE (scope, key) > (?, ?) AND (expires = 0 OR expires > ?) "
     "AND (? OR scope = ?) AND (? IS NULL OR status = ?) ORDER BY scope, key LIMIT ?"
 )
-INSERT: Final = f"INSERT OR IGNORE INTO oncekey_records ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - only constants
+INSERT: Final = f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - only constants
 UPDATE: Final = f"UPDATE oncekey_records SET {_SET} WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 _STAMP: Final = (
     "token = ? AND nonce = ? AND status = ? AND attempt = ? AND revision = ? AND lease_end = ? "
     "AND updated = ? AND expires = ?"
 )
 UPDATE_SAME: Final = f"{UPDATE} AND {_STAMP}"
+# A record that starts afresh goes to the end: rows are numbered as the records were made.
+RESTART: Final = UPDATE.replace(
+    "SET ", "SET rowid = (SELECT max(rowid) + 1 FROM oncekey_records), ", 1
+)
+RESTART_SAME: Final = f"{RESTART} AND {_STAMP}"
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
 DELETE_SAME: Final = f"{DELETE} AND {_STAMP}"

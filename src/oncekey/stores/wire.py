@@ -77,7 +77,8 @@ class Wire(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         if not self._waiting and self._silent_for_long() and self._poll.poll(0):
-            self._loop.call_soon(self._flush)  # the loop hears first what there is to hear
+            # The loop comes to what there is to hear in its next turn, and then to this.
+            self._loop.call_soon(self._loop.call_soon, self._flush)
         else:
             self._flush()
 
@@ -143,7 +144,9 @@ class Wire(asyncio.BufferedProtocol):
             self._flush()
 
     def eof_received(self) -> None:
-        """The server has hung up; the transport closes itself."""
+        """The server has hung up: nothing more leaves, and the transport closes itself."""
+        self.fit = False
+        self._hand_over()
 
     def connection_lost(self, error: Exception | None, /) -> None:
         """The connection is gone."""

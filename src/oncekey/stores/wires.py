@@ -87,5 +87,5 @@ class _Lane:
         wire, self.wire = self.wire, None
         if wire is not None:
             wire.close()
-            await wire.connection.disconnect(nowait=True)
+            await wire.connection.disconnect()
             await self._pool.release(wire.connection)
