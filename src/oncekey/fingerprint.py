@@ -7,6 +7,7 @@ A value is brought into one canonical form, and that form is hashed. Types count
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -26,8 +27,10 @@ VERSION: Final = "1"
 # Exact types whose msgpack form already tells them apart.
 _SCALARS: Final = frozenset({str, bool, float, bytes, type(None)})
 _MSGPACK_INTEGERS: Final = range(-(2**63), 2**64)
+_LONGEST_INTEGER: Final = 20  # the digits of the largest of them
+_LONG_INTEGER: Final = re.compile(rb"[0-9]{20}")
 _encode = msgspec.msgpack.Encoder().encode
-_json = msgspec.json.Decoder(float_hook=Decimal)
+_to_json = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
 
 def of_arguments(arguments: Mapping[str, object]) -> str:
@@ -81,7 +84,9 @@ def of_json(body: bytes) -> str:
     A text that is not JSON raises ValueError.
     """
     try:
-        return _digest(["json", _canonical(_json.decode(body), typed=False)])
+        value = _from_json(body)
+        text = _to_json(_shortened(value) if _LONG_INTEGER.search(body) else value)
+        return f"{VERSION}:{sha256(b'json' + text).hexdigest()}"
     except (ArithmeticError, RecursionError) as error:
         msg = f"the JSON text is too much to read: {error}"
         raise ValueError(msg) from None
@@ -118,24 +123,54 @@ def _decimal(value: Decimal) -> str:
     return f"{'-' if sign else ''}{short}e{exponent + len(text) - len(short)}"
 
 
+def _one_form(number: str | int) -> int | Decimal:
+    """The form in which equal numbers of JSON are written equally: an integer if it is short.
+
+    Digits are neither lost nor added: 1e999999999 stays as short as it is.
+    """
+    sign, digits, exponent = Decimal(number).as_tuple()
+    assert isinstance(exponent, int)  # noqa: S101 - JSON has no NaN and no infinity
+    kept = len(digits)
+    while kept > 1 and digits[kept - 1] == 0:
+        kept -= 1
+    exponent += len(digits) - kept
+    shortest = Decimal((sign, digits[:kept], exponent))
+    if exponent >= 0 and kept + exponent <= _LONGEST_INTEGER:
+        whole = int(shortest)
+        return whole if whole in _MSGPACK_INTEGERS else shortest
+    return shortest or 0
+
+
+def _shortened(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """The same value, with its long integers in the form of other numbers."""
+    if isinstance(value, dict):
+        return {name: _shortened(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return list(map(_shortened, value))
+    return _one_form(value) if type(value) is int else value
+
+
+_from_json = msgspec.json.Decoder(float_hook=_one_form).decode
+
+
 def _number(value: int | Decimal) -> object:
     if type(value) is int:
         return value if value in _MSGPACK_INTEGERS else ["int", str(value)]
     return ["dec", _decimal(Decimal(value))]
 
 
-def _canonical(value: Any, *, typed: bool = True) -> object:  # noqa: ANN401, C901, PLR0911 - one line per kind of value reads best in one place
-    """The value as lists of scalars, each list opened by a tag; untyped, numbers are numbers."""
+def _canonical(value: Any) -> object:  # noqa: ANN401, C901, PLR0911 - one line per kind of value reads best in one place
+    """The value as lists of scalars, each list opened by a tag."""
     kind: Any = type(value)
     if isinstance(value, (int, Decimal)) and kind in (int, Decimal):
-        return _number(value) if typed else ["n", _decimal(Decimal(value))]
+        return _number(value)
     if kind in _SCALARS:
         return value
     if isinstance(value, Mapping):
-        pairs = [(_canonical(k, typed=typed), _canonical(v, typed=typed)) for k, v in value.items()]
+        pairs = [(_canonical(k), _canonical(v)) for k, v in value.items()]
         return ["map", sorted(_encode(pair) for pair in pairs)]
     if isinstance(value, (list, tuple)):
-        return [_tag(kind), [_canonical(item, typed=typed) for item in value]]
+        return [_tag(kind), [_canonical(item) for item in value]]
     if isinstance(value, (set, frozenset)):
         return ["set", sorted(_encode(_canonical(item)) for item in value)]
     if isinstance(value, Enum):

@@ -525,7 +525,7 @@ def test_the_forms_of_arguments_and_json_stay_what_they_were():
     )
     assert (
         of_json(b'{"amount": 100.0, "to": ["x", null, true]}')
-        == "1:4f411e8bb4e7232af8c6e80301c6755d4d36c0800618c616ab5c1ddbdcfcbe8b"
+        == "1:0c58968dffeda75b51f524afe6f06bb21f98ac8067e80a14f5e8a31e607a68aa"
     )
 
 
