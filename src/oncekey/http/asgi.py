@@ -52,7 +52,7 @@ class IdempotencyMiddleware:
         """Every setting is checked now, and nothing is opened."""
         self.app: Final = app
         self.rules: Final = Rules(once, **settings)
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], asyncio.Future[None]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application has answered, now or before."""
@@ -114,15 +114,22 @@ class IdempotencyMiddleware:
 
     async def _run(self, exchange: Exchange, scope: Scope) -> None:
         """The application runs to its end, also when nobody waits for it any more."""
-        task = asyncio.ensure_future(exchange.run(self.app, scope))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(exchange.run(self.app, scope))
+        over = self._running[task] = loop.create_future()
+        task.add_done_callback(self._is_over)
         try:
-            await asyncio.shield(task)
+            await over
         except asyncio.CancelledError:
             exchange.detach()
             task.add_done_callback(_tell_of_failure)
             raise
+        task.result()
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        over = self._running.pop(task)
+        if not over.done():
+            over.set_result(None)
 
 
 def _tell_of_failure(task: asyncio.Task[None]) -> None:

@@ -305,10 +305,10 @@ async def test_requests_are_the_same_by_what_they_mean(shop, same):
 
 @pytest.mark.row("P8", "P9", "P13")
 async def test_a_gateway_that_does_not_answer_is_cut_off_and_asked_before_it_charges_again(shop):
-    shop.settle_in(time_out=0.05)
+    shop.settle_in(time_out=0.4)  # it charges at once, however busy the machine
     cut_off = await shop.post(amount=130)
     assert cut_off.status_code == 504
-    assert cut_off.json() == {"error": "timeout", "operation": "charge", "ms": 50}
+    assert cut_off.json() == {"error": "timeout", "operation": "charge", "ms": 400}
     (record,) = shop.records()
     assert (record.status, record.uncertain) == ("released", True)
     assert record.notes["reference"] == shop.gateway.charges()[0].reference
