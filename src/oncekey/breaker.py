@@ -58,6 +58,10 @@ class _Knock(Chore):
         self._breaker = breaker
         self._store = store
 
+    @property
+    def lane(self) -> object:
+        return self._store
+
     def do(self) -> float | None:
         if not self._breaker.open:
             return None

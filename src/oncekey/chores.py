@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 from weakref import ref
 
 from msgspec.structs import replace
@@ -25,10 +25,22 @@ PURGE_BATCH: Final = 500
 _PURGE_AGAIN: Final = 0.2
 
 
-class Renewal(Chore):
+class Asking(Chore):
+    """Something that a store is asked."""
+
+    __slots__ = ("_store",)
+    _store: Any
+
+    @property
+    def lane(self) -> object:
+        """The store."""
+        return self._store
+
+
+class Renewal(Asking):
     """Moves the end of a lease while its code runs."""
 
-    __slots__ = ("_every", "_observers", "_store", "_ticket", "_until")
+    __slots__ = ("_every", "_observers", "_ticket", "_until")
 
     def __init__(self, store: Store, ticket: Ticket, observers: Observers) -> None:
         """Goes on until the record has another owner, has ended, or `max_run` is over."""
@@ -65,7 +77,7 @@ class Renewal(Chore):
         return None
 
 
-class Insisting(Chore):
+class Insisting(Asking):
     """Something that must get through to the store: tried until the store answers."""
 
     __slots__ = ()
@@ -93,7 +105,7 @@ class Insisting(Chore):
 class Unsettled(Insisting):
     """Goes on with a settle or a release that could not be made, until the store answers."""
 
-    __slots__ = ("_ask", "_store")
+    __slots__ = ("_ask",)
 
     def __init__(self, store: Store, ask: Settle | Release) -> None:
         """The request is the one that was sent already: repeating it is harmless."""
@@ -112,7 +124,7 @@ class Unsettled(Insisting):
 class Abandoned(Insisting):
     """Gives back a claim whose asker left before it heard the answer."""
 
-    __slots__ = ("_call", "_nonce", "_store")
+    __slots__ = ("_call", "_nonce")
 
     def __init__(self, store: Store, call: Call, nonce: str) -> None:
         """The nonce tells which claim it was."""
@@ -128,10 +140,10 @@ class Abandoned(Insisting):
             self._store.release(self._call.release(answer.record, unused=True))
 
 
-class LateClaim(Chore):
+class LateClaim(Asking):
     """Claims for a run that began while the store was down, and renews its lease from then on."""
 
-    __slots__ = ("_record", "_store", "_ticket")
+    __slots__ = ("_record", "_ticket")
 
     def __init__(self, store: Store, ticket: Ticket) -> None:
         """The claim has the nonce of the run, so that its end can prove that it is the same."""
@@ -157,7 +169,7 @@ class LateClaim(Chore):
 class LateEnd(Insisting):
     """Records how a run ended that no store knew of when it began."""
 
-    __slots__ = ("_ask", "_call", "_observers", "_store")
+    __slots__ = ("_ask", "_call", "_observers")
 
     def __init__(
         self, store: Store, call: Call, ask: Settle | Release, observers: Observers
@@ -183,20 +195,25 @@ class LateEnd(Insisting):
             self._store.release(replace(ask, token=answer.record.token))
 
 
-class Purging(Chore):
+class Purging(Asking):
     """Removes expired records in small batches, as long as somebody uses the store."""
 
-    __slots__ = ("_observers", "_store")
+    __slots__ = ("_observers",)
+    _store: Callable[[], Store | None]
 
     def __init__(self, store: Store, observers: Observers) -> None:
         """The store is not kept alive for it."""
         super().__init__()
-        self._store: Callable[[], Store | None]
         try:
             self._store = ref(store)
         except TypeError:  # it has slots and no place for a weak reference
             self._store = lambda: store
         self._observers = observers
+
+    @property
+    def lane(self) -> object:
+        """The store, as long as there is one."""
+        return self._store()
 
     def do(self) -> float | None:
         """Purge one batch; the next follows soon when there is more."""

@@ -1,7 +1,9 @@
 """The keeper: one thread per process that does what must go on while user code runs.
 
 It renews leases, goes on settling what could not be settled, and purges. All of these are
-chores: each is done again after a while, until it says that it is over.
+chores: each is done again after a while, until it says that it is over. Those that ask a store
+are done on a thread of that store, as long as some are due: a store that hangs holds up nobody
+else's leases.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+from collections import deque
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -37,6 +41,11 @@ class Chore:
         """Whether it must be tried once more before the process ends."""
         return False
 
+    @property
+    def lane(self) -> object:
+        """The store that it waits for; None for a chore that waits for nothing."""
+        return None
+
 
 class Keeper:
     """The thread and its chores.
@@ -55,6 +64,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._queues: dict[float, dict[Chore, float]] = {}
+        self._lanes: dict[int, deque[Chore]] = {}
         self._thread: threading.Thread | None = None
         self._wakes_at = 0.0
         self._stopping = False
@@ -76,16 +86,22 @@ class Keeper:
                 queue.pop(chore, None)
 
     def finish(self) -> None:
-        """The thread ends, after one last try at what is urgent."""
+        """The thread ends, after one last try at what is urgent; of a store that fails, one."""
         with self._lock:
             thread, self._stopping = self._thread, True
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join(_LAST_CHANCE)
-        for queue in list(self._queues.values()):
-            for chore in list(queue):
-                if chore.urgent:
-                    self._do(chore)
+        with self._lock:
+            self._changed.wait_for(lambda: not self._lanes, _LAST_CHANCE)
+            left = [chore for due in self._lanes.values() for chore in due]
+            left += [chore for queue in self._queues.values() for chore in queue]
+            failing = {*self._lanes}
+        for chore in left:
+            if not chore.urgent or id(chore.lane) in failing:
+                continue
+            if self._do(chore) is not None and chore.lane is not None:
+                failing.add(id(chore.lane))
         self._reset()
 
     def _enqueue(self, chore: Chore, delay: float) -> None:
@@ -115,7 +131,42 @@ class Keeper:
                 if self._stopping and not due:  # what is due stands in no queue any more
                     return
             for chore in due:
-                self._do_and_keep(chore)
+                if chore.lane is None:
+                    self._do_and_keep(chore)
+                else:
+                    self._hand_over(chore)
+
+    def _hand_over(self, chore: Chore) -> None:
+        """It is done by the thread of its store, after what is due there already."""
+        lane = id(chore.lane)
+        with self._lock:
+            due = self._lanes.get(lane)
+            if due is not None:
+                due.append(chore)
+                return
+            self._lanes[lane] = deque((chore,))
+        work = partial(self._work, self._lanes, lane)
+        thread = threading.Thread(target=work, name="oncekey-keeper-store", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there can be no more threads
+            work()
+
+    def _work(self, lanes: dict[int, deque[Chore]], lane: int) -> None:
+        """All that is due there is done. Where one could not get through, the rest need not try."""
+        again: float | None = None
+        while True:
+            with self._lock:
+                if not lanes[lane]:
+                    del lanes[lane]
+                    self._changed.notify_all()
+                    return
+                chore = lanes[lane].popleft()
+            if again is not None and chore.urgent:
+                self._keep(chore, again)
+            else:
+                delay = self._do_and_keep(chore)
+                again = delay if chore.urgent else again
 
     def _due(self) -> list[Chore]:
         """The chores whose time has come; sets when the next one's does."""
@@ -134,12 +185,15 @@ class Keeper:
                 del self._queues[delay]
         return sorted(ready, key=ready.__getitem__)
 
-    def _do_and_keep(self, chore: Chore) -> None:
+    def _do_and_keep(self, chore: Chore) -> float | None:
         if chore.queue is None:  # dropped since
-            return
+            return None
         delay = self._do(chore)
-        if delay is None:
-            return
+        if delay is not None:
+            self._keep(chore, delay)
+        return delay
+
+    def _keep(self, chore: Chore, delay: float) -> None:
         with self._lock:
             if chore.queue is not None:
                 self._enqueue(chore, delay)

@@ -239,6 +239,110 @@ def test_at_the_end_a_failing_chore_costs_the_others_nothing(keeper):
     assert (bad.times, good.times) == (1, 1)
 
 
+# Lanes
+
+
+class Errand(Job):
+    """A job that waits for a store."""
+
+    __slots__ = ("store",)
+
+    def __init__(self, store, *answers, urgent=False):
+        super().__init__(*answers, urgent=urgent)
+        self.store = store
+
+    @property
+    def lane(self):
+        return self.store
+
+
+def test_a_store_that_hangs_holds_up_nobody_else(keeper):
+    gate, begun = threading.Event(), threading.Event()
+
+    def hang():
+        begun.set()
+        assert gate.wait(LONG)
+
+    hanging, behind = Errand("slow", hang), Errand("slow")
+    keeper.take_up(hanging, 0.0)
+    assert begun.wait(LONG)
+    keeper.take_up(behind, 0.0)
+    others = [Errand("swift", 0.0, None), Job(0.0, None)]
+    for other in others:
+        keeper.take_up(other, 0.0)
+    assert all(other.done.wait(LONG) for other in others)
+    assert behind.times == 0
+    gate.set()
+    assert behind.done.wait(LONG)
+
+
+def test_the_thread_of_a_store_ends_when_nothing_is_due(keeper):
+    names = []
+    for _ in range(3):
+        job = Errand("store", lambda: names.append(threading.current_thread()))
+        keeper.take_up(job, 0.0)
+        assert job.done.wait(LONG)
+    with keeper._changed:
+        assert keeper._changed.wait_for(lambda: not keeper._lanes, LONG)
+    assert {thread.name for thread in names} == {"oncekey-keeper-store"}
+
+
+def test_where_one_did_not_get_through_the_others_need_not_try(keeper):
+    gate = threading.Event()
+    first = Errand("store", lambda: gate.wait(LONG) and 3600.0, urgent=True)
+    others = [Errand("store", urgent=True) for _ in range(5)]
+    renewal = Errand("store")
+    keeper.take_up(first, 0.0)
+    for job in (*others, renewal):
+        keeper.take_up(job, 0.0)
+    marker = Job()
+    keeper.take_up(marker, 0.01)
+    assert marker.done.wait(LONG)  # all were handed over by now
+    gate.set()
+    assert renewal.done.wait(LONG)
+    assert [job.times for job in (first, *others, renewal)] == [1, 0, 0, 0, 0, 0, 1]
+    with keeper._changed:
+        assert keeper._changed.wait_for(lambda: not keeper._lanes, LONG)
+    assert all(job in keeper._queues[3600.0] for job in (first, *others))
+
+
+def test_without_a_thread_for_the_store_the_keeper_does_it_itself(keeper, monkeypatch):
+    job, first = Errand("store"), Job()
+    keeper.take_up(first, 0.0)
+    assert first.done.wait(LONG)
+
+    def refuse(self):
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    keeper.take_up(job, 0.0)
+    assert job.done.wait(LONG)
+
+
+def test_at_the_end_a_store_that_fails_is_tried_once(keeper):
+    down = [Errand("down", 1.0, urgent=True) for _ in range(3)]
+    up = [Errand("up", urgent=True) for _ in range(3)]
+    for job in (*down, *up):
+        keeper.take_up(job, 3600.0)
+    keeper.finish()
+    assert [job.times for job in (*down, *up)] == [1, 0, 0, 1, 1, 1]
+
+
+def test_at_the_end_a_store_that_hangs_is_not_waited_for_for_ever(keeper, monkeypatch):
+    monkeypatch.setattr(lease, "_LAST_CHANCE", 0.05)
+    gate, begun = threading.Event(), threading.Event()
+    hanging = Errand("slow", lambda: (begun.set(), gate.wait(LONG))[0], urgent=True)
+    behind, other = Errand("slow", urgent=True), Errand("swift", urgent=True)
+    keeper.take_up(hanging, 0.0)
+    assert begun.wait(LONG)
+    keeper.take_up(behind, 3600.0)
+    keeper.take_up(other, 3600.0)
+    keeper.finish()
+    assert (behind.times, other.times) == (0, 1)
+    gate.set()
+
+
 def test_a_keeper_that_has_finished_can_begin_again(keeper):
     keeper.finish()
     keeper.finish()
