@@ -18,7 +18,7 @@ PAIRS = {
     },
     "postgres": {
         "AsyncPostgresStore": "PostgresStore",
-        "AsyncLink": "Link",
+        "AsyncCrowd": "Link",
         "AsyncWatch": "Watch",
         "PerLoop": "PerProcess",
         "aclose": "close",

@@ -223,7 +223,7 @@ def test_only_the_process_that_opened_connections_closes_them(postgres_url):
 async def test_only_the_process_whose_loop_opened_connections_closes_them(postgres_url):
     store = AsyncPostgresStore(postgres_url)
     await store.claim(desk_of(None).ask("a"))
-    forgotten(store._links.here()._lender)
+    forgotten(store._links.here()._link._lender)
 
 
 def forgotten(lender):

@@ -15,16 +15,17 @@ from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_u
 __all__ = ["beside", "colour", "postgres", "postgres_url"]
 
 MINUTE = 60_000_000
-EXPANDING = """
+KNOWN = len(schema.migrations())
+EXPANDING = f"""
     ALTER TABLE oncekey_records ADD COLUMN colour text NOT NULL DEFAULT 'none';
     CREATE INDEX ON oncekey_records (colour);
     CREATE FUNCTION oncekey_purge_v2(p_grace bigint, p_limit bigint) RETURNS bigint
         LANGUAGE sql AS 'SELECT oncekey_purge_v1(p_grace, p_limit)';
-    UPDATE oncekey_schema SET version = 3;
+    UPDATE oncekey_schema SET version = {KNOWN + 1};
 """
-CONTRACTING = """
+CONTRACTING = f"""
     DROP FUNCTION oncekey_purge_v1;
-    UPDATE oncekey_schema SET version = 4, oldest = 4;
+    UPDATE oncekey_schema SET version = {KNOWN + 2}, oldest = {KNOWN + 2};
 """
 
 
@@ -50,7 +51,7 @@ def versions(connection):
 
 def test_a_fresh_database_has_the_schema_of_this_release(postgres_url, colour, beside):
     desk_of(colour(postgres_url)).grant("a")
-    assert versions(beside(postgres_url)) == [(len(schema.migrations()),) * 2]
+    assert versions(beside(postgres_url)) == [(len(schema.migrations()), 2)]
 
 
 def test_a_release_goes_on_while_a_newer_one_expands_the_schema(
@@ -63,7 +64,7 @@ def test_a_release_goes_on_while_a_newer_one_expands_the_schema(
     released(EXPANDING)
     new = colour(postgres_url)
     assert type(desk_of(new).claim("b")) is Busy
-    assert versions(beside(postgres_url)) == [(3, 2)]
+    assert versions(beside(postgres_url)) == [(KNOWN + 1, 2)]
     assert desk_of(old).settle(owner) is DONE  # on a connection that knew the schema before
     assert type(desk_of(new).claim("b")) is Replay
     desk_of(old, "next").grant("a")
@@ -73,7 +74,7 @@ def test_a_release_goes_on_while_a_newer_one_expands_the_schema(
     owner = desk_of(late, "late").grant("a")
     assert desk_of(new, "late").settle(owner) is DONE
     assert late.purge(0, 10) == 0
-    assert versions(beside(postgres_url)) == [(3, 2)]
+    assert versions(beside(postgres_url)) == [(KNOWN + 1, 2)]
 
 
 def lived(old, key):
@@ -131,14 +132,15 @@ def test_the_code_of_an_older_release_runs_on_the_newest_schema(
 def test_a_release_that_a_schema_has_left_behind_is_refused(postgres_url, colour, beside, released):
     released(EXPANDING, CONTRACTING)
     desk_of(colour(postgres_url)).grant("a")
-    assert versions(beside(postgres_url)) == [(4, 4)]
+    newest = len(schema.migrations())
+    assert versions(beside(postgres_url)) == [(newest, newest)]
     released()
     before = beside(postgres_url).execute("SELECT * FROM oncekey_records").fetchall()
     with pytest.raises(ConfigurationError) as caught:
         desk_of(colour(postgres_url)).claim("a")
     assert str(caught.value) == (
-        "the PostgreSQL schema was brought to version 4 by a newer release and needs one that "
-        "knows 4, this one knows 2; upgrade oncekey here as well"
+        f"the PostgreSQL schema was brought to version {newest} by a newer release and needs one "
+        f"that knows {newest}, this one knows {newest - 2}; upgrade oncekey here as well"
     )
     assert beside(postgres_url).execute("SELECT * FROM oncekey_records").fetchall() == before
 
@@ -150,7 +152,7 @@ def test_an_older_schema_is_brought_up_to_date_with_its_records(
     released(EXPANDING)
     store = colour(postgres_url)
     assert desk_of(store).get() == owner
-    assert versions(beside(postgres_url)) == [(3, 2)]
+    assert versions(beside(postgres_url)) == [(KNOWN + 1, 2)]
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(postgres_url, colour, beside, released):
@@ -176,3 +178,36 @@ def test_several_processes_may_migrate_at_once(postgres_url, beside):
     printed = [one.communicate("go\n", timeout=60)[0].strip() for one in crowd]
     assert sorted(printed) == ["False"] * 5 + ["True"]
     assert len(versions(beside(postgres_url))) == 1
+
+
+WRITTEN = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE n_tup_ins >= 20"
+INDEXES = "SELECT indexname FROM pg_indexes WHERE tablename = 'oncekey_records' ORDER BY 1"
+
+
+def test_a_settle_changes_no_index(postgres_url, colour, beside, until):
+    """The row stays in its page: PostgreSQL calls it a heap-only tuple."""
+    store = colour(postgres_url)
+    for number in range(20):
+        desk = desk_of(store, f"order-{number}")
+        assert desk.settle(desk.grant("a")) is DONE
+    store.close()  # a session that ends says what it has done
+    watching = beside(postgres_url)
+
+    def written():
+        return watching.execute(WRITTEN).fetchone()
+
+    until(written)
+    assert written() == (20, 20)
+
+
+def test_a_large_table_gets_no_index_while_others_write(postgres_url, colour, beside, monkeypatch):
+    before, (newest, *later) = schema.migrations()[:2], schema.migrations()[2:]
+    monkeypatch.setattr(schema, "migrations", lambda: before)
+    desk_of(colour(postgres_url)).grant("a")
+    assert newest.count(b"512 * 1024 * 1024") == 1
+    large = newest.replace(b"512 * 1024 * 1024", b"0")
+    monkeypatch.setattr(schema, "migrations", lambda: (*before, large, *later))
+    desk_of(colour(postgres_url), "next").grant("a")
+    assert versions(beside(postgres_url)) == [(KNOWN, 2)]
+    named = [name for (name,) in beside(postgres_url).execute(INDEXES)]
+    assert named == ["oncekey_records_due", "oncekey_records_pkey"]

@@ -146,7 +146,7 @@ def test_unused_connections_are_closed_after_a_while(postgres_url, monkeypatch):
 
 async def test_unused_connections_of_a_loop_are_closed_after_a_while(postgres_url, monkeypatch):
     store = AsyncPostgresStore(postgres_url)
-    lender = store._links.here()._lender
+    lender = store._links.here()._link._lender
     lines = [await lender.take() for _ in range(5)]
     for line in lines:
         await lender.give(line)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oncekey.duration import Duration
 from oncekey.record import Record
 from oncekey.stores import postgres_sql as sql
-from oncekey.stores.postgres_link_async import AsyncLink
+from oncekey.stores.postgres_crowd import AsyncCrowd
 from oncekey.stores.postgres_places import PerLoop
 from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
 from oncekey.stores.postgres_target import Target
@@ -59,7 +59,7 @@ class AsyncPostgresStore:
         `listen` a waiting caller asks again and again instead of being woken.
         """
         self._target = Target.of(conninfo, size, patience, timeout, listen=listen)
-        self._links = PerLoop(partial(AsyncLink, self._target))
+        self._links = PerLoop(partial(AsyncCrowd, self._target))
         self._watches = PerLoop(partial(AsyncWatch, self._target))
 
     async def claim(self, ask: Claim, /) -> Answer:

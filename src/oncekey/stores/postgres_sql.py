@@ -33,7 +33,14 @@ def statement(text: str, count: int) -> Statement:
 def _call(function: str, types: str) -> Statement:
     kinds = types.split()
     values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(kinds, 1))
-    return statement(f"SELECT {function}({values})", len(kinds))
+    return statement(f"SELECT {function}({values})", len(kinds))._replace(kinds=tuple(kinds))
+
+
+def _together(function: str, alone: Statement) -> Statement:
+    """The same for many: its function takes an array of each value."""
+    return _call(function, " ".join(f"{kind}[]" for kind in alone.kinds))._replace(
+        kinds=alone.kinds
+    )
 
 
 CLAIM: Final = _call(
@@ -47,6 +54,11 @@ RELEASE: Final = _call(
 )
 RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
 FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
+CROWDS: Final = (
+    (CLAIM, _together("oncekey_claims_v1", CLAIM)),
+    (SETTLE, _together("oncekey_settles_v1", SETTLE)),
+)
+"""Verbs that many may ask at once, and how."""
 WATCH: Final = _call("oncekey_watch_v1", "text text bigint")
 PURGE: Final = _call("oncekey_purge_v1", "bigint bigint")
 _LIVING: Final = "(t.expires = 0 OR t.expires > (SELECT oncekey_now_v1()))"

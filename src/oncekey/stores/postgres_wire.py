@@ -42,6 +42,8 @@ class Statement(NamedTuple):
     name: bytes
     text: bytes
     formats: list[int]
+    kinds: tuple[str, ...] = ()
+    """The types of its values, or of what its arrays hold."""
 
 
 class Line(Generic[C]):
