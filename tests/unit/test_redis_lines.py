@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from oncekey.errors import StoreError
-from oncekey.stores import AsyncRedisStore, RedisStore, redis_lines, redis_loops
+from oncekey.stores import AsyncRedisStore, RedisStore, redis_line, redis_lines, redis_loops
 from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
 from tests.servers.redis import PATIENCE
 from tests.servers.redis_asks import ask, settle
@@ -119,6 +119,7 @@ def test_a_server_that_was_restarted_is_reached_at_once(another_redis):
 def test_a_line_that_was_closed_for_idleness_is_replaced(store, client):
     store.claim(ask())
     client.client_kill_filter(_id=next(iter(connected(client))))
+    time.sleep(redis_line.IDLE)
     assert isinstance(store.claim(ask(nonce="b")), Busy)
 
 
@@ -159,6 +160,7 @@ def test_what_nobody_asked_for_ends_the_line(empty_redis, client):
     first = connected(client)
     store._clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
     client.set("x", "y")  # the server tells of it while nobody asks
+    time.sleep(redis_line.IDLE)
     assert isinstance(store.claim(ask(nonce="b")), Busy)
     gone(client, first)
     second = connected(client)

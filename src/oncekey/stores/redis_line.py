@@ -10,6 +10,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Final, cast
 
 from hiredis import PushNotification, Reader, pack_command
@@ -21,6 +22,8 @@ pack: Final = cast("Callable[[Words], bytes]", pack_command)  # its own types kn
 _MORE: Final = object()
 _READ: Final = 32768
 _SECONDS: Final = struct.Struct("@ll")
+IDLE: Final = 0.005
+"""Seconds after which a line is looked at before it is used: the server may have hung up."""
 
 
 class Line:
@@ -38,6 +41,7 @@ class Line:
             replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
             notEnoughData=_MORE,
         )
+        self._used_at = 0.0
         self.moved = False
         """Whether the server has said something that nobody asked for: it wants us elsewhere."""
         patience = self._socket.gettimeout()
@@ -65,13 +69,15 @@ class Line:
             raise told.ConnectionError(f"the connection broke: {error}") from error
         if isinstance(reply, Exception):
             raise reply
+        self._used_at = monotonic()
         return reply
 
     @property
     def fit(self) -> bool:
         """Whether it can be used: closed neither here nor there, and silent."""
-        ours = self.connection._sock is self._socket  # noqa: SLF001 - as above
-        return ours and not self.moved and not self._poll.poll(0)
+        if self.moved or self.connection._sock is not self._socket:  # noqa: SLF001 - as above
+            return False
+        return monotonic() - self._used_at < IDLE or not self._poll.poll(0)
 
     def leave(self) -> None:
         """The connection is as redis-py has made it."""

@@ -113,16 +113,16 @@ class Wire(asyncio.BufferedProtocol):
 
     # What comes
 
-    def get_buffer(self, _: int, /) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the buffer has its size
         """Where the next bytes go."""
         return self._buffer
 
-    def buffer_updated(self, count: int, /) -> None:
+    def buffer_updated(self, nbytes: int) -> None:
         """So many bytes have come: those whose replies are whole have them."""
         self._heard_at = self._loop.time()
         gets, waiting = self._reader.gets, self._waiting
         try:
-            self._reader.feed(self._buffer, 0, count)
+            self._reader.feed(self._buffer, 0, nbytes)
             while (reply := gets()) is not _MORE:
                 if type(reply) is PushNotification:  # the server wants us elsewhere
                     self.fit = False
@@ -148,10 +148,10 @@ class Wire(asyncio.BufferedProtocol):
         self.fit = False
         self._hand_over()
 
-    def connection_lost(self, error: Exception | None, /) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        self._before.connection_lost(error)  # redis-py waits for this word when it closes
-        why = "the server closed the connection" if error is None else str(error)
+        self._before.connection_lost(exc)  # redis-py waits for this word when it closes
+        why = "the server closed the connection" if exc is None else str(exc)
         self._break(told.ConnectionError(f"the connection broke: {why}"))
 
     # How it ends
