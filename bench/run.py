@@ -12,11 +12,14 @@ from typing import Final, NamedTuple
 from bench import (
     breaker_rows,
     crowd_rows,
+    events_rows,
     http_memory,
     http_rows,
     inbox_rows,
     jobs_rows,
+    many_rows,
     memory_rows,
+    observe_rows,
     postgres_rows,
     redis_rows,
     sqlite_rows,
@@ -84,9 +87,17 @@ PARTS: Final = {
         lambda place: redis_rows.redis_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 8,
     ),
+    "redis-many": Part(
+        lambda place: many_rows.redis_many(place.server, place.settings, place.tick),
+        lambda told: told.rounds * 6,
+    ),
     "postgres": Part(
         lambda place: postgres_rows.postgres_rows(place.folder, place.settings, place.tick),
         lambda told: told.rounds * 6,
+    ),
+    "postgres-many": Part(
+        lambda place: many_rows.postgres_many(place.folder, place.settings, place.tick),
+        lambda told: max(2, told.rounds // 2) * 2,
     ),
     "inbox": Part(
         lambda place: inbox_rows.inbox_rows(place.folder, place.settings, place.tick),
@@ -95,6 +106,14 @@ PARTS: Final = {
     "jobs": Part(
         lambda place: jobs_rows.jobs_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 8,
+    ),
+    "events": Part(
+        lambda place: events_rows.events_rows(place.server, place.settings, place.tick),
+        lambda told: told.rounds * 4 + 1,
+    ),
+    "observe": Part(
+        lambda place: observe_rows.observe_rows(place.server, place.settings, place.tick),
+        lambda told: told.rounds * 4,
     ),
     "crowd": Part(_crowd, lambda _: 2),
     "breaker": Part(
