@@ -46,6 +46,13 @@ The GET waits for a redis-server on the loopback, whose own CPU time is not coun
 the benchmark keeps client and server on one core: a GET costs the client least there, so that is
 the harder target. The remark has the figure for two cores, too.
 
+**Many callers.** Threads have a connection each on both sides. The tasks of one event loop share a
+wire to Redis, or a statement and a commit on PostgreSQL; the raw side has the driver's own pool.
+Every duplicate asks the store, for a key that no other task asks for at that moment.
+
+**Events.** Router and gateway are processes of their own; the bare path has a router of redis-py
+that reads, publishes and acknowledges, and no gateway.
+
 **Duplicates of a slow call.** They all arrive while the original runs in the same process. One of
 them asks the store; the others wait for it and share its answer."""
 

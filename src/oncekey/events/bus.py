@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
-from typing import Final, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 from oncekey.duration import Duration
-from oncekey.errors import StoreError
 from oncekey.events.cursor import Cursor, Resync
-from oncekey.events.door import LIMIT, Door
+from oncekey.events.door import Door
 from oncekey.events.door_async import AsyncDoor
 from oncekey.events.draft import check_job
-from oncekey.events.event import Event, shard_of
+from oncekey.events.event import Event
+from oncekey.events.following import Following
+from oncekey.events.observing import Observer, Observers
 from oncekey.events.opening import Where, open_place, open_place_async
 from oncekey.events.reading import Position, position
 from oncekey.events.settings import Settings
 from oncekey.events.stages import Stages
-
-PATIENCE: Final = 5.0
-"""How long a reader that is not woken waits before it looks by itself, in seconds."""
-_SHORTEST_PAUSE: Final = 0.05
-_log = logging.getLogger("oncekey.events")
 
 
 class Options(TypedDict, total=False):
@@ -36,6 +30,7 @@ class Options(TypedDict, total=False):
     state_ttl: Duration
     marker_ttl: Duration
     max_data: str | int
+    dead_length: int
 
 
 def settings_of(domain: str, stages: Stages | None, options: Options) -> Settings:
@@ -52,11 +47,13 @@ class Bus(Door):
         *,
         domain: str,
         stages: Stages | None = None,
+        observers: Iterable[Observer] = (),
         **options: Unpack[Options],
     ) -> None:
         """`where` is a URL, a client of redis-py, or a `Memory`. Nothing is sent yet."""
         settings = settings_of(domain, stages, options)
-        super().__init__(open_place(where, settings), settings)
+        told = Observers(settings.domain, observers)
+        super().__init__(open_place(where, settings, told), settings, told)
 
     def close(self) -> None:
         """Our connections are closed. The next use opens new ones."""
@@ -83,11 +80,14 @@ class AsyncBus(AsyncDoor):
         *,
         domain: str,
         stages: Stages | None = None,
+        observers: Iterable[Observer] = (),
         **options: Unpack[Options],
     ) -> None:
         """`where` is a URL, a client of redis.asyncio, or a `Memory`. Nothing is sent yet."""
         settings = settings_of(domain, stages, options)
-        super().__init__(open_place_async(where, settings), settings)
+        told = Observers(settings.domain, observers)
+        super().__init__(open_place_async(where, settings, told), settings, told)
+        self.following = Following(self._place, self._read, settings.shards, told)
 
     def subscribe(
         self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
@@ -117,32 +117,10 @@ class AsyncBus(AsyncDoor):
 
     async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:
         """The same, for a job and a position that were checked."""
-        shard = shard_of(job, self.settings.shards)
-        pause = _SHORTEST_PAUSE
-        async with self._place.listening(job, shard) as heard:
+        async with self.following(job, saw) as follower:
             while True:
-                heard.clear()  # before the log is read: what comes after that is heard
-                try:
-                    page = await self._read(job, saw)
-                except StoreError as error:
-                    if pause == _SHORTEST_PAUSE:
-                        _log.warning("a subscription waits for its store: %s", error)
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, PATIENCE)
-                    continue
-                pause = _SHORTEST_PAUSE
-                if page.resync is not None:
-                    yield page.resync
-                for event in page.events:
-                    yield event
-                saw = Position(page.cursor)
-                if len(page.events) < LIMIT:
-                    await _woken(heard)
-
-
-async def _woken(heard: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await heard.wait()
-    except TimeoutError:
-        pass
+                for batch in await follower.batches():
+                    if batch.resync is not None:
+                        yield batch.resync
+                    for event in batch.events:
+                        yield event

@@ -15,7 +15,7 @@ _FORM: Final = re.compile(r"([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,
 UNMARKED: Final = "-"
 """The mark of a place where no event is, which is not compared."""
 
-Reason = Literal["foreign", "epoch", "mark", "trimmed", "seq"]
+Reason = Literal["foreign", "epoch", "mark", "trimmed", "seq", "slow"]
 
 
 class Cursor(NamedTuple):
@@ -34,7 +34,8 @@ class Resync(NamedTuple):
 
     `foreign`: the cursor is none of ours. `epoch`: the log was lost or ran out, and perhaps another
     was begun. `mark`: a server lost the newest events and gave their offsets to others. `trimmed`:
-    the log has grown past the place. `seq`: no single event has that number.
+    the log has grown past the place. `seq`: no single event has that number. `slow`: a client did
+    not take what waited for it; its connection ends here.
     What follows is the log from its first event that is left.
     """
 

@@ -9,8 +9,9 @@ from oncekey.errors import StoreError, doubted
 from oncekey.events.cursor import Cursor
 from oncekey.events.draft import Ask, Draft, check_job, prepare, strictly
 from oncekey.events.event import Event, Published, read_event, shard_of
+from oncekey.events.observing import Observers
 from oncekey.events.place import FIRST, AsyncPlace, Full
-from oncekey.events.reading import Page, Position, page, position, verdict
+from oncekey.events.reading import Page, Position, check_limit, page, position, verdict
 from oncekey.events.settings import Settings
 from oncekey.events.trouble import refused
 
@@ -20,8 +21,9 @@ LIMIT = 500
 class AsyncDoor:
     """A domain's events."""
 
-    def __init__(self, place: AsyncPlace, settings: Settings) -> None:
+    def __init__(self, place: AsyncPlace, settings: Settings, observers: Observers) -> None:
         self._place = place
+        self._observers = observers
         self.settings = settings
 
     async def publish(  # noqa: PLR0913 - the parts of an event
@@ -61,7 +63,11 @@ class AsyncDoor:
 
         `after` is an event's cursor or its text, `last_seq` its number; 0 is the start.
         """
-        return await self._read(check_job(job), position(after, last_seq), limit)
+        saw = position(after, last_seq)
+        found = await self._read(check_job(job), saw, check_limit(limit))
+        if found.resync is not None:
+            self._observers.tell("resync", reason=found.resync.reason)
+        return found
 
     async def state(self, job: str) -> Event | None:
         """The event with the greatest seq, if the job has had one lately."""
@@ -76,6 +82,7 @@ class AsyncDoor:
             if error.happened is False:
                 raise
             answers = await self._appended_again(asks)
+        self._observers.tell_answers(answers)
         made: list[Published] = []
         for ask, answer in zip(asks, answers, strict=True):
             if isinstance(answer, Full):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import secrets
 from datetime import UTC, datetime
 from hashlib import sha256
+from os import urandom
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -61,7 +61,7 @@ def prepare(draft: Draft, settings: Settings) -> Ask:
     data = _encoded(draft, settings.data_bytes)
     now = datetime.now(UTC).isoformat()
     body = Body(job, settings.domain, draft.stage, seq, msgspec.Raw(data), now)
-    noise = secrets.token_hex(12)
+    noise = urandom(12).hex()
     return Ask(
         job,
         shard,

@@ -1,46 +1,60 @@
 """The gateway: the events of a job for a browser, as server-sent events over ASGI.
 
-A client is sent what it has not seen, as fast as it takes it. Nothing is kept for it but one page
-of the log: one that is too slow falls behind in the log, and is told if that grew past its place.
+A client is sent what it has not seen, as fast as it takes it. What it has not taken waits in a
+queue of its own, which is bounded: one that lets it grow past that is told to start anew, and its
+connection ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from contextlib import aclosing
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from oncekey.duration import Duration, seconds
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import sse
 from oncekey.events.bus import AsyncBus
-from oncekey.events.cursor import Resync
 from oncekey.events.draft import check_job
-from oncekey.events.event import Event, shard_of
+from oncekey.events.event import shard_of
+from oncekey.events.follower import Follower
+from oncekey.events.settings import positive
 from oncekey.events.trouble import InvalidEventError
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Allow = Callable[[Scope, str], bool | Awaitable[bool]]
+_OK: Final = 200
+_PAUSE: Final = 1.0
+_log = logging.getLogger("oncekey.events")
 
 
 class Gateway:
     """An ASGI app: GET /<job> is the stream of the job's events. Mount it where you like."""
 
-    def __init__(self, bus: AsyncBus, *, allow: Allow | None, heartbeat: Duration = "15s") -> None:
+    def __init__(
+        self,
+        bus: AsyncBus,
+        *,
+        allow: Allow | None,
+        heartbeat: Duration = "15s",
+        queue: int = 1000,
+    ) -> None:
         """`allow(scope, job)` says whether this client may watch the job; None: everybody may.
 
-        It has no default, because an address that can be guessed is no protection.
+        It has no default, because an address that can be guessed is no protection. `queue` is how
+        many new events may wait for a client.
         """
         if not isinstance(bus, AsyncBus):
             raise ConfigurationError(f"a gateway reads from an AsyncBus, not from {bus!r}")
         self._bus = bus
         self._allow = allow
         self._heartbeat = seconds(heartbeat, "heartbeat")
+        self._queue = positive("queue", queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request. Other kinds of connections are refused."""
@@ -56,13 +70,15 @@ class Gateway:
         """The events of a job, for a client that was allowed to see them, until it has gone."""
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         saw = sse.wanted(scope["headers"], query)
-        first = sse.state_frame(await self._bus.state(job)) if "state" in query else b""
         await send({"type": "http.response.start", "status": _OK, "headers": sse.HEADERS})
-        await _part(send, first + sse.HEARTBEAT)  # it knows at once that it is connected
+        await _part(send, sse.HEARTBEAT)  # it knows at once that it is connected
         gone = asyncio.ensure_future(_gone(receive))
         try:
-            async with aclosing(self._bus.follow(job, saw)) as events:
-                await self._pour(send, gone, events)
+            if "state" in query:
+                await _part(send, await self._state(job, gone))
+            async with self._bus.following(job, saw, self._queue) as follower:
+                gone.add_done_callback(lambda _: follower.wake())
+                await self._pour(send, gone, follower)
         finally:
             await _end(gone)
 
@@ -80,28 +96,53 @@ class Gateway:
             allowed = await allowed
         return (_OK if allowed is True else 403), job
 
-    async def _pour(
-        self,
-        send: Send,
-        gone: asyncio.Future[Any],
-        events: AsyncGenerator[Event | Resync, None],
-    ) -> None:
-        coming: asyncio.Future[Any] = asyncio.ensure_future(anext(events))
+    async def _state(self, job: str, gone: asyncio.Future[None]) -> bytes:
+        """The state, when the store can tell it. An error would end a browser's tries for good."""
+        while not gone.done():
+            try:
+                return sse.state_frame(await self._bus.state(job))
+            except StoreError as error:
+                _log.warning("a client waits for the state of a job: %s", error)
+                await asyncio.wait([gone], timeout=_PAUSE)
+        return b""
+
+    async def _pour(self, send: Send, gone: asyncio.Future[None], follower: Follower) -> None:
+        pulse = _Pulse(self._heartbeat, follower.wake)
         try:
             while not gone.done():
-                done, _ = await asyncio.wait(
-                    [coming, gone], timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED
-                )
-                if coming in done:
-                    one, coming = coming.result(), asyncio.ensure_future(anext(events))
-                    await _part(send, sse.frame(one))
-                elif not done:
-                    await _part(send, sse.HEARTBEAT)
+                batches = await follower.batches()
+                if gone.done():
+                    return
+                await _part(send, b"".join(one.frames for one in batches) or sse.HEARTBEAT)
+                pulse.restart()
+                if batches and batches[-1].last:
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    return
         finally:
-            await _end(coming)
+            pulse.stop()
 
 
-_OK = 200
+class _Pulse:
+    """Calls when it was not restarted for a while, again and again. Restarting costs nothing."""
+
+    def __init__(self, period: float, call: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._period = period
+        self._call = call
+        self.restart()
+        self._timer = self._loop.call_at(self._due, self._look)
+
+    def restart(self) -> None:
+        self._due = self._loop.time() + self._period
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self._loop.time() >= self._due:
+            self._call()
+            self.restart()
+        self._timer = self._loop.call_at(self._due, self._look)
 
 
 async def _gone(receive: Receive) -> None:
@@ -110,7 +151,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _end(task: asyncio.Future[Any]) -> None:
-    """It runs no more. A generator cannot be closed while somebody waits for it."""
+    """It runs no more."""
     while not task.done():  # redis-py on Python 3.11 may swallow a cancellation
         task.cancel()
         await asyncio.wait([task], timeout=1.0)

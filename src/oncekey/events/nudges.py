@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -10,22 +11,23 @@ from weakref import WeakKeyDictionary
 
 from redis.exceptions import ConnectionError  # noqa: A004 - redis-py calls it so
 
+from oncekey.events.observing import Observers
+from oncekey.events.redis_place_async import AsyncRedisPlace
 from oncekey.events.scripts import Names
 from oncekey.events.settings import Settings
-from oncekey.events.together import SharedRedisPlace
-from oncekey.stores.redis_clients import AsyncClients
-from oncekey.stores.redis_errors import CAUGHT
+from oncekey.stores.redis_loops import AsyncClients
 
 _SILENCE: Final = 10.0
 _SHORTEST: Final = 0.05
 _LONGEST: Final = 2.0
+_log = logging.getLogger("oncekey.events")
 
 
-class NudgedRedisPlace(SharedRedisPlace):
+class NudgedRedisPlace(AsyncRedisPlace):
     """Events in Redis, with one subscription per event loop however many listen."""
 
-    def __init__(self, clients: AsyncClients, settings: Settings) -> None:
-        super().__init__(clients, settings)
+    def __init__(self, clients: AsyncClients, settings: Settings, observers: Observers) -> None:
+        super().__init__(clients, settings, observers)
         self._nudges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Nudges] = WeakKeyDictionary()
 
     @asynccontextmanager
@@ -74,16 +76,18 @@ class _Nudges:
             await asyncio.wait([task], timeout=1.0)
 
     async def _listen(self) -> None:
-        pause = _SHORTEST
-        while True:
+        pause, task = _SHORTEST, asyncio.current_task()
+        while self._task is task:
             try:
                 client = await self._clients.client()
                 async with client.pubsub() as subscription:
                     await subscription.subscribe(*self._channels)
-                    while True:
+                    while self._task is task:
                         self._pass_on(await _heard(subscription))
                         pause = _SHORTEST
-            except CAUGHT:
+            except Exception as error:  # noqa: BLE001 - whatever it is, readers look by themselves
+                if pause == _SHORTEST:
+                    _log.warning("a subscription to %s broke: %s", self._clients.where, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.memory import AsyncMemoryPlace, Memory, MemoryPlace
+from oncekey.events.observing import Observers
 from oncekey.events.settings import Settings
 from oncekey.extras import needing
 
@@ -16,7 +17,7 @@ Where = Any
 """A URL (redis://, rediss://, unix://, memory://), a client of redis-py, or a `Memory`."""
 
 
-def open_place(where: Where, settings: Settings) -> Place:
+def open_place(where: Where, settings: Settings, observers: Observers) -> Place:
     """The place for blocking code; nothing is sent yet."""
     memory = _memory(where)
     if memory is not None:
@@ -26,20 +27,20 @@ def open_place(where: Where, settings: Settings) -> Place:
         from oncekey.stores.redis_clients import Clients  # noqa: PLC0415 - an extra
 
     make = Clients.of_url if isinstance(where, str) else Clients.of_client
-    return RedisPlace(make(where), settings)
+    return RedisPlace(make(where), settings, observers)
 
 
-def open_place_async(where: Where, settings: Settings) -> AsyncPlace:
+def open_place_async(where: Where, settings: Settings, observers: Observers) -> AsyncPlace:
     """The place for coroutines; nothing is sent yet."""
     memory = _memory(where)
     if memory is not None:
         return AsyncMemoryPlace(memory, settings)
     with needing("redis", "a bus in Redis"):
         from oncekey.events.nudges import NudgedRedisPlace  # noqa: PLC0415 - an extra
-        from oncekey.stores.redis_clients import AsyncClients  # noqa: PLC0415 - an extra
+        from oncekey.stores.redis_loops import AsyncClients  # noqa: PLC0415 - an extra
 
     make = AsyncClients.of_url if isinstance(where, str) else AsyncClients.of_client
-    return NudgedRedisPlace(make(where), settings)
+    return NudgedRedisPlace(make(where), settings, observers)
 
 
 def _memory(where: Where) -> Memory | None:

@@ -48,6 +48,13 @@ def position(after: Cursor | str | None, last_seq: int | None) -> Position:
     return Position(cursor, foreign=after is not None and cursor is None)
 
 
+def check_limit(limit: int) -> int:
+    """The limit, if it is one."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise InvalidEventError(f"limit is a whole number above zero, not {limit!r}")
+    return limit
+
+
 def verdict(saw: Position, look: Look) -> Reason | None:
     """Why the reader cannot go on from there; None when it can."""
     if saw.foreign:

@@ -10,20 +10,22 @@ from redis.exceptions import NoScriptError
 from oncekey.events import redis_replies as replies
 from oncekey.events.draft import Ask
 from oncekey.events.event import Published
+from oncekey.events.observing import Observers
 from oncekey.events.place import Full, Kept, Look, Start
 from oncekey.events.scripts import Names, script
 from oncekey.events.settings import Settings
-from oncekey.stores.redis_clients import AsyncClients
-from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis_errors import explain
 from oncekey.stores.redis_line import Words
+from oncekey.stores.redis_loops import AsyncClients
 from oncekey.stores.redis_scripts import Script
 
 
 class AsyncRedisPlace:
     """One domain on a server, through a client of redis-py."""
 
-    def __init__(self, clients: AsyncClients, settings: Settings) -> None:
+    def __init__(self, clients: AsyncClients, settings: Settings, observers: Observers) -> None:
         self._clients = clients
+        self._observers = observers
         self._settings = settings
         self._names = Names(settings.domain)
         self._agreed = False
@@ -32,11 +34,14 @@ class AsyncRedisPlace:
         """Each is in its log and in its shard's stream, once, after one round trip."""
         commands = [replies.publish(ask, self._names, self._settings) for ask in asks]
         try:
-            await self.agree()
+            if not self._agreed:
+                await self.agree()
             if len(commands) == 1:
-                return [replies.published(await self._ask(script("publish"), commands[0]))]
-            return [replies.published(one) for one in await self._ask_all(commands)]
-        except CAUGHT as error:
+                answers = [await self._ask(script("publish"), commands[0])]
+            else:
+                answers = await self._ask_all(commands)
+            return [replies.published(one, self._observers) for one in answers]
+        except replies.TROUBLE as error:
             raise self._explained(error) from error
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
@@ -45,7 +50,7 @@ class AsyncRedisPlace:
         try:
             await self.agree()
             return replies.looked(await self._ask(script("read"), command))
-        except CAUGHT as error:
+        except replies.TROUBLE as error:
             raise self._explained(error) from error
 
     async def state(self, job: str, shard: int, /) -> Kept | None:
@@ -54,7 +59,7 @@ class AsyncRedisPlace:
         try:
             await self.agree()
             return replies.kept(await self._clients.ask(("HMGET", name, "id", "data")))
-        except CAUGHT as error:
+        except replies.TROUBLE as error:
             raise self._explained(error) from error
 
     async def aclose(self) -> None:

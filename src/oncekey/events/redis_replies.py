@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View, parse
 from oncekey.events.draft import Ask
 from oncekey.events.event import Published
+from oncekey.events.observing import Observers
 from oncekey.events.place import Entry, Full, Kept, Look, Start
 from oncekey.events.scripts import Names, script
 from oncekey.events.settings import Settings
+from oncekey.stores.redis_errors import CAUGHT
 from oncekey.stores.redis_line import Words
 from oncekey.stores.redis_scripts import Script
+
+TROUBLE: Final = (*CAUGHT, AttributeError)
+"""What redis-py may raise. In a cluster it closes connections that are in use by other coroutines,
+who then find None where their connection was."""
 
 
 def words(chosen: Script, keys: tuple[str, ...], *arguments: str | bytes | int) -> Words:
@@ -40,11 +46,13 @@ def publish(ask: Ask, names: Names, settings: Settings) -> Words:
     )
 
 
-def published(reply: list[Any]) -> Published | Full:
+def published(reply: list[Any], observers: Observers) -> Published | Full:
     """What became of it."""
     if reply[0] is None:
         return Full(reply[1])
-    epoch, offset, duplicate, differs = reply
+    epoch, offset, duplicate, differs, trimmed = reply
+    if trimmed:
+        observers.tell("trimmed", trimmed)
     return Published(offset, epoch.decode(), bool(duplicate), bool(differs))
 
 

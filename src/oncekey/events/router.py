@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final, Unpack
 
@@ -19,6 +20,7 @@ from redis.exceptions import ResponseError
 from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError
 from oncekey.events.bus import Options, settings_of
+from oncekey.events.observing import Observer, Observers
 from oncekey.events.opening import Where
 from oncekey.events.redis_place import RedisPlace
 from oncekey.events.router_shard import Reader, ShardRouter
@@ -44,6 +46,7 @@ class Router:
         consumer: str | None = None,
         claim_after: Duration = "30s",
         max_deliveries: int = 5,
+        observers: Iterable[Observer] = (),
         **options: Unpack[Options],
     ) -> None:
         """`where` is a URL or a client of redis-py. Nothing is sent yet.
@@ -55,16 +58,19 @@ class Router:
             raise ConfigurationError(f"max_deliveries must be 1 or more, not {max_deliveries!r}")
         settings = settings_of(domain, None, options)
         if isinstance(where, str) and not where.startswith(("redis://", "rediss://", "unix://")):
-            raise ConfigurationError(f"a router reads streams of Redis, and none of {where!r}")
+            scheme = where.partition(":")[0]  # the rest may hold a password
+            raise ConfigurationError(f"a router reads streams of Redis, and none of {scheme}:")
         self._clients = (
             Clients.of_url(where) if isinstance(where, str) else Clients.of_client(where)
         )
-        self._place = RedisPlace(self._clients, settings)
+        told = Observers(settings.domain, observers)
+        self._place = RedisPlace(self._clients, settings, told)
         self._period = seconds(claim_after, "claim_after")
         name = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         reader = Reader(group, name, max(1, round(self._period * 1000)), max_deliveries)
         self._shards = [
-            ShardRouter(self._clients, settings, reader, shard) for shard in range(settings.shards)
+            ShardRouter(self._clients, settings, reader, shard, told)
+            for shard in range(settings.shards)
         ]
         self._block = _block_of(self._clients.settings)
         self._stopped = threading.Event()

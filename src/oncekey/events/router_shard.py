@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import NoScriptError, ResponseError
 
 from oncekey.events.entry import StreamEntry, delivered, reclaimed
+from oncekey.events.observing import Observers
 from oncekey.events.redis_replies import words
 from oncekey.events.scripts import Names, script
 from oncekey.events.settings import Settings
@@ -35,8 +36,16 @@ class Reader(NamedTuple):
 class ShardRouter:
     """The entries of one shard's stream, each handled once by whichever router gets it."""
 
-    def __init__(self, clients: Clients, settings: Settings, reader: Reader, shard: int) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        settings: Settings,
+        reader: Reader,
+        shard: int,
+        observers: Observers,
+    ) -> None:
         self._clients = clients
+        self._observers = observers
         self._settings = settings
         self._reader = reader
         self._shard = shard
@@ -67,13 +76,15 @@ class ShardRouter:
         lost, entries = reclaimed(self._run("reclaim", (self._stream,), *arguments))
         if lost:
             _log.error("%d entries of %s were deleted before a router", lost, self._stream)
+            self._observers.tell("lost", lost)
+        self._observers.tell("reclaimed", len(entries))
         self._handle(entries)
         return len(entries)
 
     def tidy(self) -> None:
         """The stream has its length, as far as every group allows."""
         arguments = (self._reader.group, self._settings.length, _FORGET)
-        self._run("tidy", (self._stream,), *arguments)
+        self._observers.tell("trimmed", self._run("tidy", (self._stream,), *arguments))
 
     def leave(self) -> None:
         """The group has forgotten us, unless we hold an entry that another must take."""
@@ -89,9 +100,13 @@ class ShardRouter:
                 self._bury(entry, f"malformed: {error}")
             else:
                 sound.append(entry)
+        routed = 0
         for entry, answer in zip(sound, self._sent(commands), strict=True):
             if isinstance(answer, Exception):
                 self._failed(entry, answer)
+            else:
+                routed += answer
+        self._observers.tell("routed", routed)
 
     def _route(self, entry: StreamEntry) -> Words:
         event = entry.event()
@@ -118,22 +133,33 @@ class ShardRouter:
     def _bury(self, entry: StreamEntry, reason: str) -> None:
         _log.error("entry %s of %s is dead: %s", entry.id.decode(), self._stream, reason)
         keys = (self._stream, self._names.dead(self._shard))
-        facts = (self._reader.group, entry.id, reason, entry.deliveries)
-        self._run("bury", keys, *facts, *entry.fields)
+        facts = (self._reader.group, entry.id, reason, entry.deliveries, self._settings.dead_length)
+        self._observers.tell("dead", self._run("bury", keys, *facts, *entry.fields))
 
     def _sent(self, commands: list[Words]) -> list[Any]:
+        """What the server says to each, errors of single commands included."""
         if not commands:
             return []
+        if len(commands) == 1:  # as it is where entries come one by one: the short way
+            try:
+                return [self._ask(script("route"), commands[0])]
+            except ResponseError as error:
+                return [error]
         client = self._clients.client()
         answers = _piped(client, commands)
-        if any(isinstance(one, NoScriptError) for one in answers):
+        unknown = [n for n, one in enumerate(answers) if isinstance(one, NoScriptError)]
+        if unknown:  # another connection may have taught the server in the middle of the pipeline
             client.script_load(script("route").text)
-            answers = _piped(client, commands)
+            again = _piped(client, [commands[n] for n in unknown])
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
         return answers
 
     def _run(self, name: str, keys: tuple[str, ...], *arguments: str | bytes | int) -> Any:  # noqa: ANN401 - whatever it answers
-        chosen: Script = script(name)
-        command = words(chosen, keys, *arguments)
+        chosen = script(name)
+        return self._ask(chosen, words(chosen, keys, *arguments))
+
+    def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
         try:
             return self._clients.ask(command)
         except NoScriptError:

@@ -32,6 +32,8 @@ class Settings:
     marker_ttl: Duration = "2h"
     """How long a duplicate is known, and how long the log can be read, after the last event."""
     max_data: str | int = "256KiB"
+    dead_length: int = 10_000
+    """About how many entries that no router could handle are kept; the oldest go first."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, str) or not _DOMAIN.fullmatch(self.domain):
@@ -39,9 +41,9 @@ class Settings:
             raise ConfigurationError(msg)
         if not isinstance(self.stages, Stages):
             raise ConfigurationError(f"stages must be Stages(...), not {self.stages!r}")
-        for name in ("shards", "length", "log_length"):
-            _positive(name, getattr(self, name))
-        if self.most is not None and _positive("most", self.most) < self.length:
+        for name in ("shards", "length", "log_length", "dead_length"):
+            positive(name, getattr(self, name))
+        if self.most is not None and positive("most", self.most) < self.length:
             raise ConfigurationError(f"most must be at least length, {self.length}")
         if self.marker_seconds < self.state_seconds:
             msg = "marker_ttl must not be shorter than state_ttl: a job that is forgotten while"
@@ -74,7 +76,8 @@ class Settings:
         return size(self.max_data, "max_data")
 
 
-def _positive(name: str, value: int) -> int:
+def positive(name: str, value: int) -> int:
+    """The value, if it is a count."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{name} must be a whole number above zero, not {value!r}")
     return value

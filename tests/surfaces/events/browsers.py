@@ -26,6 +26,9 @@ async def serving(app):
         listener.close()
 
 
+CHUNK = 65536
+
+
 class Browser:
     """Keeps the id of the last whole event and sends it when it comes back."""
 
@@ -38,17 +41,30 @@ class Browser:
         self.beats = 0
         self.head = b""
         self.told = asyncio.Event()
+        self.buffer = None
+        """How much the system takes for it while it does not read."""
+        self.before = []
+        """What it had when it was told to start anew."""
 
-    async def visit(self, *, until=None, cut=None):
-        """Connected until so many events are there, or so many bytes of the body have come."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def visit(self, *, until=None, cut=None, pause=None):
+        """Connected until so many events are there, or so many bytes of the body have come.
+
+        With `pause`, two events: the first is set when it is connected, then it takes nothing
+        until the second one is.
+        """
+        reader, writer = await self._connected()
         header = f"Last-Event-ID: {self.last}\r\n" if self.last else ""
-        writer.write(f"GET /{self.job}{self.query} HTTP/1.0\r\n{header}\r\n".encode())
+        writer.write(f"GET /{self.job}{self.query} HTTP/1.0\r\n{header}\r\n".encode("latin-1"))
         try:
             self.head = await reader.readuntil(b"\r\n\r\n")
+            if pause is not None:
+                writer.transport.pause_reading()
+                pause[0].set()
+                await pause[1].wait()
+                writer.transport.resume_reading()
             rest, left = b"", cut
             while until is None or len(self.list) < until:
-                part = await reader.read(4096 if left is None else min(4096, left))
+                part = await reader.read(CHUNK if left is None else min(CHUNK, left))
                 if not part:
                     return
                 rest = self._take(rest + part)
@@ -58,6 +74,14 @@ class Browser:
                         return
         finally:
             writer.close()
+
+    async def _connected(self):
+        plain = socket.socket()
+        if self.buffer is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
+        plain.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", self.port))
+        return await asyncio.open_connection(sock=plain)
 
     def _take(self, text):
         *frames, rest = text.split(b"\n\n")
@@ -75,7 +99,7 @@ class Browser:
         data, kind = json.loads(fields[b"data"]), fields.get(b"event", b"message")
         if kind == b"resync":
             self.resyncs.append(data["reason"])
-            self.list.clear()
+            self.before, self.list = self.list, []
             self.told.set()
         elif kind == b"state":
             self.states.append(data)

@@ -89,13 +89,70 @@ async def test_the_state_comes_first_when_it_is_asked_for():
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
     async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
         early = Browser(port, "job-1", "?state=1")
-        await early.visit(cut=25)
+        await early.visit(cut=28)
         await fill(bus, 3)
         late = Browser(port, "job-1", "?state=1&last_seq=2")
         await late.visit(until=1)
     assert early.states == [None]
     assert [state["seq"] for state in late.states] == [3]
     assert late.list == [3]
+
+
+async def test_a_client_waits_for_a_state_that_cannot_be_told_now(another_redis, monkeypatch):
+    """An answer of 500 would end the tries of an EventSource for good."""
+    monkeypatch.setattr("oncekey.events.gateway._PAUSE", 0.01)
+    server = another_redis(appendonly="yes", appendfsync="always")
+    async with AsyncBus(server.url, domain="scan", stages=MANY) as bus:
+        await fill(bus, 2)
+        server.kill()
+        assert server.process.returncode == -9
+        async with asyncio.timeout(30), serving(Gateway(bus, allow=None)) as port:
+            left, kept = Browser(port, "job-1", "?state=1"), Browser(port, "job-1", "?state=1")
+            await left.visit(cut=1)
+            visit = asyncio.create_task(kept.visit(until=2))
+            while not kept.head:  # noqa: ASYNC110 - a browser tells nobody
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.start)
+            await visit
+    assert (kept.states, kept.list) == ([None], [1, 2])
+    assert left.head.split()[1] == kept.head.split()[1] == b"200"
+
+
+HOSTILE = {
+    "bytes that are no text": ("job-1", "", b"\xff\xfe\x80"),
+    "a long id": ("job-1", "", b"a" * 8000),
+    "an id of somebody else": ("job-1", "", b"1700000000000-0"),
+    "half a character": ("job-1", "?after=%F0%9F&last_seq=%00", b""),
+    "a number of another script": ("job-1", "?last_seq=%D9%A3", b""),
+    "a number that is none": ("job-1", "?last_seq=1e3", b""),
+    "no sense at all": ("job-1", "?&&=%&after", b""),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+async def test_whatever_a_client_sends_is_no_error_of_ours(case, caplog):
+    job, query, last = HOSTILE[case]
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 2)
+    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+        browser = Browser(port, job, query)
+        browser.last = last.decode("latin-1")
+        await browser.visit(until=2)
+    assert browser.head.split()[1] == b"200"
+    assert browser.list == [1, 2]
+    assert browser.resyncs in ([], ["foreign"])
+    assert bool(browser.resyncs) == ("after=" in query or "last_seq=" in query or bool(last))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("path", ["", "j" * 513, "%ED%A0%80" * 200])
+async def test_an_address_that_is_no_job_is_not_found(path, caplog):
+    bus = AsyncBus("memory://", domain="scan")
+    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+        browser = Browser(port, path)
+        await browser.visit()
+    assert browser.head.split()[1] == b"404"
+    assert not caplog.records
 
 
 async def test_a_quiet_client_hears_that_the_line_is_alive_and_is_forgotten_when_it_goes():

@@ -7,14 +7,18 @@ import signal
 import pytest
 
 from oncekey import StoreError
-from oncekey.events import AsyncBus, Bus, Event, Resync, Router, Stages
+from oncekey.events import AsyncBus, Bus, Event, Gateway, Resync, Router, Stages
+from tests.heavy import HEAVY
 from tests.processes.spawning import spawn_of
+from tests.surfaces.events.browsers import Browser, serving
 from tests.surfaces.events.ways import collected
 
 __all__ = ["spawn_of"]
 
 MODULE = "tests.surfaces.events.router_worker"
 MANY = Stages({"work": (1, 9999)})
+# 30 jobs: 9,000 events in half a minute, or 1,200 in three seconds.
+EACH, SECONDS, KILL_EVERY = (300, 30, 2.0) if HEAVY else (40, 3, 1.0)
 
 
 def step(url):
@@ -26,35 +30,50 @@ def step(url):
 @pytest.mark.row("E3", "E7")
 async def test_routers_that_are_killed_and_paused_lose_nothing(empty_redis, spawn_of):
     """Two routers; one is killed again and again, one is paused past its claim."""
-    jobs, each, retries = [f"job-{n}" for n in range(30)], 100, random.Random(7)  # noqa: S311 - no secret
+    jobs, each, retries = [f"job-{n}" for n in range(30)], EACH, random.Random(7)  # noqa: S311 - no secret
+    ended, kills = asyncio.Event(), []
 
     def start():
         worker = spawn_of(MODULE, empty_redis.url, "200ms")
         worker.until("ready")
         return worker
 
-    steady, victim = start(), start()
+    async def kill_again_and_again():
+        while not ended.is_set():
+            due = asyncio.get_running_loop().time() + KILL_EVERY
+            victim = await asyncio.to_thread(start)
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+            victim.process.kill()
+            kills.append(await asyncio.to_thread(victim.process.wait))
+
+    async def pause_again_and_again():
+        while not ended.is_set():
+            await asyncio.sleep(KILL_EVERY)
+            steady.signal(signal.SIGSTOP)
+            await asyncio.sleep(3 * 0.2)  # the other one takes what it had
+            steady.signal(signal.SIGCONT)
+
+    steady = start()
     async with AsyncBus(empty_redis.url, domain="scan", stages=MANY) as bus:
-        watching = [asyncio.create_task(collected(bus, job, each)) for job in jobs]
+        watching = [asyncio.create_task(collected(bus, job, each, patience=90)) for job in jobs]
+        trouble = [asyncio.create_task(kill_again_and_again())]
+        trouble.append(asyncio.create_task(pause_again_and_again()))
+        begun = asyncio.get_running_loop().time()
         for number in range(1, each + 1):
+            await asyncio.gather(*(bus.publish(job, "work", number, seq=number) for job in jobs))
             for job in jobs:
-                await bus.publish(job, "work", number, seq=number)
                 if retries.random() < 0.3:
                     assert not await bus.publish(job, "work", number, seq=number)
-            if number % 30 == 0:
-                victim.process.kill()
-                assert victim.process.wait() == -signal.SIGKILL
-                victim = await asyncio.to_thread(start)
-            if number % 40 == 0:
-                steady.signal(signal.SIGSTOP)
-            elif number % 40 == 20:
-                steady.signal(signal.SIGCONT)
-        steady.signal(signal.SIGCONT)
+            due = begun + number * SECONDS / each
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        ended.set()
+        await asyncio.gather(*trouble)
         for found in await asyncio.gather(*watching):
             assert [event.seq for event in found] == list(range(1, each + 1))
-        for worker in (steady, victim):
-            worker.signal(signal.SIGTERM)
-            assert await asyncio.to_thread(worker.process.wait, 20) == 0
+        assert set(kills) == {-signal.SIGKILL}
+        assert len(kills) >= (10 if HEAVY else 1)
+        steady.signal(signal.SIGTERM)
+        assert await asyncio.to_thread(steady.process.wait, 20) == 0
         await asyncio.to_thread(step, empty_redis.url)
         assert [(await bus.state(job)).seq for job in jobs] == [each] * len(jobs)
     with empty_redis.client() as client:
@@ -65,18 +84,23 @@ async def test_routers_that_are_killed_and_paused_lose_nothing(empty_redis, spaw
 
 
 @pytest.mark.row("E7")
-async def test_a_watcher_that_hears_nothing_still_gets_everything(empty_redis, monkeypatch):
-    """600 events, 30 % published twice, and nobody wakes the watcher for 100 of them."""
-    monkeypatch.setattr("oncekey.events.bus.PATIENCE", 0.1)
-    retries = random.Random(11)  # noqa: S311 - no secret
+async def test_watchers_that_hear_nothing_still_get_everything(empty_redis, monkeypatch):
+    """600 events, 30 % published twice, and nobody wakes the gateway for 100 of them."""
+    monkeypatch.setattr("oncekey.events.following.PATIENCE", 0.1)
+    retries, again = random.Random(11), 0  # noqa: S311 - no secret
     async with (
         AsyncBus(empty_redis.url, domain="scan", stages=MANY) as bus,
         AsyncBus(empty_redis.url, domain="scan", stages=MANY) as watcher,
+        asyncio.timeout(60),
+        serving(Gateway(watcher, allow=None)) as port,
     ):
+        browser = Browser(port, "job-1")
         watching = asyncio.create_task(collected(watcher, "job-1", 600))
+        visiting = asyncio.create_task(browser.visit(until=600))
         for number in range(1, 601):
             await bus.publish("job-1", "work", number, seq=number)
             if retries.random() < 0.3:
+                again += 1
                 assert not await bus.publish("job-1", "work", number, seq=number)
             if 300 < number <= 400:
                 with empty_redis.client() as client:
@@ -84,7 +108,10 @@ async def test_a_watcher_that_hears_nothing_still_gets_everything(empty_redis, m
             if number % 10 == 0 and number != 600:  # the last nudge is lost, too
                 await asyncio.to_thread(step, empty_redis.url)
         found = await watching
+        await visiting
     assert [event.seq for event in found] == list(range(1, 601))
+    assert (browser.list, browser.resyncs) == (list(range(1, 601)), [])
+    assert again > 100
 
 
 @pytest.mark.row("E7")

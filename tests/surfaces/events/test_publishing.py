@@ -133,6 +133,7 @@ async def test_one_bad_event_keeps_the_whole_batch_out(system):
         {"stages": {"vision": (1, 2)}},
         {"shards": 0},
         {"length": True},
+        {"dead_length": 0},
         {"length": 10, "most": 9},
         {"state_ttl": "2h", "marker_ttl": "1h"},
         {"max_data": "much"},

@@ -138,6 +138,12 @@ async def test_a_question_that_makes_no_sense_is_an_error(system, options):
         system.watcher().subscribe("job-1", **options)
 
 
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "10"])
+async def test_a_page_has_room_for_one_event_at_least(system, limit):
+    with pytest.raises(InvalidEventError, match="limit is a whole number above zero"):
+        await system.bus().read("job-1", limit=limit)
+
+
 @pytest.mark.row("E3")
 async def test_the_state_is_the_event_with_the_greatest_seq(system):
     bus = system.bus(stages=MANY)

@@ -93,3 +93,22 @@ async def test_a_large_one_travels_alone(bus):
     assert all(answers)
     found = {event.seq: event.data for event in (await bus.read("job-1")).events}
     assert found == {0: 0, 1: 1, 2: large, 3: 3}
+
+
+async def test_a_connection_that_was_taken_away_is_a_store_that_failed(bus, monkeypatch):
+    """In a cluster redis-py closes connections that others use, and these meet a None."""
+
+    async def none(*_, **__):
+        return None.writelines
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bus._place._clients, "ask", none)
+        for asked in (
+            bus.publish("job-1", "work", 1, seq=1),
+            bus.read("job-1"),
+            bus.state("job-1"),
+        ):
+            with pytest.raises(StoreError, match="nobody knows") as caught:
+                await asked
+            assert caught.value.happened is None
+    assert await bus.publish("job-1", "work", 1, seq=1)

@@ -57,10 +57,10 @@ class _Awaited:
         return call
 
 
-async def collected(bus, job, count, **options):
+async def collected(bus, job, count, *, patience=PATIENCE, **options):
     """The first so many things that a subscription yields; one that hangs is a failure."""
     found = []
-    async with asyncio.timeout(PATIENCE), aclosing(bus.subscribe(job, **options)) as watched:
+    async with asyncio.timeout(patience), aclosing(bus.subscribe(job, **options)) as watched:
         async for one in watched:
             found.append(one)
             if len(found) == count:

@@ -1,8 +1,8 @@
--- stream, dead; group, entry, reason, deliveries, then the fields of the entry and their values
+-- stream, dead; group, entry, reason, deliveries, length of the dead, then the fields of the entry and their values
 redis.call('XLEN', KEYS[2]) -- which may meet a key of another type
 if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then
   return 0
 end
-redis.call('XADD', KEYS[2], '*', 'entry', ARGV[2], 'reason', ARGV[3], 'deliveries', ARGV[4],
-  unpack(ARGV, 5))
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[5], '*', 'entry', ARGV[2], 'reason', ARGV[3],
+  'deliveries', ARGV[4], unpack(ARGV, 6))
 return 1

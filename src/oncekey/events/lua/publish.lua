@@ -9,15 +9,19 @@ local epoch, marker = known[1], known[3]
 if epoch and marker then -- our own mark: the answer to this very question was lost
   local offset, first_mark, first_digest = marker:match('^(%d+)%.(%x+)%.(%x+)$')
   local again = first_mark ~= mark
-  return {epoch, tonumber(offset), again and 1 or 0, again and first_digest ~= digest and 1 or 0}
+  return {epoch, tonumber(offset), again and 1 or 0, again and first_digest ~= digest and 1 or 0, 0}
 end
 
 -- Whatever may meet a key of another type comes before the first write: nothing is half done.
 local length = redis.call('XLEN', stream)
-redis.call('XLEN', log)
+if not epoch then
+  redis.call('XLEN', log) -- which would be deleted below; otherwise the first write is to it
+end
+local trimmed = 0
 local full = length >= tonumber(ARGV[10])
 if full or (length > wanted and (length - wanted) % slack == 0) then
-  length = length - trim(stream, length, wanted)
+  trimmed = trim(stream, length, wanted)
+  length = length - trimmed
   if length >= tonumber(ARGV[10]) then
     return {false, length}
   end
@@ -37,4 +41,4 @@ local place = known[4] and '' or offset
 redis.call('HSET', job, 'epoch', epoch, 'offset', offset, identity, marked, seq, place)
 redis.call('EXPIRE', job, ARGV[7])
 redis.call('EXPIRE', log, ARGV[7])
-return {epoch, offset, 0, 0}
+return {epoch, offset, 0, 0, trimmed}

@@ -1,0 +1,352 @@
+/**
+ * Follows a job over a gateway of Oncekey: each event once, in order, none missing without a word.
+ *
+ *   import { follow } from "./oncekey-events.js";
+ *
+ *   const following = follow("/events/job-1", {
+ *     onEvent: (event) => show(event),   // {stage, seq, data, ..., id, offset}
+ *     onResync: (reason) => forget(),    // what was shown does not count; the log follows
+ *     until: (event) => event.seq === 51,
+ *   });
+ *   following.close();
+ *
+ * It reads a response of fetch, and is no EventSource: that one gives up for good when a server
+ * answers 503, comes back in step with all the others, does not say why it was refused, sends no
+ * headers, and cannot tell a connection that is silent from one that is dead.
+ */
+
+const OPTIONS = {
+  /** The id of the event that was seen last: go on after it. */
+  after: null,
+  /** Instead of `after`: its number. 0 is the start. */
+  lastSeq: null,
+  /** Ask for the state of the job at the start of each connection, and after each resync. */
+  state: false,
+  onEvent: null,
+  /** The event with the greatest seq, or null. It is no part of the log and has no id. */
+  onState: null,
+  /** What was shown does not count: throw it away. The log follows from what is left of it. */
+  onResync: null,
+  /** "connecting", "live", "waiting", "offline", "refused", "closed"; and details. */
+  onStatus: null,
+  /** The last event is there: close. */
+  until: null,
+  /** Headers of the request, or a function that makes them anew for each connection. */
+  headers: null,
+  credentials: "same-origin",
+  /** The first and the longest pause before a new connection, in milliseconds. */
+  pause: 500,
+  longestPause: 15_000,
+  /** A connection without a byte for so long is dead. Three heartbeats of the gateway. */
+  silence: 45_000,
+};
+const ID = /^([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,32}|-)$/;
+/** Answers that another try may change; any other than 200 is final. */
+const PASSING = new Set([408, 425, 429]);
+/** A server is not believed that wants to be left alone for longer, in seconds. */
+const LONGEST_RETRY = 600;
+
+/** Follow the job whose events the gateway serves at `url`, until `close()`. */
+export function follow(url, options = {}) {
+  for (const name of Object.keys(options)) {
+    if (!(name in OPTIONS)) throw new TypeError(`follow() has no option ${name}`);
+  }
+  return new Following(new URL(url, globalThis.location?.href), { ...OPTIONS, ...options });
+}
+
+class Following {
+  #url;
+  #options;
+  #place = null;
+  #lastSeq;
+  /** Whether the next event may be any: nobody knows the offset of the one before it. */
+  #anywhere;
+  #gaps = 0;
+  #failures = 0;
+  #retryAfter = 0;
+  #closed = false;
+  #connection = null;
+  #hurry = () => {};
+  #listening = new AbortController();
+
+  constructor(url, options) {
+    this.#url = url;
+    this.#options = options;
+    // A place that is none of ours is sent as it is: the gateway answers with a resync.
+    if (options.after) this.#place = placeOf(options.after) ?? { id: options.after };
+    this.#lastSeq = this.#place === null ? options.lastSeq : null;
+    this.#anywhere = Boolean(this.#lastSeq);
+    const { signal } = this.#listening;
+    globalThis.addEventListener?.("online", () => this.#again(), { signal });
+    // A connection that outlives its network only seems to be alive, and going on costs nothing.
+    globalThis.addEventListener?.("offline", () => this.#connection?.abort.abort(), { signal });
+    // A page that comes back from the browser's cache has a connection that was cut off.
+    globalThis.addEventListener?.("pageshow", (e) => e.persisted && this.#again(), { signal });
+    this.#run();
+  }
+
+  /** The id of the event that was handed over last: what `after` takes. */
+  get last() {
+    return this.#place?.id ?? null;
+  }
+
+  /** Nothing is handed over any more. */
+  close() {
+    this.#end("closed");
+  }
+
+  #end(status, details) {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#listening.abort();
+    this.#connection?.abort.abort();
+    this.#hurry();
+    this.#say(status, details);
+  }
+
+  /** A new connection, now: the network is another one than before. */
+  #again() {
+    this.#failures = 0; // it may need a moment more, and not the longest pause
+    if (this.#connection !== null) {
+      this.#connection.again = true;
+      this.#connection.abort.abort();
+    }
+    this.#hurry();
+  }
+
+  async #run() {
+    await null; // whoever called follow() has its answer before the first handler is called
+    while (!this.#closed) {
+      const again = await this.#visit();
+      if (!this.#closed && !again) await this.#rest();
+    }
+  }
+
+  /** One connection, from its request to its end; whether the next one is due at once. */
+  async #visit() {
+    const abort = new AbortController();
+    const fresh = this.#place === null && !this.#lastSeq;
+    const connection = { abort, again: false, fresh, state: null, parts: 0 };
+    this.#connection = connection;
+    this.#say("connecting");
+    let watchdog = this.#watchdog(abort);
+    try {
+      const response = await fetch(this.#address(), {
+        headers: this.#headers(),
+        credentials: this.#options.credentials,
+        cache: "no-store",
+        signal: abort.signal,
+      });
+      if (!this.#accepted(response)) return false;
+      this.#say("live");
+      const decoder = new TextDecoder();
+      const parser = new Parser(
+        (message) => abort.signal.aborted || this.#take(connection, message),
+        (pause) => (this.#options.pause = pause),
+      );
+      const reader = response.body.getReader();
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return false;
+        clearTimeout(watchdog);
+        watchdog = this.#watchdog(abort);
+        connection.parts += 1;
+        // A server that greets and hangs up does not count as one that works.
+        if (connection.parts > 1) this.#failures = 0;
+        parser.feed(decoder.decode(value, { stream: true }));
+      }
+    } catch {
+      return connection.again; // cut off, by the network or by us
+    } finally {
+      clearTimeout(watchdog);
+      abort.abort();
+      this.#connection = null;
+    }
+  }
+
+  #watchdog(abort) {
+    const { silence } = this.#options;
+    return silence ? setTimeout(() => abort.abort(), silence) : undefined;
+  }
+
+  #address() {
+    const url = new URL(this.#url);
+    // In the address, not in a header: a header would need leave from servers elsewhere.
+    if (this.#place !== null) url.searchParams.set("after", this.#place.id);
+    else if (this.#lastSeq) url.searchParams.set("last_seq", this.#lastSeq);
+    if (this.#options.state) url.searchParams.set("state", "1");
+    return url;
+  }
+
+  #headers() {
+    const { headers } = this.#options;
+    const own = typeof headers === "function" ? headers() : headers;
+    return { ...own, Accept: "text/event-stream" };
+  }
+
+  /** Whether events follow. An answer that another try cannot change is the end. */
+  #accepted(response) {
+    const { status } = response;
+    const stream = response.headers.get("content-type")?.startsWith("text/event-stream");
+    if (status === 200 && stream) return true;
+    const seconds = Number(response.headers.get("retry-after")) || 0;
+    this.#retryAfter = 1000 * Math.min(seconds, LONGEST_RETRY);
+    if (status < 500 && !PASSING.has(status)) this.#end("refused", { code: status });
+    return false;
+  }
+
+  #take(connection, message) {
+    let value;
+    try {
+      value = JSON.parse(message.data);
+    } catch {
+      connection.abort.abort(); // what follows cannot be trusted either
+      return;
+    }
+    this.#failures = 0;
+    if (message.type === "state") {
+      connection.state = value;
+      this.#hand("onState", value);
+    } else if (message.type === "resync") {
+      this.#resync(connection, value.reason);
+    } else if (message.type === "message") {
+      this.#event(connection, message.id, value);
+    }
+  }
+
+  #event(connection, id, body) {
+    const place = placeOf(id);
+    const known = this.#place;
+    if (place !== null && known?.id === id) return; // it came twice
+    if (place !== null && known?.epoch === place.epoch && place.offset < known.offset) return;
+    const next = known === null ? 1 : known.offset + 1;
+    const follows = known === null || known.epoch === place?.epoch;
+    if (place === null || (!this.#anywhere && !(follows && place.offset === next))) {
+      this.#missing(connection);
+      return;
+    }
+    this.#place = place;
+    this.#anywhere = false;
+    this.#lastSeq = null;
+    this.#gaps = 0;
+    connection.fresh = false;
+    const event = { ...body, id, offset: place.offset };
+    this.#hand("onEvent", event);
+    if (!this.#closed && this.#options.until?.(event)) this.close();
+  }
+
+  /** It is not the next event: ask again from our place, and the second time from the start. */
+  #missing(connection) {
+    this.#gaps += 1;
+    if (this.#gaps > 1) this.#forget("gap");
+    connection.abort.abort();
+  }
+
+  #resync(connection, reason) {
+    if (reason === "slow" && this.#place !== null) {
+      // We did not take what waited for us, and it was dropped. Our place is as good as before.
+      connection.abort.abort();
+      return;
+    }
+    this.#forget(reason);
+    this.#anywhere = true;
+    if (!this.#options.state) return;
+    if (connection.fresh) {
+      this.#hand("onState", connection.state); // it is as new as the log that follows
+    } else {
+      connection.again = true;
+      connection.abort.abort();
+    }
+  }
+
+  #forget(reason) {
+    this.#place = null;
+    this.#lastSeq = null;
+    this.#anywhere = false;
+    this.#gaps = 0;
+    this.#hand("onResync", reason);
+  }
+
+  /** A pause, twice as long after each failure and never the same for two clients. */
+  #rest() {
+    const { pause, longestPause } = this.#options;
+    const most = Math.min(longestPause, pause * 2 ** this.#failures);
+    this.#failures = Math.min(this.#failures + 1, 30);
+    const length = Math.max(this.#retryAfter, (most * (1 + Math.random())) / 2);
+    this.#retryAfter = 0;
+    const status = globalThis.navigator?.onLine === false ? "offline" : "waiting";
+    this.#say(status, { retryIn: Math.round(length) });
+    return new Promise((done) => {
+      const timer = setTimeout(done, length);
+      this.#hurry = () => {
+        clearTimeout(timer);
+        done();
+      };
+    });
+  }
+
+  #say(status, details = {}) {
+    this.#hand("onStatus", status, details);
+  }
+
+  /** What a handler throws is reported as uncaught, and stops nothing. */
+  #hand(name, ...values) {
+    try {
+      this.#options[name]?.(...values);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
+}
+
+function placeOf(id) {
+  const found = ID.exec(id);
+  return found && { id, epoch: found[1], offset: Number(found[2]), mark: found[3] };
+}
+
+/** A text/event-stream, in parts of any size, as the HTML standard reads it. */
+export class Parser {
+  #onMessage;
+  #onRetry;
+  #rest = "";
+  #afterReturn = false;
+  #id = "";
+  #type = "";
+  #data = [];
+
+  constructor(onMessage, onRetry = () => {}) {
+    this.#onMessage = onMessage;
+    this.#onRetry = onRetry;
+  }
+
+  feed(text) {
+    if (text === "") return;
+    // A line may end in CR LF, and a part between the two.
+    const part = this.#afterReturn && text.startsWith("\n") ? text.slice(1) : text;
+    this.#afterReturn = text.endsWith("\r");
+    const lines = (this.#rest + part).split(/\r\n|\n|\r/);
+    this.#rest = lines.pop();
+    for (const line of lines) this.#line(line);
+  }
+
+  #line(line) {
+    if (line === "") {
+      this.#dispatch();
+      return;
+    }
+    const [, field, value] = /^([^:]*)(?::[ ]?(.*))?$/su.exec(line);
+    if (field === "data") this.#data.push(value ?? "");
+    else if (field === "event") this.#type = value ?? "";
+    else if (field === "id" && !value?.includes("\0")) this.#id = value ?? "";
+    else if (field === "retry" && /^[0-9]+$/.test(value)) this.#onRetry(Number(value));
+  }
+
+  #dispatch() {
+    const [data, type] = [this.#data, this.#type || "message"];
+    this.#data = [];
+    this.#type = "";
+    if (data.length > 0) this.#onMessage({ type, data: data.join("\n"), id: this.#id });
+  }
+}

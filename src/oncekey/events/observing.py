@@ -1,0 +1,86 @@
+"""What happens to events, told to whoever observes: for counting, and never per job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from oncekey.errors import ConfigurationError
+from oncekey.events.event import Published
+from oncekey.events.place import Full
+
+Name = Literal[
+    "published",  # appended
+    "duplicate",  # was there already
+    "differs",  # was there already, with other data; a duplicate as well
+    "refused",  # the shard's stream is full
+    "trimmed",  # entries that every group has acknowledged are gone from a shard's stream
+    "routed",  # the state was moved and the readers woken
+    "reclaimed",  # taken from a router that died or hangs
+    "dead",  # no router could handle it
+    "lost",  # somebody deleted it before a router had it
+    "joined",  # somebody follows a job
+    "left",  # and does so no more
+    "resync",  # a reader was told that its place is gone
+]
+
+
+class Happening(Struct, frozen=True, kw_only=True):
+    """Something that happened `count` times in a domain. Only a resync has a reason."""
+
+    name: Name
+    domain: str
+    count: int = 1
+    reason: str = ""
+
+
+class Observer(Protocol):
+    """Anything that wants to know. It must not block, and what it raises is only logged.
+
+    A router calls it in several threads.
+    """
+
+    def __call__(self, happening: Happening, /) -> None:
+        """Take note of it."""
+        ...
+
+
+class Observers:
+    """Everybody who wants to know about one domain. Falsy when nobody does."""
+
+    def __init__(self, domain: str, observers: Iterable[Observer] = ()) -> None:
+        """Each observer is a callable that takes one happening."""
+        self._domain = domain
+        self._all = list(observers)
+        for observer in self._all:
+            if not callable(observer):
+                msg = f"an observer must be a callable that takes one happening, not {observer!r}"
+                raise ConfigurationError(msg)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def tell(self, name: Name, count: int = 1, reason: str = "") -> None:
+        """Everybody has heard of it; nobody can stop anything by failing."""
+        if not self._all or not count:
+            return
+        happening = Happening(name=name, domain=self._domain, count=count, reason=reason)
+        for observer in self._all:
+            try:
+                observer(happening)
+            except Exception:
+                logging.getLogger("oncekey.events").exception("an observer failed on %s", name)
+
+    def tell_answers(self, answers: Iterable[Published | Full]) -> None:
+        """What became of events that were to be appended."""
+        if not self._all:
+            return
+        taken = [one for one in answers if isinstance(one, Published)]
+        duplicates = sum(one.duplicate for one in taken)
+        self.tell("published", len(taken) - duplicates)
+        self.tell("duplicate", duplicates)
+        self.tell("differs", sum(one.differs for one in taken))
+        self.tell("refused", sum(isinstance(one, Full) for one in answers))
