@@ -12,6 +12,9 @@ STAMP_DEV  := $(VENV)/.stamp-dev
 
 # Most tests wait for servers and processes, so that more of them run than there are cores.
 JOBS ?= 4
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
+N ?= 100000
+TIME ?= 10min
 
 # The first interpreter that starts and is new enough; `make PYTHON=...` chooses another.
 CANDIDATES := python3.13 python3.12 python3.11 python3
@@ -23,7 +26,9 @@ CORE := errors extras duration fork policy key fingerprint codec notes record ve
         arguments attempt_base attempt_running attempt attempt_async bridge core admin admin_async admin_rules \
         simple simple_async simple_rules options target switch view known \
         entering records marks protected once
-CORE_STORES := __init__ base adapt memory sqlite* redis* postgres*
+CORE_STORES := __init__ base adapt memory sqlite* redis* postgres* wire wires
+# The tests that cover them.
+CORE_TESTS := tests/unit tests/conformance tests/twins tests/faults tests/processes tests/surfaces/functions
 comma := ,
 empty :=
 CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* $(CORE_STORES:%=src/oncekey/stores/%.py)))
@@ -31,7 +36,8 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-serve tour test test-all lint types coverage bench defects docs clean
+.PHONY: help demo demo-serve tour test test-all test-rabbitmq lint types tests coverage bench bench-ops \
+        defects simulate faults soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,10 +51,10 @@ demo-serve: $(STAMP_DEMO) ## The same service, until Ctrl-C, with commands to tr
 tour: $(STAMP_DEMO) ## A guided tour of protected functions; it ends by itself
 	@$(PY) -m examples.tour
 
-test: lint types coverage ## Everything a change must pass: linters, types, tests, coverage
+test: lint types tests ## Everything a change must pass: linters, types, tests, the core covered
 
 test-all: export HYPOTHESIS_PROFILE := heavy
-test-all: test defects ## The same with many more generated cases, and the planted defects
+test-all: lint types coverage defects ## The same with many more cases, all of it covered, and the planted defects
 
 lint: $(STAMP_DEV) ## ruff (rules and format) and the direction of imports
 	$(PY) -m ruff check
@@ -59,17 +65,39 @@ types: $(STAMP_DEV) ## mypy (strict) and pyright
 	$(PY) -m mypy
 	$(PY) -m basedpyright --pythonpath $(PY)
 
-coverage: $(STAMP_DEV) ## The tests, with at least 90 % of the branches covered and 100 % in the core
+# Tracing takes as long as the tests do, so that here only the tests of the core are traced.
+tests: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core
 	$(PY) -m coverage erase
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
+	$(PYTEST) --cov --cov-report= $(CORE_TESTS)
+	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
+	$(PYTEST) $(CORE_TESTS:%=--ignore=%)
+
+coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core and 90 % in all
+	$(PY) -m coverage erase
+	$(PYTEST) --cov --cov-report=
 	$(PY) -m coverage report
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
+
+test-rabbitmq: $(STAMP_DEV) ## The inbox on RabbitMQ, which is installed from Debian's packages
+	$(PY) -m tests.rabbitmq
 
 bench: $(STAMP_DEV) ## Measure against raw limits and peers
 	$(PY) -m bench
 
+bench-ops: $(STAMP_DEV) ## Measure how records are listed and counted among a million
+	$(PY) -m bench.ops
+
 defects: $(STAMP_DEV) ## Plant each known defect and see its test fail
 	$(PY) -m tests.defects
+
+simulate: $(STAMP_DEV) ## Simulate N schedules of faults, 100,000 unless said
+	$(PY) -m tests.simulation --seeds $(N)
+
+faults: $(STAMP_DEV) ## Kill, pause and cut off real processes and servers, and count effects
+	$(PY) -m tests.faults.matrix
+
+soak: $(STAMP_DEV) ## The same at random for TIME, 10 minutes unless said
+	$(PY) -m tests.faults.matrix --soak $(TIME)
 
 docs: $(STAMP_DEV) ## Build the documentation into docs/_build/html
 	$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html
@@ -111,4 +139,5 @@ $(STAMP_DEMO): $(STAMP_VENV) pyproject.toml constraints.txt
 $(STAMP_DEV): $(STAMP_DEMO)
 	@echo "Adding the tools of development to $(VENV) ..."
 	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(PY) -m tests.browser.getting
 	@touch $@

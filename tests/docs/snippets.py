@@ -17,7 +17,7 @@ from pathlib import Path
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`\n]*)$")
 PROMISE = re.compile(r"# (?P<kind>->|raises) (?P<what>.+?)\s*$")
-OTHER_LANGUAGES = {"console", "json", "sql", "text", "toml", "{toctree}"}
+OTHER_LANGUAGES = {"console", "html", "json", "sql", "text", "toml", "{toctree}"}
 
 
 class BrokenPromiseError(AssertionError):

@@ -152,7 +152,10 @@ class AsyncClients:
             except (ConnectionError, TimeoutError):
                 if self.sent_once:
                     raise
-        return await client.execute_command(*words, NEVER_DECODE=True)
+        try:
+            return await client.execute_command(*words, NEVER_DECODE=True)
+        except AttributeError as error:  # of a cluster, whose node closed what another task used
+            raise ConnectionError(f"redis-py lost the connection ({error})") from error
 
     def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:  # noqa: ANN401 - as the maker makes it
         """The wires of the running loop; None for a client that is asked in its own way only."""
