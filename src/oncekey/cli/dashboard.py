@@ -1,0 +1,72 @@
+"""`oncekey dashboard`: the records in a browser, on this machine and for one person."""
+
+import secrets
+import socket
+from contextlib import suppress
+from typing import Annotated, Final
+
+import typer
+
+from oncekey import Once
+from oncekey.cli.exits import WRONG, CommandError
+from oncekey.cli.opening import records
+from oncekey.cli.options import StoreUrl
+from oncekey.extras import needing
+from oncekey.looking import counts
+
+_HOST: Final = "127.0.0.1"
+
+
+def dashboard(
+    *,
+    ctx: typer.Context,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="The port; 0: any that is free.")
+    ] = 8642,
+    show_results: Annotated[
+        bool,
+        typer.Option("--show-results", help="Show results, notes and errors; they may be secret."),
+    ] = False,
+    store: StoreUrl = None,
+) -> None:
+    """Look at the records in a browser, on this machine only."""
+    with records(ctx, store) as once:
+        counts(once.store)  # a store that does not answer ends the command here, with the reason
+        with _listening(port) as line:
+            _serve(once, line, show_results=show_results)
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server((_HOST, port))
+    except OSError as error:
+        msg = f"port {port} cannot be used ({error.strerror}); --port 0 takes one that is free"
+        raise CommandError(msg, WRONG) from None
+
+
+def _serve(once: Once, line: socket.socket, *, show_results: bool) -> None:
+    """Whoever has the link is served until the command is stopped."""
+    with needing("dashboard", "the dashboard"):
+        import uvicorn  # noqa: PLC0415 - an extra
+
+        from oncekey.dashboard import Dashboard  # noqa: PLC0415 - it needs the extra
+    board = Dashboard(
+        once,
+        token=secrets.token_urlsafe(32),  # nobody is told: the ticket is the way in
+        show_results=show_results,
+        watch=False,
+    )
+    config = uvicorn.Config(
+        board,
+        access_log=False,
+        lifespan="off",
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    where = f"http://{_HOST}:{line.getsockname()[1]}"
+    typer.echo(f"{where}/enter?ticket={board.ticket()}")
+    typer.echo("The link works once, within 15 minutes. Ctrl-C ends the dashboard.", err=True)
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[line])

@@ -1,0 +1,15 @@
+"""The dashboard: the records of a store in a browser, for whoever is on call.
+
+    app.mount("/oncekey", Dashboard(once, token=os.environ["ONCEKEY_DASHBOARD_TOKEN"]))
+
+It needs the extra `oncekey[dashboard]`. Nothing is fetched from anywhere else.
+"""
+
+from __future__ import annotations
+
+from oncekey.extras import needing
+
+with needing("dashboard", __name__):
+    from oncekey.dashboard.app import Dashboard
+
+__all__ = ["Dashboard"]

@@ -1,0 +1,104 @@
+"""The pages that act: resolve and forget, each confirmed, on the record that was looked at."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from oncekey.dashboard import views
+from oncekey.dashboard.pages import about, looked_up
+from oncekey.dashboard.site import Visit
+from oncekey.dashboard.trouble import Trouble
+from oncekey.errors import ConfigurationError
+from oncekey.record import FORMAT, Record
+
+_ENDINGS: Final = ("result", "error", "retry")
+
+
+class ResolvedByHandError(Exception):
+    """The failure that a person named; a duplicate hears its words."""
+
+
+async def ask_forget(visit: Visit) -> Response:
+    """Whether they mean it."""
+    found = await looked_up(visit, visit.request.query_params.get("at", ""))
+    return visit.page("forget.html", **about(visit, found), sentence="")
+
+
+async def forget(visit: Visit) -> Response:
+    """The key is as if it had never been used."""
+    found = await _unchanged(visit)
+    alive = found.status in ("running", "held")
+    if alive and visit.form.get("force") != "yes":
+        sentence = f"It is {found.status}. Say that you know what is lost, or leave it."
+        return visit.page("forget.html", 409, **about(visit, found), sentence=sentence)
+    done = await run_in_threadpool(
+        visit.site.once.forget, found.key, scope=found.scope, force=alive
+    )
+    if not done:
+        raise _changed()
+    return RedirectResponse(visit.address("/records?done=forgotten"), 303)
+
+
+async def resolve(visit: Visit) -> Response:
+    """The held record ends as they say, after they have been asked whether they mean it."""
+    found = await _unchanged(visit)
+    if found.status != "held":
+        raise Trouble(409, f"The record is {found.status}, not held: there is nothing to resolve.")
+    ending = visit.form.get("ending", "")
+    try:
+        said = _said(ending, visit.form)
+    except Trouble as trouble:
+        return _again(visit, found, trouble.status, str(trouble))
+    if visit.form.get("confirmed") != "yes":
+        return visit.page("resolve.html", **about(visit, found), ending=ending, typed=visit.form)
+    try:
+        done = await run_in_threadpool(
+            visit.site.once.resolve, found.key, scope=found.scope, **said
+        )
+    except ConfigurationError as error:  # a result that cannot be kept
+        return _again(visit, found, 400, str(error))
+    if not done:
+        raise _changed()
+    return RedirectResponse(visit.address(f"/record?{views.query_of(found)}&done=resolved"), 303)
+
+
+def _again(visit: Visit, found: Record, status: int, sentence: str) -> Response:
+    """The record with what they typed and what is wrong with it."""
+    facts = about(visit, found)
+    return visit.page("record.html", status, **facts, sentence=sentence, typed=visit.form)
+
+
+async def _unchanged(visit: Visit) -> Record:
+    """The record that they looked at, still as it was then."""
+    found = await looked_up(visit, visit.form.get("at", ""))
+    if found.version > FORMAT:
+        raise Trouble(409, "A newer release of oncekey wrote this record; change it with that one.")
+    if views.seen(found) != visit.form.get("seen"):
+        raise _changed()
+    return found
+
+
+def _said(ending: str, form: dict[str, str]) -> dict[str, Any]:
+    """How it ended, as `Once.resolve` takes it."""
+    if ending not in _ENDINGS:
+        raise Trouble(400, "Say how it ended: it was done, it failed, or it may run again.")
+    if ending == "retry":
+        return {"retry": True}
+    words = form.get(ending, "").strip()
+    if ending == "error":
+        if not words:
+            raise Trouble(400, "Say in some words how it failed: every duplicate hears them.")
+        return {"error": ResolvedByHandError(words)}
+    try:
+        return {"result": msgspec.json.decode(words)}
+    except msgspec.DecodeError as error:
+        msg = f'The result is not JSON: {error}. A text needs quotes of its own: "done".'
+        raise Trouble(400, msg) from None
+
+
+def _changed() -> Trouble:
+    return Trouble(409, "The record has changed in the meantime. Nothing was done; look again.")

@@ -1,0 +1,145 @@
+"""Dashboard: the ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route
+
+from oncekey.dashboard import actions, pages
+from oncekey.dashboard.access import Auth, ByCallable, ByToken
+from oncekey.dashboard.guard import Guard
+from oncekey.dashboard.hosts import LOOPBACK, Hosts
+from oncekey.dashboard.login import Login
+from oncekey.dashboard.pulse import Pulse
+from oncekey.dashboard.site import Page, Site
+from oncekey.dashboard.trouble import Trouble
+from oncekey.errors import ConfigurationError
+from oncekey.once import Once
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
+
+_PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
+    ("GET", "/", pages.overview),
+    ("GET", "/live", pages.live),
+    ("GET", "/records", pages.records),
+    ("GET", "/record", pages.record),
+    ("GET", "/doctor", pages.doctor),
+    ("GET", "/record/forget", actions.ask_forget),
+    ("POST", "/record/forget", actions.forget),
+    ("POST", "/record/resolve", actions.resolve),
+)
+"""Every page behind the door."""
+
+
+class Dashboard:
+    """The records of a `Once` in a browser, for those who know the token or whom `auth` admits.
+
+    It is an ASGI application: mount it in Starlette or FastAPI, or serve it by itself.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a setting of its own
+        self,
+        once: Once,
+        *,
+        token: str | None = None,
+        auth: Auth | None = None,
+        show_results: bool = False,
+        allowed_hosts: Iterable[str] = LOOPBACK,
+        watch: bool = True,
+    ) -> None:
+        """Exactly one of `token` and `auth` says who may look; there is no default.
+
+        `auth(request)` answers True for whoever may, or a coroutine that does.
+        `show_results` shows results, notes and errors, which may hold secrets.
+        `allowed_hosts` are the names that it is reached under.
+        `watch` counts the calls of this process; switch it off where none are made.
+        """
+        if not isinstance(once, Once):
+            raise ConfigurationError(f"a dashboard shows the records of a Once, not of {once!r}")
+        if (token is None) == (auth is None):
+            msg = (
+                "a dashboard needs token=... or auth=..., exactly one of them: whoever reaches it "
+                "could otherwise read and change every record"
+            )
+            raise ConfigurationError(msg)
+        _check_store(once)
+        if not isinstance(show_results, bool):
+            raise ConfigurationError(f"show_results must be True or False, not {show_results!r}")
+        access = ByToken(token) if token is not None else ByCallable(auth)  # type: ignore[arg-type]  # it checks
+        pulse = Pulse() if watch else None
+        if pulse is not None:
+            _join(once, pulse)
+        self._site = Site(
+            once,
+            access,
+            pulse=pulse,
+            show_results=show_results,
+            name=_name(once),
+        )
+        app = Starlette(
+            routes=list(_routes(self._site)),
+            exception_handlers={HTTPException: self._strange, Trouble: self._trouble},
+        )
+        self._guarded = Guard(app, Hosts(allowed_hosts))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        await self._guarded(scope, receive, send)
+
+    def ticket(self) -> str:
+        """A word that lets one browser in, once, within 15 minutes: `/enter?ticket=...`."""
+        access = self._site.access
+        if not isinstance(access, ByToken):
+            raise ConfigurationError("a dashboard with auth=... lets people in by that alone")
+        return access.tickets.issue()
+
+    async def _strange(self, request: Request, error: Exception) -> Response:
+        """An address or a method that there is not, or a no that `auth` has raised."""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        if status in (401, 403):
+            return self._site.refusal(request)
+        return self._site.sorry(request, status, "There is no such page.")
+
+    async def _trouble(self, request: Request, error: Exception) -> Response:
+        status = error.status if isinstance(error, Trouble) else 500
+        return self._site.sorry(request, status, str(error))
+
+
+def _routes(site: Site) -> Iterable[BaseRoute]:
+    for method, path, page in _PAGES:
+        yield Route(path, site.behind_the_door(page), methods=[method])
+    yield Route("/static/{name}", site.static.answer)
+    if isinstance(site.access, ByToken):
+        login = Login(site, site.access)
+        yield Route("/login", login.show_token, methods=["POST"])
+        yield Route("/enter", login.show_ticket)
+        yield Route("/logout", site.behind_the_door(login.leave), methods=["POST"])
+
+
+def _check_store(once: Once) -> None:
+    try:
+        once.store  # noqa: B018 - asking for it is the check
+    except ConfigurationError:
+        msg = (
+            "a dashboard reads on threads, and this Once has an async store; "
+            "give the dashboard a Once of its own with the URL of that store"
+        )
+        raise ConfigurationError(msg) from None
+
+
+def _join(once: Once, pulse: Pulse) -> None:
+    """The pulse hears of everything that this `Once` does."""
+    observers = once._core.observers  # noqa: SLF001 - whoever looks later than it was made
+    observers._all.append((pulse, pulse.wants))  # noqa: SLF001 - the same
+
+
+def _name(once: Once) -> str:
+    """What kind of store it is; its address stays out of the page, for it may hold a password."""
+    return type(once.store).__name__.removesuffix("Store") or "store"

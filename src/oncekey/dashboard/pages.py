@@ -1,0 +1,179 @@
+"""The pages that look: the overview, the list, a record and the doctor's findings."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.responses import Response
+
+from oncekey.dashboard import times, views
+from oncekey.dashboard.figures import Figures, figures
+from oncekey.dashboard.site import Visit
+from oncekey.dashboard.trouble import Trouble
+from oncekey.doctor import Finding
+from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.looking import STATUSES, Look
+from oncekey.looking.places import Place, place_of
+from oncekey.record import FORMAT, Record
+
+_FEW: Final = 6
+_MANY: Final = 50
+_SHORT: Final = 0.25
+"""Seconds that the overview searches for held records, where there is no order to find them by."""
+_DAY: Final = 86_400 * times.SECOND
+AGES: Final = {
+    "1h": ("newer", _DAY // 24, "in the last hour"),
+    "1d": ("newer", _DAY, "in the last day"),
+    "7d": ("newer", 7 * _DAY, "in the last week"),
+    "over-1h": ("older", _DAY // 24, "over an hour ago"),
+    "over-1d": ("older", _DAY, "over a day ago"),
+    "over-7d": ("older", 7 * _DAY, "over a week ago"),
+}
+DONE: Final = {
+    "resolved": "Done. The record ended as you said.",
+    "forgotten": "Done. The key is forgotten, and may run again.",
+}
+
+
+async def overview(visit: Visit) -> Response:
+    """Live numbers, what needs a person, and what came last."""
+    queries = visit.site.queries
+    told = await _figures(visit)
+    held = await queries.page(Look(status="held", limit=_FEW), _SHORT)
+    newest = await queries.page(Look(limit=_FEW))
+    findings, unasked = await _findings(visit)
+    return visit.page(
+        "overview.html",
+        figures=told,
+        pulse=visit.site.pulse,
+        beat=None if visit.site.pulse is None else visit.site.pulse.beat(),
+        held=views.rows(held),
+        held_all=held.after is None,
+        newest=views.rows(newest),
+        newest_first=newest.newest_first,
+        now=newest.now,
+        troubling=[one for one in findings if one.severity != "fine"],
+        examined=len(findings),
+        unasked=unasked,
+    )
+
+
+async def live(visit: Visit) -> Response:
+    """The live numbers alone, for the script that keeps the page alive."""
+    told = await _figures(visit)
+    return Response(msgspec.json.encode(told), media_type="application/json")
+
+
+async def records(visit: Visit) -> Response:
+    """One page of the list, chosen as the form above it says."""
+    asked = {name: value for name, value in visit.request.query_params.items() if value}
+    try:
+        sight = await visit.site.queries.page(_look(asked))
+    except ConfigurationError as error:
+        if "after" not in asked:
+            raise
+        raise Trouble(400, str(error)) from None  # an address that somebody has changed
+    further = {name: value for name, value in asked.items() if name not in ("after", "done")}
+    more = "" if sight.after is None else urlencode({**further, "after": sight.after})
+    return visit.page(
+        "records.html",
+        rows=views.rows(sight),
+        newest_first=sight.newest_first,
+        now=sight.now,
+        asked=asked,
+        ages={name: words for name, (_, _, words) in AGES.items()},
+        chosen=bool(further),
+        more=more,
+        first=urlencode(further) if "after" in asked else None,
+        done=DONE.get(asked.get("done", ""), ""),
+    )
+
+
+async def record(visit: Visit) -> Response:
+    """Everything about one record, and what can be done."""
+    found = await looked_up(visit, visit.request.query_params.get("at", ""))
+    return visit.page("record.html", **about(visit, found), sentence="", typed={})
+
+
+async def doctor(visit: Visit) -> Response:
+    """What the doctor finds now."""
+    findings = await visit.site.checkups.findings(anew=True)
+    return visit.page("doctor.html", findings=findings)
+
+
+async def looked_up(visit: Visit, at: str) -> Record:
+    """The record that was named; what is not there is a 404."""
+    place = place_of(at)
+    found = None if place is None else await visit.site.queries.record(place)
+    if found is None:
+        named = _named(place) if place is not None else repr(at)
+        raise Trouble(404, f"There is no record of {named}. It may have expired or been forgotten.")
+    return found
+
+
+def about(visit: Visit, found: Record) -> dict[str, Any]:
+    """What the templates about one record show."""
+    present = times.now()
+    notes, steps, unreadable = views.noted(found)
+    return {
+        "record": found,
+        "at": visit.request.query_params.get("at") or visit.form.get("at", ""),
+        "seen": views.seen(found),
+        "tone": views.tone_of(found),
+        "known": found.version <= FORMAT,
+        "meaning": views.meaning(found, present),
+        "timeline": views.timeline(found, present),
+        "now": present,
+        "notes": notes,
+        "steps": steps,
+        "unreadable": unreadable,
+        "show": visit.site.show_results,
+        "failure": found.failure,
+        "result": views.result_of(found) if visit.site.show_results else "",
+        "result_size": views.result_size(found),
+        "done": DONE.get(visit.request.query_params.get("done", ""), ""),
+    }
+
+
+def _named(place: Place) -> str:
+    scope, key = place
+    return f"{key!r} without a scope" if scope is None else f"{key!r} in the scope {scope!r}"
+
+
+async def _figures(visit: Visit) -> Figures:
+    pulse = visit.site.pulse
+    return figures(await visit.site.queries.tally(), None if pulse is None else pulse.beat())
+
+
+async def _findings(visit: Visit) -> tuple[list[Finding], str]:
+    """What the doctor found lately; the page does without it when it cannot be asked."""
+    try:
+        return await visit.site.checkups.findings(), ""
+    except OncekeyError as error:
+        return [], str(error)
+
+
+def _look(asked: dict[str, str]) -> Look:
+    """What the form says. What it cannot say is a 400."""
+    if any("\0" in value for value in asked.values()):
+        raise Trouble(400, "Keys, scopes and labels are text, without zero bytes.")
+    status = asked.get("status")
+    if status is not None and status not in STATUSES:
+        raise Trouble(400, f"A status is one of {', '.join(STATUSES)}, not {status!r}.")
+    age = asked.get("age", "")
+    if age and age not in AGES:
+        raise Trouble(400, f"An age is one of {', '.join(AGES)}, not {age!r}.")
+    limits = {AGES[age][0]: AGES[age][1]} if age else {}
+    scope = asked.get("scope")
+    return Look(
+        status=status,
+        scope=None if scope == "-" else scope,
+        any_scope=scope is None,
+        label=asked.get("label", ""),
+        prefix=asked.get("key", ""),
+        after=asked.get("after"),
+        limit=_MANY,
+        **limits,
+    )

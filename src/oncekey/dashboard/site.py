@@ -1,0 +1,123 @@
+"""What all pages share, and the door that every one of them is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oncekey.dashboard.access import Admitted, ByCallable, ByToken, same_origin
+from oncekey.dashboard.checkups import Checkups
+from oncekey.dashboard.forms import fields
+from oncekey.dashboard.pulse import Pulse
+from oncekey.dashboard.queries import Queries
+from oncekey.dashboard.rendering import Rendering
+from oncekey.dashboard.static import Static
+from oncekey.dashboard.trouble import Trouble, status_of
+from oncekey.errors import OncekeyError
+from oncekey.once import Once
+
+
+class Visit:
+    """One request of somebody who was let in."""
+
+    def __init__(self, site: Site, request: Request, admitted: Admitted) -> None:
+        """Their form, if they sent one, has been checked."""
+        self.site = site
+        self.request = request
+        self.admitted = admitted
+        self.form: dict[str, str] = {}
+
+    def page(self, template: str, status: int = 200, **facts: Any) -> Response:
+        """A page for them."""
+        rendering = self.site.rendering
+        return rendering.page(self.request, template, status, self.admitted, **facts)
+
+    def address(self, path: str) -> str:
+        """Where a page of the dashboard is, as a browser asks for it."""
+        return f"{self.request.scope.get('root_path', '')}{path}"
+
+
+Page = Callable[[Visit], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Site:
+    """Everything that the pages stand on."""
+
+    def __init__(
+        self,
+        once: Once,
+        access: ByToken | ByCallable,
+        *,
+        pulse: Pulse | None,
+        show_results: bool,
+        name: str,
+    ) -> None:
+        """Without a pulse the calls of this process are not counted."""
+        self.once: Final = once
+        self.access: Final = access
+        self.pulse: Final = pulse
+        self.show_results: Final = show_results
+        self.static: Final = Static()
+        self.rendering: Final = Rendering(access, version=self.static.version, store_name=name)
+        self.queries: Final = Queries(once)
+        self.checkups: Final = Checkups(once)
+
+    def behind_the_door(self, page: Page) -> Endpoint:
+        """The page, for those who are let in; their forms must be ours. Errors are sentences."""
+
+        async def endpoint(request: Request) -> Response:
+            admitted = await self.access.admit(request)
+            if admitted is None:
+                return self.refusal(request)
+            visit = Visit(self, request, admitted)
+            try:
+                if request.method == "POST":
+                    visit.form = await self._checked(request, admitted)
+                return await page(visit)
+            except Trouble as trouble:
+                return self.sorry(request, trouble.status, str(trouble), admitted)
+            except OncekeyError as error:
+                return self.sorry(request, status_of(error), str(error), admitted)
+
+        return endpoint
+
+    async def _checked(self, request: Request, admitted: Admitted) -> dict[str, str]:
+        """The fields of a form that was made by us for this session."""
+        form = await fields(request)
+        proof = form.pop("form", "")
+        if not same_origin(request) or not self.access.sessions.is_form(admitted.name, proof):
+            raise Trouble(
+                403, "This form was not made by this dashboard for you. Nothing was changed."
+            )
+        return form
+
+    def refusal(self, request: Request, sentence: str = "") -> Response:
+        """Nothing is shown to whoever was not let in; they may show the token."""
+        back = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
+        if asked := request.scope.get("query_string", b""):
+            back += f"?{asked.decode('latin-1')}"
+        # A link on another site comes without our cookie; asked for again by our own page it has
+        # it. The second request says that it comes from here, so this happens once.
+        again = request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
+        return self.rendering.page(
+            request,
+            "login.html",
+            401 if self.access.asks else 403,
+            sentence=sentence,
+            back=back if request.method == "GET" else "/",
+            again=again,
+        )
+
+    def sorry(
+        self, request: Request, status: int, sentence: str, admitted: Admitted | None = None
+    ) -> Response:
+        """The page that says what is wrong."""
+        if request.scope["path"].endswith("/live"):
+            return Response(status_code=status)
+        return self.rendering.page(
+            request, "sorry.html", status, admitted, code=status, sentence=sentence
+        )

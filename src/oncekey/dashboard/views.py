@@ -1,0 +1,170 @@
+"""A record as a page shows it. No store, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from oncekey.dashboard.text import as_json, of_bytes
+from oncekey.dashboard.times import SECOND, length
+from oncekey.errors import UnreadableError
+from oncekey.key import stored_key
+from oncekey.looking import STATUSES, Sight
+from oncekey.record import FORMAT, Record
+
+_MEANING: Final = {
+    "running": "An attempt is running; a duplicate waits for it, or is told to come back.",
+    "completed": "A duplicate gets the result without running.",
+    "failed": "A duplicate gets the same failure without running.",
+    "released": "The next call runs.",
+    "held": "Nobody knows how the last attempt ended. Find out, then say so.",
+}
+_ENDED: Final = {
+    "completed": "Completed",
+    "failed": "Failed, and the failure is kept",
+    "released": "Released: the key is free",
+    "held": "Held until somebody says how it ended",
+}
+_BRIEF: Final = 1000
+"""What took less is not worth a word."""
+
+
+class Row(Struct, frozen=True):
+    """A record in a list."""
+
+    record: Record
+    size: int | None
+
+    @property
+    def query(self) -> str:
+        """How its page is asked for."""
+        return query_of(self.record)
+
+    @property
+    def tone(self) -> str:
+        """The colour of its status."""
+        return tone_of(self.record)
+
+
+class Moment(Struct, frozen=True):
+    """One thing in the life of a record."""
+
+    at: int
+    title: str
+    tone: str = "plain"
+    more: str = ""
+
+
+class Fact(Struct, frozen=True):
+    """Something that was kept: its name and its value as text."""
+
+    name: str
+    value: str
+
+
+def rows(sight: Sight) -> list[Row]:
+    """The records of a page."""
+    return [Row(*pair) for pair in zip(sight.records, sight.sizes, strict=True)]
+
+
+def query_of(record: Record) -> str:
+    """How the page of the record is asked for."""
+    return urlencode({"at": stored_key(record.scope, record.key)})
+
+
+def tone_of(record: Record) -> str:
+    """The colour of a status; one of a newer release has none of its own."""
+    return record.status if record.status in STATUSES else "unknown"
+
+
+def seen(record: Record) -> str:
+    """What is compared before an action: that the record is still the one that was looked at."""
+    return f"{record.token}.{record.status}"
+
+
+def meaning(record: Record, present: int) -> str:
+    """What the record means for the next call."""
+    if record.version > FORMAT:
+        return (
+            f"A newer release of oncekey wrote this record (format {record.version}, this one "
+            f"reads up to {FORMAT}). What is shown here is what this release understands of it."
+        )
+    if record.status == "running" and record.lease_end <= present:
+        return "Its attempt has not renewed its lease; the next call takes over or holds it."
+    if record.status == "completed" and record.result is None:
+        return "It was done, but its result was not kept; a duplicate hears that."
+    if record.status == "released" and record.noted:
+        return "The next call runs, and finds what was noted."
+    return _MEANING[record.status]
+
+
+def timeline(record: Record, present: int) -> list[Moment]:
+    """What happened, and what is going to, in its order."""
+    return sorted(_moments(record, present), key=lambda moment: moment.at)
+
+
+def _moments(record: Record, present: int) -> Iterator[Moment]:
+    number = record.attempt
+    again = number > 1 or record.started - record.created > SECOND
+    first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
+    yield Moment(record.created, first)
+    if record.uncertain and record.finished:
+        more = _after(record, record.finished)
+        yield Moment(record.finished, "Ended without a definite outcome", "held", more)
+    if again:
+        earlier = f"{number - 1} before it" if number > 1 else ""
+        yield Moment(record.started, f"Attempt {number} started", more=earlier)
+    if record.status == "running":
+        yield from _running(record, present)
+    else:
+        yield from _ended(record)
+    if record.expires:
+        yield Moment(record.expires, "Forgotten by itself", "future")
+
+
+def _ended(record: Record) -> Iterator[Moment]:
+    title = _ENDED.get(record.status, "Ended")
+    if not record.uncertain:
+        at = record.finished or record.updated
+        yield Moment(at, title, tone_of(record), _after(record, at))
+    elif record.status != "held" or record.updated - record.finished > SECOND:
+        yield Moment(record.updated, title, tone_of(record))
+
+
+def _after(record: Record, end: int) -> str:
+    took = end - record.started
+    return f"after {length(took)}" if took >= _BRIEF else ""
+
+
+def _running(record: Record, present: int) -> Iterator[Moment]:
+    if record.updated - record.started > SECOND:
+        yield Moment(record.updated, "Renewed its lease or noted something", "running")
+    if record.lease_end > present:
+        yield Moment(record.lease_end, "Lease ends, unless it is renewed", "future")
+    else:
+        yield Moment(record.lease_end, "Lease ended, and nobody renewed it", "held")
+
+
+def noted(record: Record) -> tuple[list[Fact], list[str], str]:
+    """The notes, the steps, and why they cannot be read where they cannot."""
+    try:
+        facts = [Fact(name, as_json(value)) for name, value in record.notes.items()]
+        return facts, list(record.steps), ""
+    except UnreadableError as error:
+        return [], [], str(error)
+
+
+def result_of(record: Record) -> str:
+    """The kept result as text."""
+    try:
+        return as_json(record.value)
+    except UnreadableError as error:
+        return str(error)
+
+
+def result_size(record: Record) -> str:
+    """How large the kept result is; empty when none is kept."""
+    return "" if record.result is None else of_bytes(len(record.result))

@@ -1,0 +1,321 @@
+"""The dashboard in a real browser: what a person on call does with it, and what others cannot."""
+
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+from oncekey import Once
+from oncekey.dashboard import Dashboard
+from oncekey.stores import SQLiteStore
+from tests.heavy import HEAVY
+from tests.surfaces.dashboard.conftest import HOLDING, TOKEN, hold
+from tests.surfaces.dashboard.serving import serving
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+NASTY = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'>{{7*7}}"
+PAGES = (
+    "/",
+    "/records",
+    "/records?status=held",
+    "/record?at=billing/charge:9",
+    "/record?at=billing/charge:1",
+    "/record/forget?at=billing/charge:9",
+    "/doctor",
+)
+CONTRAST = """
+(selector) => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => {
+    const [r, g, b] = numbers(colour).slice(0, 3).map((one) => {
+      const part = one / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = getComputedStyle(one).backgroundColor;
+      const found = numbers(colour);
+      if (found.length < 4 || found[3] > 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  return [...document.querySelectorAll(selector)].map((element) => {
+    const both = [light(getComputedStyle(element).color), light(behind(element))];
+    const [low, high] = both.sort((a, b) => a - b);
+    return [element.textContent.trim().slice(0, 40), (high + 0.05) / (low + 0.05)];
+  });
+}
+"""
+
+
+@pytest.fixture
+def once(tmp_path):
+    """A shop's records in a file."""
+    made = Once(SQLiteStore(tmp_path / "shop.db", synchronous="NORMAL"), policy=HOLDING)
+    billing = made.options(scope="billing", label="charge")
+    for number in range(3):
+        billing.run(f"charge:{number}", lambda: {"paid": True})
+    made.options(label="report").run("report:1", lambda: None)
+    hold(made, "charge:9", scope="billing")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def board(once):
+    return Dashboard(once, token=TOKEN, show_results=True)
+
+
+@pytest.fixture
+def site(board):
+    with serving(board) as address:
+        yield address
+
+
+@pytest.fixture
+def let_in(board, site):
+    def let_in(page):
+        page.goto(f"{site}/enter?ticket={board.ticket()}")
+        expect(page).to_have_url(f"{site}/")
+        return page
+
+    return let_in
+
+
+def shown_keys(page):
+    return page.locator(".c-key").all_inner_texts()
+
+
+def test_a_person_finds_a_held_record_and_says_how_it_ended(page, let_in, once, site):
+    let_in(page)
+    page.keyboard.press("/")
+    expect(page).to_have_url(f"{site}/records")
+    assert len(shown_keys(page)) == 5
+    page.keyboard.press("/")
+    page.keyboard.type("charge:")
+    page.get_by_label("Status").select_option("held")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".c-key")).to_have_text(["billing/charge:9"])
+    page.get_by_role("link", name="billing/charge:9").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("charge:9")
+    expect(page.get_by_text("the bank did not answer")).to_be_visible()
+    page.get_by_label("It was done").check()
+    page.get_by_label("Result, as JSON").fill('{"paid": true}')
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("It was done?")
+    assert once.get("charge:9", scope="billing").status == "held"
+    page.get_by_role("button", name="Yes, that is how it ended").click()
+    expect(page.get_by_role("status")).to_contain_text("The record ended as you said")
+    assert once.get("charge:9", scope="billing").value == {"paid": True}
+
+
+def test_a_key_is_forgotten_after_a_question(page, let_in, once, site):
+    let_in(page)
+    page.goto(f"{site}/record?at=billing/charge:1")
+    page.get_by_role("link", name="Forget").click()
+    page.get_by_role("link", name="Leave it").click()
+    assert once.get("charge:1", scope="billing") is not None
+    page.get_by_role("link", name="Forget").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Forget this key?")
+    page.get_by_role("button", name="Forget it").click()
+    expect(page.get_by_role("status")).to_contain_text("The key is forgotten")
+    assert once.get("charge:1", scope="billing") is None
+
+
+def test_what_is_stored_does_nothing_in_a_browser(page, let_in, once, site):
+    key = "<img src=x onerror=alert(3)>\"'>"
+    view = once.options(scope="</td><script>alert(4)</script>", label=NASTY, reference=NASTY)
+    view.run(key, lambda: {NASTY: NASTY})
+    with pytest.raises(TimeoutError), view.attempt(f"held {key}") as attempt:
+        attempt.note(**{NASTY: NASTY})
+        attempt.step(NASTY, str, NASTY)
+        raise TimeoutError(NASTY)
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    let_in(page)
+    page.goto(f"{site}/records?label={quote(NASTY)}")
+    links = page.locator(".c-key a").evaluate_all("all => all.map(a => a.href)")
+    assert len(links) == 2
+    forgets = [link.replace("/record?", "/record/forget?") for link in links]
+    for link in (*links, *forgets, f"{site}/", f"{site}/records?status=held"):
+        page.goto(link)
+        assert "onerror=alert(" in page.locator("main").inner_text()
+        assert page.locator("main img, main script, main [onerror]").count() == 0
+    page.goto(f"{site}/records?key={quote(NASTY)}&scope={quote(NASTY)}&label={quote(NASTY)}")
+    assert page.get_by_label("Key starts with").input_value() == NASTY
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_nothing_without_the_token(page, site, once, complaints):
+    for path in (*PAGES, "/live"):
+        response = page.goto(f"{site}{path}")
+        assert response.status == 401
+        assert "charge" not in page.locator("main").inner_text()
+    page.goto(f"{site}/")
+    send = """
+    async ([path, token]) => (await fetch(path, {
+      method: "POST",
+      headers: {"Content-Type": "application/x-www-form-urlencoded"},
+      body: new URLSearchParams({at: "billing/charge:9", force: "yes", form: "x", token: token}),
+    })).status
+    """
+    for action in ("/record/forget", "/record/resolve", "/logout", "/login"):
+        assert page.evaluate(send, [action, "a wrong token"]) == 401
+    assert once.get("charge:9", scope="billing").status == "held"
+    assert all("401" in one for one in complaints)
+    complaints.clear()
+
+
+def test_the_token_lets_a_person_in_to_where_they_were_going(page, site, complaints):
+    page.goto(f"{site}/record?at=billing/charge:9")
+    page.get_by_label("The token of this dashboard").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("not the token")
+    page.goto(f"{site}/record?at=billing/charge:9")
+    page.get_by_label("The token of this dashboard").fill(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("charge:9")
+    assert page.evaluate("document.cookie") == ""
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Who is there?")
+    assert all("401" in one for one in complaints)
+    complaints.clear()
+
+
+def test_a_link_on_another_site_leads_in_and_its_forms_do_not(page, let_in, site, once, complaints):
+    let_in(page)
+    form = page.request.get(f"{site}/record/forget?at=billing/charge:9").text()
+    assert "charge:9" in form
+
+    async def elsewhere(scope, receive, send):
+        body = f"""<!doctype html><link rel=icon href=data:,><a href="{site}/records">look</a>
+        <form method=post action="{site}/record/forget"><button>win</button></form>""".encode()
+        headers = [(b"content-type", b"text/html")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    with serving(elsewhere) as address:
+        other = address.replace("127.0.0.1", "localhost")  # another site, as browsers see it
+        page.goto(other)
+        page.get_by_role("link", name="look").click()
+        expect(page.locator(".c-key")).to_have_count(5)
+        page.goto(other)
+        page.get_by_role("button", name="win").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Who is there?")
+    assert once.get("charge:9", scope="billing").status == "held"
+    assert all("401" in one for one in complaints)
+    complaints.clear()
+
+
+def test_the_numbers_are_alive_until_somebody_pauses_them(page, let_in, once):
+    once.run("again", lambda: 1)
+    once.run("again", lambda: 1)
+    let_in(page)
+    saved = page.locator('[data-text="saved"]')
+    expect(saved).to_have_text("1")
+    assert page.locator(".spark path").count() == 3
+    once.run("again", lambda: 1)
+    once.run("another", lambda: 1)
+    expect(saved).to_have_text("2")
+    expect(page.locator('[data-text="status-completed"]')).to_have_text("6")
+    expect(page.locator("[data-live-said]")).to_contain_text("2 duplicates saved")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Go on")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("[data-live-state]")).to_have_text("Paused")
+
+
+def test_a_dashboard_that_has_gone_is_noticed(page, let_in, context, complaints):
+    page.clock.install()
+    let_in(page)
+    context.set_offline(True)
+    page.clock.run_for(2000)
+    expect(page.locator("[data-live-state]")).to_have_text("The dashboard does not answer")
+    context.set_offline(False)
+    page.clock.run_for(2000)
+    expect(page.locator("[data-live-state]")).to_have_text("Live")
+    complaints.clear()
+
+
+def test_a_narrow_screen_shows_everything(new_context, let_in, site):
+    page = let_in(new_context(viewport={"width": 390, "height": 844}).new_page())
+    for path in PAGES:
+        page.goto(f"{site}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+        small = page.locator("main button, main .button").evaluate_all(
+            "all => all.filter(one => one.checkVisibility() && one.offsetHeight < 32)"
+            ".map(one => one.textContent)"
+        )
+        assert small == [], path
+    page.goto(f"{site}/records")
+    row = page.get_by_role("row").nth(1)
+    assert row.evaluate("row => getComputedStyle(row).display") == "flex"
+    assert page.get_by_role("table").count() == 1  # it still is one, for those who listen
+    page.get_by_role("link", name="billing/charge:9").click()
+    page.get_by_label("It failed for good").check()
+    expect(page.get_by_label("What went wrong")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read_in_the_light_and_in_the_dark(new_context, let_in, site, scheme):
+    page = let_in(new_context(color_scheme=scheme).new_page())
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", ground))) < 150) is (scheme == "dark")
+    selector = "h1, h2, p, dt, dd, td, th, label, a, button, .pill, time"
+    for path in PAGES:
+        page.goto(f"{site}{path}")
+        weak = [one for one in page.evaluate(CONTRAST, selector) if one[1] < 4.5]
+        assert weak == [], path
+
+
+def test_by_keyboard_alone(page, let_in, site):
+    let_in(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.goto(f"{site}/record?at=billing/charge:9")
+    page.get_by_label("It was done").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_label("It failed for good")).to_be_checked()
+    page.keyboard.press("Tab")
+    page.keyboard.type("refunded")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("It failed for good?")
+
+
+if HEAVY:  # a browser takes its time, and the same is tried without one
+
+    def test_a_held_key_is_not_forgotten_without_a_word(page, let_in, once, site):
+        let_in(page)
+        page.goto(f"{site}/record/forget?at=billing/charge:9")
+        page.get_by_role("button", name="Forget it").click()
+        expect(page).to_have_url(re.compile("/record/forget"))  # the browser wants the box checked
+        assert once.get("charge:9", scope="billing") is not None
+        page.get_by_label("I know that it may happen twice").check()
+        page.get_by_role("button", name="Forget it").click()
+        expect(page.get_by_role("status")).to_contain_text("The key is forgotten")
+        assert once.get("charge:9", scope="billing") is None
+
+    def test_the_first_call_of_the_process_brings_the_numbers(page, let_in, once):
+        page.clock.install()
+        let_in(page)
+        expect(page.get_by_text("not known here")).to_be_visible()
+        once.run("first", lambda: 1)
+        page.clock.run_for(2000)
+        expect(page.locator('[data-text="saved"]')).to_have_text("0")
+
+    def test_without_scripts_everything_works_but_the_live_numbers(new_context, let_in, site):
+        page = let_in(new_context(java_script_enabled=False).new_page())
+        page.get_by_role("link", name="All held").click()
+        page.get_by_role("link", name="billing/charge:9").click()
+        page.get_by_label("It was not done").check()
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_role("button", name="Yes").click()
+        expect(page.locator(".pill").first).to_have_text("released")

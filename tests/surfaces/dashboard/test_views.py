@@ -1,0 +1,111 @@
+"""The life of a record in words."""
+
+from typing import Any
+
+import pytest
+
+from oncekey.dashboard import times, views
+from oncekey.dashboard.text import as_json, lines, of_bytes, shown, visible
+from oncekey.record import Record
+
+SECOND = 1_000_000
+BEGIN = 1_800_000_000 * SECOND
+
+
+def record(**facts: Any) -> Record:
+    given = {
+        "scope": None,
+        "key": "k-1",
+        "status": "running",
+        "fingerprint": None,
+        "token": 7,
+        "nonce": "n",
+        "attempt": 1,
+        "lease_end": BEGIN + 300 * SECOND,
+        "created": BEGIN,
+        "started": BEGIN,
+        "updated": BEGIN,
+        "expires": 0,
+    }
+    return Record(**(given | facts))
+
+
+def told(one: Record, present: int = BEGIN) -> list[str]:
+    return [f"{moment.title} {moment.more}".strip() for moment in views.timeline(one, present)]
+
+
+def test_a_first_attempt():
+    assert told(record()) == ["Claimed, attempt 1 started", "Lease ends, unless it is renewed"]
+
+
+def test_an_attempt_that_renews():
+    assert told(record(updated=BEGIN + 100 * SECOND))[1] == "Renewed its lease or noted something"
+
+
+def test_a_later_attempt_that_completed():
+    one = record(
+        attempt=3,
+        status="completed",
+        started=BEGIN + 60 * SECOND,
+        finished=BEGIN + 62 * SECOND,
+        expires=BEGIN + 3600 * SECOND,
+    )
+    assert told(one) == [
+        "Claimed for the first time",
+        "Attempt 3 started 2 before it",
+        "Completed after 2 s",
+        "Forgotten by itself",
+    ]
+
+
+def test_an_uncertain_end_and_what_came_of_it():
+    facts: dict[str, Any] = {"uncertain": True, "finished": BEGIN + 10 * SECOND}
+    unclear = "Ended without a definite outcome after 10 s"
+    at_once = record(status="held", updated=BEGIN + 10 * SECOND, **facts)
+    assert told(at_once) == ["Claimed, attempt 1 started", unclear]
+    later = record(status="held", updated=BEGIN + 60 * SECOND, **facts)
+    assert told(later)[1:] == [unclear, "Held until somebody says how it ended"]
+    retried = record(status="released", updated=BEGIN + 60 * SECOND, **facts)
+    assert told(retried)[1:] == [unclear, "Released: the key is free"]
+    again = record(attempt=2, started=BEGIN + 20 * SECOND, **facts)
+    assert told(again)[1:3] == ["Ended without a definite outcome", "Attempt 2 started 1 before it"]
+
+
+def test_a_status_of_a_newer_release():
+    one = record(status="paused", version=2, finished=BEGIN + SECOND)
+    assert views.tone_of(one) == "unknown"
+    assert "A newer release" in views.meaning(one, BEGIN)
+    assert told(one)[-1] == "Ended after 1 s"
+
+
+def test_what_cannot_be_read_is_said():
+    one = record(noted=b"\xc1", result=b"\xc1", status="completed")
+    assert "cannot be read" in views.noted(one)[2]
+    assert "cannot be read" in views.result_of(one)
+    assert views.result_size(one) == "1 byte"
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [(0, "just now"), (-400, "just now"), (90 * SECOND, "in 1 min"), (-86400 * SECOND, "1 d ago")],
+)
+def test_where_a_moment_lies(at, words):
+    assert times.beside(BEGIN + at, BEGIN) == words
+
+
+@pytest.mark.parametrize(("span", "words"), [(0, "0 s"), (1500, "1 ms"), (7200 * SECOND, "2 h")])
+def test_how_long_something_is(span, words):
+    assert times.length(span) == words
+
+
+def test_what_cannot_be_seen_is_written_as_an_escape():
+    assert shown("a\x1b<b>") == 'a<span class="escape">\\x1b</span>&lt;b&gt;'
+    assert shown("\\x1b") == "\\x1b"  # the same letters, typed: no escape
+    assert visible("\u202ex\n") == "\\u202ex\\n"
+    assert lines("a\nb\t") == 'a\nb<span class="escape">\\t</span>'
+
+
+def test_values_and_sizes():
+    assert as_json({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
+    assert of_bytes(2047) == "2\N{NARROW NO-BREAK SPACE}047 bytes"
+    assert of_bytes(10240) == "10.0 KiB"
