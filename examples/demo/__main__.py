@@ -1,4 +1,4 @@
-"""Show payments and webhooks over real HTTP; exit with 0 if everything claimed was so, else 1."""
+"""Show payments, webhooks and a watched job; exit with 0 if everything claimed was so, else 1."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from examples.demo.crash import CRASH
 from examples.demo.serving import serve
 from examples.demo.site import Site
 from examples.demo.stage import Lines, Plain, Stage, Terminal
+from examples.demo.watched import WATCHED
 from examples.tour.stage import canvas, picture
 from examples.tour.step import Fact
 
+EVERY = (*CASES, CRASH, WATCHED)
 IN_PICTURE = ("first", "retry", "concurrent", "crash")
 """The cases that fit into a picture."""
 
 OPENING = (
     "A payment service that charges once, however often it is asked. Two servers share one SQLite "
-    "file; each case sends real requests and checks its claims against the gateway's own book."
+    "file; each case sends real requests and checks its claims against the gateway's own book. The "
+    "last one needs no server: a job is watched."
 )
 CLOSING = (
-    "make demo-serve keeps the service up for your own requests. The README goes on from here."
+    "make demo-serve keeps the service up for your own requests, with a page that watches a job. "
+    "The README goes on from here."
 )
 
 
@@ -47,12 +51,11 @@ def play(
 
 def demonstrate(stages: Sequence[tuple[Stage, Sequence[str]]]) -> int:
     """The whole demonstration; its exit code."""
-    cases = (*CASES, CRASH)
     for stage, _ in stages:
         stage.opening(OPENING)
     with Site() as site:
-        failed = play(cases, site, stages)
-    words = f"{len(cases)} cases, and everything claimed was so. {CLOSING}"
+        failed = play(EVERY, site, stages)
+    words = f"{len(EVERY)} cases, and everything claimed was so. {CLOSING}"
     if failed:
         words = "Not so: " + "; ".join(fact.text for fact in failed)
     for stage, _ in stages:
@@ -73,14 +76,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each case")
     parser.add_argument("--svg", type=Path, help="draw some of the cases into this file as well")
-    parser.add_argument("--serve", action="store_true", help="stay up, for requests with curl")
+    parser.add_argument("--serve", action="store_true", help="stay up, for curl and a browser")
     parser.add_argument("--port", type=int, default=8000, help="the port of --serve")
     said = parser.parse_args()
     for name in [name for name in os.environ if name.startswith("ONCEKEY_")]:
         del os.environ[name]  # the demonstration explains what happens by default
     if said.serve:
         return serve(said.port)
-    every = [case.name for case in (*CASES, CRASH)]
+    every = [case.name for case in EVERY]
     stages: list[tuple[Stage, Sequence[str]]] = [(chosen(Console(), as_json=said.json), every)]
     drawn = Terminal(canvas())
     if said.svg is not None:

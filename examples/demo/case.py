@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from examples.demo.talk import Ask, Exchange
+from examples.demo.talk import Ask, Exchange, Line
 from examples.payments.gateway import Charge
 from examples.tour.step import Fact
 
@@ -36,7 +36,7 @@ class Place(Protocol):
 class Shown:
     """What happened in a case, and what is claimed about it."""
 
-    exchanges: list[Exchange]
+    exchanges: list[Exchange | Line]
     facts: list[Fact]
     charged: int
     """How many charges the case added to the gateway's book."""
@@ -48,7 +48,7 @@ class Case:
 
     name: str
     title: str
-    play: Callable[[Place], Iterator[Exchange | Fact]]
+    play: Callable[[Place], Iterator[Exchange | Line | Fact]]
     why: str
     asks: tuple[Ask, ...]
 
@@ -57,7 +57,7 @@ class Case:
         before = len(place.charges())
         seen = list(self.play(place))
         return Shown(
-            [one for one in seen if isinstance(one, Exchange)],
+            [one for one in seen if not isinstance(one, Fact)],
             [one for one in seen if isinstance(one, Fact)],
             len(place.charges()) - before,
         )

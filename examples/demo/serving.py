@@ -1,4 +1,4 @@
-"""The services for a reader with curl, until Ctrl-C."""
+"""The services for a reader with curl and a browser, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from examples.demo.case import Case
 from examples.demo.cases import CASES
-from examples.demo.server import BOOK, Options, listening, server_of, services
+from examples.demo.server import BOOK, Options, listening, services
+from examples.events.app import make_app
+from examples.events.ending import Ending, Server
 from examples.payments.gateway import Gateway
+from oncekey.events import Memory
 
 TTL = "10s"
+WATCH = "/watch"
 TITLES = {"retry": "A retry gets the same answer", "concurrent": "Two at once"}
 """Where it matters that one server is asked, and not two."""
 
@@ -31,6 +39,17 @@ def commands(case: Case, base: str) -> Iterator[str]:
         yield command
 
 
+def everything(services: ASGIApp) -> ASGIApp:
+    """The services, and below /watch the page of a job."""
+    watching = Starlette(routes=[Mount(WATCH, make_app(Memory()))])
+
+    async def both(scope: Scope, receive: Receive, send: Send) -> None:
+        app = watching if scope.get("path", "").startswith(f"{WATCH}/") else services
+        await app(scope, receive, send)
+
+    return both
+
+
 def serve(port: int) -> int:
     """Serve both services until Ctrl-C; the exit code."""
     try:
@@ -42,7 +61,8 @@ def serve(port: int) -> int:
     with listener, tempfile.TemporaryDirectory(prefix="oncekey-demo-") as name:
         folder = Path(name)
         store = f"sqlite:///{folder}/records.db"
-        server = server_of(services(Options(store, folder, ttl=TTL)), "info")
+        app = Ending(everything(services(Options(store, folder, ttl=TTL))))
+        server = Server(app, lifespan="on", log_level="info")
         introduce(f"http://localhost:{listener.getsockname()[1]}")
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(server.serve([listener]))
@@ -57,4 +77,5 @@ def introduce(base: str) -> None:
         print(f"\n# {number}. {TITLES.get(case.name, case.title)}")
         for command in commands(case, base):
             print(command)
+    print(f"\n# A job to start and to watch, in a browser\n{base}{WATCH}/", flush=True)
     print(flush=True)

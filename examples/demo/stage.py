@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from examples.demo.case import Case, Shown
-from examples.demo.talk import REPLAYED, Exchange
+from examples.demo.talk import REPLAYED, Exchange, Line
 
 WIDTH = 100
 
@@ -122,11 +122,14 @@ class Lines:
         """Nothing that is no case is said."""
 
 
-def lines(exchanges: list[Exchange]) -> Iterator[tuple[str, str, str]]:
+def lines(exchanges: list[Exchange | Line]) -> Iterator[tuple[str, str, str]]:
     """A mark, words and more words for each request and each answer; equal ones are counted."""
     last = None
     for one, group in groupby(exchanges):
         times = len(list(group))
+        if isinstance(one, Line):
+            yield one.mark, one.words, ""
+            continue
         if one.ask == last:
             yield ">", "the same again" if times == 1 else f"the same {times} times more", ""
         else:
@@ -140,7 +143,9 @@ def lines(exchanges: list[Exchange]) -> Iterator[tuple[str, str, str]]:
         yield "<", status + (each if one.replayed else ""), one.body
 
 
-def _facts(one: Exchange) -> dict[str, object]:
+def _facts(one: Exchange | Line) -> dict[str, object]:
+    if isinstance(one, Line):
+        return {"did" if one.mark == ">" else "answer": one.words}
     return {
         "method": "POST",
         "path": one.ask.path,

@@ -59,6 +59,14 @@ class Exchange:
         return value if isinstance(value, dict) else {}
 
 
+@dataclass(frozen=True)
+class Line:
+    """Something that was done (`>`) or answered (`<`) without any request."""
+
+    mark: str
+    words: str
+
+
 def send(client: httpx.Client, ask: Ask) -> Exchange:
     """The answer, or that there was none."""
     try:

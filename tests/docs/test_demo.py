@@ -17,10 +17,10 @@ from rich.console import Console
 from examples.demo import __main__ as demo
 from examples.demo import serving
 from examples.demo.cases import CASES
-from examples.demo.crash import CRASH
 from examples.demo.server import listening
 from examples.demo.stage import Lines, Plain, Terminal
 from examples.demo.talk import Exchange
+from examples.demo.watched import WATCHED
 from examples.payments.gateway import Charge
 
 pytestmark = pytest.mark.xdist_group("demo")  # what they share is made once
@@ -38,6 +38,7 @@ SAID = {
     "The time to live is over": "ok      another payment",
     "A webhook is delivered twice": '{"cached":true,"message":"Request already processed"}',
     "Server 1 is killed between charge and answer, and started again": "ended with -9: SIGKILL",
+    "A job is watched, by somebody who is cut off": "< offsets 7 8 9 10 11 12 13 14 15",
 }
 
 
@@ -61,12 +62,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.mark.row("P14")
 def test_it_ends_by_itself_and_shows_every_case(shown):
     text, _ = shown
-    parts = re.split(r"^\d/8  (.+)$", text, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^\d/9  (.+)$", text, flags=re.MULTILINE)[1:]
     titles, bodies = parts[::2], parts[1::2]
     assert titles == list(SAID)
     for title, body in zip(titles, bodies, strict=True):
         assert SAID[title] in body
-        assert "  > POST /" in body
+        assert ("  > POST /" in body) == (title != titles[-1])
+    assert "< a duplicate of offset 1, nothing was appended" in bodies[-1]
 
 
 @pytest.mark.row("P14")
@@ -74,7 +76,7 @@ def test_every_claim_was_so(shown):
     text, _ = shown
     assert "NOT SO" not in text
     assert text.count("\n  ok      ") >= 3 * len(SAID) - 2
-    assert "8 cases, and everything claimed was so." in text
+    assert "9 cases, and everything claimed was so." in text
 
 
 def test_the_picture_is_what_the_demonstration_draws(shown):
@@ -114,25 +116,26 @@ class Careless:
         pass
 
 
-EVERY = [case.name for case in (*CASES, CRASH)]
+EVERY = [case.name for case in demo.EVERY]
 
 
 def test_claims_that_are_not_so_are_shown_and_reported(capsys):
     console = Console(width=80, force_terminal=True)
     stages: Any = [(Plain(), EVERY), (Terminal(console), EVERY)]
-    failed = demo.play((*CASES, CRASH), Careless(), stages)
+    failed = demo.play(demo.EVERY, Careless(), stages)
     out = capsys.readouterr().out
     assert out.count("NOT SO") == out.count("✗") == len(failed) > len(EVERY)
 
 
 def test_json_has_an_object_for_each_case(capsys):
-    demo.play(CASES, Careless(), [(Lines(), EVERY)])
+    demo.play((*CASES, WATCHED), Careless(), [(Lines(), EVERY)])
     cases = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [case["case"] for case in cases] == EVERY[:-1]
+    assert [case["case"] for case in cases] == [name for name in EVERY if name != "crash"]
     for case in cases:
         assert case.keys() == {"case", "title", "exchanges", "charged", "claims"}
         so = all(one["holds"] for one in case["claims"])
-        assert so == (case["case"] in {"first", "expiry"})
+        assert so == (case["case"] in {"first", "expiry", "watched"})
+    assert cases[-1]["exchanges"][1] == {"answer": "accepted, offset 1"}
     (first,) = cases[0]["exchanges"]
     assert first == {
         "method": "POST",
@@ -183,11 +186,22 @@ def test_it_stays_up_for_requests_of_ones_own_until_it_is_told_to_stop():
         with httpx.Client(base_url=base, trust_env=False, verify=False, timeout=30) as client:  # noqa: S501 - nothing is encrypted
             ask = CASES[0].asks[0]
             answers = [client.post(ask.path, json=ask.body) for _ in range(2)]
-        process.send_signal(signal.SIGINT)
+            job = client.post("/watch/jobs").headers["location"]
+            page = client.get(f"/watch/{job}").text
+            script = client.get("/watch/oncekey-events.js")
+            with client.stream("GET", f"/watch/events/{job.partition('/')[2]}") as events:
+                received = events.iter_lines()
+                told = [line for line, _ in zip(received, range(4), strict=False)]
+                process.send_signal(signal.SIGINT)  # whoever watches does not hold it up
+                rest = list(received)
         out = process.stdout.read()
     assert process.returncode == 0, out
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[1].headers["idempotent-replayed"] == "true"
+    assert "<progress" in page
+    assert "export function follow" in script.text
+    assert told[0] == ":"
+    assert rest[-1:] in ([], [""])
     assert out.count("curl -i http://localhost:") == sum(len(case.asks) for case in CASES)
     assert out.endswith("Charges in the gateway's book: 1\n")
     assert "Traceback" not in out

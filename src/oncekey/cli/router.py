@@ -1,0 +1,136 @@
+"""`oncekey router`: keeps the state of jobs and wakes those who watch, until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.live import Live
+
+from oncekey.cli.as_json import print_json
+from oncekey.cli.options import Chosen, Json, StoreUrl
+from oncekey.cli.render import console
+from oncekey.cli.tally import Tally
+from oncekey.duration import seconds
+from oncekey.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from oncekey.events import Router
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SCHEMES: Final = ("redis", "rediss", "unix")
+
+
+def router(  # noqa: PLR0913 - each is an option of the command
+    *,
+    ctx: typer.Context,
+    domain: Annotated[str, typer.Option(metavar="NAME", help="The domain of the events.")],
+    shards: Annotated[int, typer.Option(min=1, metavar="N", help="As its publishers have it.")] = 4,
+    group: Annotated[str, typer.Option(metavar="NAME", help="The consumer group.")] = "router",
+    claim_after: Annotated[
+        str, typer.Option(metavar="TIME", help="Take what another has held for so long.")
+    ] = "30s",
+    max_deliveries: Annotated[
+        int, typer.Option(min=1, metavar="N", help="What fails so often goes to the dead.")
+    ] = 5,
+    length: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Trim a stream to about this.")
+    ] = 10_000,
+    state_ttl: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the state of a job is kept.")
+    ] = "1h",
+    marker_ttl: Annotated[
+        str, typer.Option(metavar="TIME", help="As its publishers have it.")
+    ] = "2h",
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="How often to say what was done; 0: in the end.")
+    ] = "1min",
+    as_json: Json = False,
+    store: StoreUrl = None,
+) -> None:
+    """Keep the state of jobs and wake those who watch them, until SIGTERM or Ctrl-C."""
+    from oncekey.events import Router  # noqa: PLC0415 - it needs an extra
+
+    period = seconds(every, "every", zero=True)
+    tally = Tally(domain)
+    made = Router(
+        _redis(ctx, store),
+        domain=domain,
+        shards=shards,
+        group=group,
+        claim_after=claim_after,
+        max_deliveries=max_deliveries,
+        length=length,
+        state_ttl=state_ttl,
+        marker_ttl=marker_ttl,
+        observers=(tally,),
+    )
+    try:
+        with _stopping(made), _telling(tally, period, as_json=as_json):
+            made.run()
+    finally:
+        made.close()
+
+
+def _redis(ctx: typer.Context, typed: str | None) -> str:
+    """The URL of a Redis, however it was named. It is not repeated: it may hold a password."""
+    if typed is not None:
+        ctx.obj = Chosen(typed, typed=True)
+    url: str = ctx.obj.url
+    if url.partition("://")[0] not in _SCHEMES:
+        msg = "a router reads streams of Redis; name one with --store or $ONCEKEY_STORE"
+        raise ConfigurationError(msg)
+    return url
+
+
+@contextmanager
+def _stopping(made: Router) -> Iterator[None]:
+    """The first signal lets the router finish what it has in hand; the second ends the process."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        made.stop()
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _telling(tally: Tally, period: float, *, as_json: bool) -> Iterator[None]:
+    """A terminal sees the counts change; others get a line now, now and then, and in the end."""
+    screen = console(error=True)
+    if screen.is_terminal and not as_json:
+        with Live(get_renderable=tally.line, console=screen, transient=True):
+            yield
+        typer.echo(tally.line())
+        return
+
+    def say(event: str) -> None:
+        if as_json:
+            print_json({"event": event, **tally.fields()})
+        else:
+            typer.echo(tally.line())
+
+    def say_often() -> None:
+        while not over.wait(period or None):
+            say("status")
+
+    over = Event()
+    voice = Thread(target=say_often, name="oncekey-router-status")
+    say("started")
+    voice.start()
+    try:
+        yield
+    finally:
+        over.set()
+        voice.join()
+        say("stopped")

@@ -1,0 +1,328 @@
+"""The JavaScript client in a real Chromium, against a server that answers as it is told."""
+
+import random
+
+import pytest
+
+from tests.browser.scripted import Answer, Scripted, event, events, resync, state
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+FOLLOW = """async (options) => {
+  const { follow } = await import("/oncekey-events.js");
+  window.log = [];
+  window.seen = () => log.filter(([what]) => what === "event").map(([, offset]) => offset);
+  window.said = () => log.filter(([what]) => what === "status").map(([, status]) => status);
+  const until = options.until;
+  window.following = follow("/job", {
+    pause: 1,
+    longestPause: 20,
+    onEvent: (event) => log.push(["event", event.offset, event.id, event.seq]),
+    onState: (state) => log.push(["state", state && state.seq]),
+    onResync: (reason) => log.push(["resync", reason]),
+    onStatus: (status, details) => log.push(["status", status, details]),
+    ...options,
+    ...(until && { until: (event) => event.seq === until }),
+  });
+}"""
+
+
+@pytest.fixture(autouse=True)  # first, so that it outlives the page
+def server():
+    made = Scripted().start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def follow(page, server):
+    """A page that follows the job of the server."""
+
+    def follow(*answers, **options):
+        server.asked.clear()
+        server.answers[:] = answers or server.answers
+        page.goto(server.url)
+        page.evaluate(FOLLOW, options)
+        return page
+
+    return follow
+
+
+@pytest.fixture
+def failing(complaints):
+    """The browser itself complains of answers that fail; nothing else may."""
+    yield
+    complaints[:] = [one for one in complaints if "Failed to load resource" not in one]
+
+
+def log(page, *kinds):
+    return [one[:2] for one in page.evaluate("log") if one[0] in kinds]
+
+
+PARSED = """async (cases) => {
+  const { Parser } = await import("/oncekey-events.js");
+  return cases.map((parts) => {
+    const got = [];
+    const parser = new Parser((message) => got.push(message), (pause) => got.push(pause));
+    parts.forEach((part) => parser.feed(part));
+    return got;
+  });
+}"""
+TEXT = (
+    ": a comment\n\nid: a.1.b\ndata: one\n\r\nevent: other\r\ndata:two\r\ndata: \u2028 three \r\n"
+    "\r\nretry: 30\rretry: 3x\rid: x\0y\rdata\r\rid\n: \ndata:  x: ä\nunknown: 1\n\ndata: cut off"
+)
+MESSAGES = [
+    {"type": "message", "data": "one", "id": "a.1.b"},
+    {"type": "other", "data": "two\n\u2028 three ", "id": "a.1.b"},
+    30,
+    {"type": "message", "data": "", "id": "a.1.b"},
+    {"type": "message", "data": " x: ä", "id": ""},
+]
+
+
+def test_the_parser_reads_what_the_standard_says_wherever_it_is_cut(page, server):
+    page.goto(server.url)
+    cases = [[TEXT], list(TEXT), *([TEXT[:n], TEXT[n:]] for n in range(len(TEXT)))]
+    assert page.evaluate(PARSED, cases) == [MESSAGES] * len(cases)
+
+
+@pytest.mark.row("E5")
+def test_a_client_cut_off_at_any_byte_has_every_event_once_and_in_order(follow, server, failing):
+    chance = random.Random(7)  # noqa: S311 - no secret
+    last = 40
+
+    class Log(list[Answer]):
+        """The rest of the log after the client's place, cut off somewhere."""
+
+        def pop(self, _):
+            after = server.asked[-1].get("after", "ab.0.-")
+            body = events(int(after.split(".")[1]) + 1, last, text="ä\n")
+            cut = chance.choice([chance.randrange(len(body)), len(body)])
+            return Answer((body[:cut],), end=chance.choice(["cut", "end"]))
+
+    server.answers = Log([Answer()] * 2)
+    page = follow(until=last)
+    page.wait_for_function("said().includes('closed')")
+    assert page.evaluate("seen()") == list(range(1, last + 1))
+    assert log(page, "resync") == []
+    assert page.evaluate("following.last") == f"ab.{last}.0c"
+
+
+def test_what_comes_twice_is_handed_over_once(follow):
+    page = follow(Answer((events(1, 3), events(2, 4))), until=4)
+    page.wait_for_function("said().includes('closed')")
+    assert page.evaluate("seen()") == [1, 2, 3, 4]
+
+
+def test_it_goes_on_after_the_event_that_a_page_names(follow, server):
+    page = follow(Answer((events(3, 4),)), after="ab.2.0c", until=4)
+    page.wait_for_function("said().includes('closed')")
+    assert page.evaluate("seen()") == [3, 4]
+    assert server.asked == [{"after": "ab.2.0c"}]
+
+
+def test_it_goes_on_after_a_number_until_it_has_an_id(follow, server):
+    first = Answer((events(7, 8),), end="end")
+    page = follow(first, Answer((events(9, 9),)), lastSeq=12, until=9)
+    page.wait_for_function("said().includes('closed')")
+    assert page.evaluate("seen()") == [7, 8, 9]
+    assert server.asked == [{"last_seq": "12"}, {"after": "ab.8.0c"}]
+
+
+@pytest.mark.row("E5")
+def test_a_resync_is_told_and_the_log_that_follows_counts(follow, server):
+    answer = Answer((resync("trimmed") + events(5, 6, epoch="cd"),), end="end")
+    page = follow(answer, Answer((event(7, epoch="cd"),)), after="nonsense", until=7)
+    page.wait_for_function("said().includes('closed')")
+    told = log(page, "resync", "event")
+    assert told == [["resync", "trimmed"], ["event", 5], ["event", 6], ["event", 7]]
+    assert server.asked == [{"after": "nonsense"}, {"after": "cd.6.0c"}]
+
+
+def test_a_client_that_was_too_slow_goes_on_from_its_place(follow, server):
+    page = follow(Answer((events(1, 2) + resync("slow"),), end="end"), Answer((event(3),)), until=3)
+    page.wait_for_function("said().includes('closed')")
+    assert log(page, "resync", "event") == [["event", 1], ["event", 2], ["event", 3]]
+    assert server.asked == [{}, {"after": "ab.2.0c"}]
+
+
+def test_a_place_that_does_not_count_is_not_named_again(follow, server):
+    page = follow(Answer((resync("epoch"),), end="end"), Answer((event(1),)), after="ab.9.0c")
+    page.wait_for_function("seen().length")
+    assert server.asked == [{"after": "ab.9.0c"}, {}]
+
+
+def test_an_event_that_is_not_the_next_is_asked_for_again(follow, server):
+    for wrong in (event(4), event(3, epoch="cd"), event(2, mark="ff"), b"data: {}\n\n"):
+        gap = Answer((events(1, 2) + wrong + events(5, 6),))
+        page = follow(gap, Answer((events(3, 6),)), until=6)
+        page.wait_for_function("said().includes('closed')")
+        assert page.evaluate("seen()") == [1, 2, 3, 4, 5, 6]
+        assert log(page, "resync") == []
+        assert server.asked == [{}, {"after": "ab.2.0c"}]
+
+
+def test_a_gap_that_stays_is_a_resync_and_never_silent(follow, server):
+    answers = [Answer((events(1, 2) + event(4),)), Answer((event(4),)), Answer((events(1, 4),))]
+    page = follow(*answers, until=4)
+    page.wait_for_function("said().includes('closed')")
+    told = [["event", n] for n in (1, 2)], [["event", n] for n in (1, 2, 3, 4)]
+    assert log(page, "resync", "event") == [*told[0], ["resync", "gap"], *told[1]]
+    assert server.asked == [{}, {"after": "ab.2.0c"}, {}]
+
+
+def test_a_message_that_is_no_json_is_asked_for_again(follow, server):
+    page = follow(Answer((event(1) + b"id: ab.2.0c\ndata: {\n\n",)), Answer((event(2),)), until=2)
+    page.wait_for_function("said().includes('closed')")
+    assert page.evaluate("seen()") == [1, 2]
+
+
+def test_the_state_comes_first_and_again_after_a_resync(follow, server):
+    page = follow(
+        Answer((state(30), events(1, 2), resync("epoch") + event(9, epoch="cd"))),
+        Answer((state(40), resync("trimmed") + event(5, epoch="cd"))),
+        state=True,
+        until=5,
+    )
+    page.wait_for_function("said().includes('closed')")
+    assert log(page, "state", "resync", "event") == [
+        ["state", 30],
+        ["event", 1],
+        ["event", 2],
+        ["resync", "epoch"],
+        ["state", 40],
+        ["resync", "trimmed"],
+        ["state", 40],
+        ["event", 5],
+    ]
+    assert server.asked == [{"state": "1"}, {"state": "1"}]
+
+
+def test_a_server_in_trouble_is_asked_again(follow, failing):
+    for status in (500, 503, 429, 408):
+        page = follow(Answer(status=status, end="end"), Answer((event(1),)))
+        page.wait_for_function("seen().length")
+        assert page.evaluate("said()") == ["connecting", "waiting", "connecting", "live"]
+
+
+def test_a_refusal_is_final_and_told(follow, server, failing):
+    for status, kind in ((403, {}), (404, {}), (204, {}), (200, {"Content-Type": "text/html"})):
+        page = follow(Answer(status=status, headers=kind, end="end"))
+        page.wait_for_function("said().length === 2")
+        assert page.evaluate("log.at(-1)") == ["status", "refused", {"code": status}]
+        page.evaluate("new Promise(done => setTimeout(done, 50))")
+        assert len(server.asked) == 1
+
+
+def test_pauses_double_up_to_the_longest_and_are_never_in_step(follow, failing):
+    page = follow(Answer(status=503, end="end"), pause=8, longestPause=64)
+    page.wait_for_function("said().filter((one) => one === 'waiting').length > 11")
+    lengths = page.evaluate(
+        "log.filter(([, one]) => one === 'waiting').map((one) => one[2].retryIn)"
+    )
+    page.evaluate("following.close()")
+    for number, length in enumerate(lengths):
+        most = min(64, 8 * 2**number)
+        assert most // 2 <= length <= most
+    assert len(set(lengths[3:])) > 1
+
+
+def test_a_server_that_wants_a_pause_gets_it(follow, failing):
+    page = follow(Answer(status=503, headers={"Retry-After": "7"}, end="end"))
+    page.wait_for_function("said().includes('waiting')")
+    assert page.evaluate("log.at(-1)[2].retryIn") == 7000
+
+
+def test_a_silent_connection_is_given_up(follow, server):
+    page = follow(Answer((event(1),)), Answer((b":\n\n", event(2))), silence=100)
+    page.wait_for_function("seen().length === 2")
+    assert server.asked[:2] == [{}, {"after": "ab.1.0c"}]
+
+
+def test_online_again_it_does_not_wait(follow, context, server, failing):
+    page = follow(Answer((event(1),)), Answer((event(2),)), pause=600_000, longestPause=600_000)
+    page.wait_for_function("seen().length === 1")
+    context.set_offline(True)
+    page.wait_for_function("said().at(-1) === 'offline'")
+    context.set_offline(False)
+    # The page may be told before the network is there; then it is told once more.
+    again = "seen().length === 2 || (dispatchEvent(new Event('online')), false)"
+    page.wait_for_function(again, polling=1000)
+    assert server.asked[-1] == {"after": "ab.1.0c"}
+
+
+def test_closed_it_hangs_up_and_hands_over_nothing(follow, server):
+    page = follow(Answer((event(1),)))
+    page.wait_for_function("seen().length === 1")
+    page.evaluate("following.close()")
+    assert server.left.wait(30)
+    assert page.evaluate("said()") == ["connecting", "live", "closed"]
+    page.evaluate("following.close()")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    assert len(server.asked) == 1
+
+
+def test_closed_while_it_waits_it_does_not_come_back(page, server, failing):
+    server.answers = [Answer(status=503, end="end")]
+    page.goto(server.url)
+    page.evaluate(
+        """async () => {
+          const { follow } = await import("/oncekey-events.js");
+          await new Promise((done) => {
+            const following = follow("/job", {
+              pause: 50,
+              onStatus: (status) => status === "waiting" && (following.close(), done()),
+            });
+          });
+          await new Promise((done) => setTimeout(done, 150));
+        }"""
+    )
+    assert len(server.asked) == 1
+
+
+def test_headers_are_made_anew_for_each_connection(page, server):
+    server.answers = [Answer((event(1),), end="end"), Answer((event(2),))]
+    page.goto(server.url)
+    page.evaluate(
+        """async () => {
+          const { follow } = await import("/oncekey-events.js");
+          let n = 0;
+          await new Promise((done) => follow("/job", {
+            pause: 1, headers: () => ({ Authorization: `t${++n}` }), until: (e) => e.seq === 2,
+            onStatus: (status) => status === "closed" && done(),
+          }));
+        }"""
+    )
+    assert [one["Authorization"] for one in server.headers] == ["t1", "t2"]
+
+
+def test_a_handler_that_throws_stops_nothing_and_is_heard(page, server, complaints):
+    server.answers = [Answer((events(1, 3),))]
+    page.goto(server.url)
+    seen = page.evaluate(
+        """async () => {
+          const { follow } = await import("/oncekey-events.js");
+          const seen = [];
+          await new Promise((done) => follow("/job", {
+            onEvent: (event) => { seen.push(event.seq); throw new Error("mine"); },
+            until: (event) => event.seq === 3 && (done(), true),
+          }));
+          return seen;
+        }"""
+    )
+    assert seen == [1, 2, 3]
+    page.evaluate("0")
+    assert len([one for one in complaints if "mine" in one]) == 3
+    complaints.clear()
+
+
+def test_an_option_that_does_not_exist_is_refused(page, server):
+    page.goto(server.url)
+    told = page.evaluate(
+        """async () => {
+          const { follow } = await import("/oncekey-events.js");
+          try { follow("/job", { onevent: 1 }); } catch (error) { return String(error); }
+        }"""
+    )
+    assert told == "TypeError: follow() has no option onevent"
