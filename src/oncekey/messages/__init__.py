@@ -4,6 +4,7 @@ In atomic mode the claim, your writes and the completion are one transaction of 
 leased mode the claim comes first and the completion joins your transaction.
 """
 
+from oncekey.messages.acknowledge import acknowledged, acknowledged_entry
 from oncekey.messages.delivery import AsyncDelivery, Delivery
 from oncekey.messages.identity import (
     from_amqp,
@@ -28,6 +29,8 @@ __all__ = [
     "Delivery",
     "Inbox",
     "Message",
+    "acknowledged",
+    "acknowledged_entry",
     "by_attribute",
     "by_fields",
     "by_message_id",

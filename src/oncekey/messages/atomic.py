@@ -136,7 +136,7 @@ class Atomic:
 
     def _complete(self, record: Record) -> None:
         call, delivery = self._call, self._delivery
-        value = delivery.result if delivery._completed else None  # noqa: SLF001 - the other half
+        value = delivery.result if delivery.completed else None
         delivery._value = value  # noqa: SLF001 - the other half
         result = kept(call, value)
         ask = call.settle(record, "completed", result=result.data)

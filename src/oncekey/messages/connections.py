@@ -7,6 +7,7 @@ set there and left again, and how a statement is run. Its twin awaits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Protocol
 
 from oncekey.messages.dialect import POSTGRES, SQLITE, Dialect, Values
@@ -216,10 +217,15 @@ class Django(OneByOne):
         self._atomic.__exit__(_UndoneError, _UndoneError(), None)
 
 
-def _psycopg(connection: Any) -> Connected:  # noqa: ANN401 - as above
+@cache
+def _psycopg_class() -> Callable[[Any], Connected]:
     from oncekey.messages.connections_psycopg import Psycopg  # noqa: PLC0415 - where it is installed
 
-    return Psycopg(connection)
+    return Psycopg
+
+
+def _psycopg(connection: Any) -> Connected:  # noqa: ANN401 - as above
+    return _psycopg_class()(connection)
 
 
 _KINDS: Final[dict[str, Callable[[Any], Connected]]] = {

@@ -7,6 +7,7 @@ set there and left again, and how a statement is run. The twin of `connections.p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Protocol
 
 from oncekey.messages.dialect import POSTGRES, SQLITE, Dialect, Values
@@ -173,10 +174,15 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         return await self._given.connection() if session else self._given
 
 
-def _psycopg(connection: Any) -> AsyncConnected:  # noqa: ANN401 - as above
+@cache
+def _psycopg_class() -> Callable[[Any], AsyncConnected]:
     from oncekey.messages.connections_psycopg_async import AsyncPsycopg  # noqa: PLC0415 - where it is installed
 
-    return AsyncPsycopg(connection)
+    return AsyncPsycopg
+
+
+def _psycopg(connection: Any) -> AsyncConnected:  # noqa: ANN401 - as above
+    return _psycopg_class()(connection)
 
 
 _KINDS: Final[dict[str, Callable[[Any], AsyncConnected]]] = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from psycopg.rows import tuple_row
 
+from oncekey.messages import rows
 from oncekey.messages.connections_async import AsyncOneByOne
 from oncekey.messages.dialect import POSTGRES, Values
 from oncekey.messages.driver import pyformat
@@ -29,14 +31,18 @@ class AsyncPsycopg(AsyncOneByOne):
     dialect = POSTGRES
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401 - the driver is imported by its user
-        """The rows of its cursors are made as the user likes; ours are tuples."""
+        """Nothing is made before it is needed: most messages need no cursor."""
         self._connection = connection
-        self._cursor = connection.cursor(row_factory=tuple_row)
 
     def inside(self) -> bool:
         """Whether BEGIN was sent, nothing has failed since, and nothing waits in a pipeline."""
         status = self._connection.info.transaction_status.name
         return bool(status == "INTRANS" and not self._connection.pgconn.pipeline_status)
+
+    @cached_property
+    def _cursor(self) -> Any:  # noqa: ANN401 - as above
+        """The rows of its cursors are made as the user likes; ours are tuples."""
+        return self._connection.cursor(row_factory=tuple_row)
 
     async def begin(self) -> None:
         """It has, if it is inside."""
@@ -52,7 +58,8 @@ class AsyncPsycopg(AsyncOneByOne):
             await self.savepoint()
             return []
         try:
-            return (await self._together((SAVEPOINT, None), (statement, values)))[1]
+            found = await self._together((SAVEPOINT, None), (statement, values))
+            return [rows.new(token, values) for (token,) in found[1]]
         except InvalidSqlStatementName:  # a rollback of the user's has made it forget
             known.clear()
             await self._say(ROLL_BACK)
@@ -71,18 +78,18 @@ class AsyncPsycopg(AsyncOneByOne):
             except InvalidSqlStatementName:
                 known.clear()
                 await self._say(ROLL_BACK_LAST)
-        rows = await super().run_last(statement, values)
-        if may and rows:
+        found = await super().run_last(statement, values)
+        if may and found:
             await self._prepare(statement)
             await self._prepare(CLAIM_NEW)
-        return rows
+        return found
 
     async def _together(self, *statements: tuple[str, Values | None]) -> list[list[Any]]:
         connection = self._connection
         asked = together(connection.pgconn, [*statements])
         async with connection.lock:
-            rows: list[list[Any]] = await connection.wait(asked)
-        return rows
+            answers: list[list[Any]] = await connection.wait(asked)
+        return answers
 
     async def _say(self, script: str) -> None:
         connection = self._connection
@@ -104,8 +111,8 @@ class AsyncPsycopg(AsyncOneByOne):
     async def run(self, statement: str, values: Values) -> list[Any]:
         """The rows."""
         await self._cursor.execute(pyformat(statement), values)
-        rows: list[Any] = await self._cursor.fetchall() if self._cursor.description else []
-        return rows
+        found: list[Any] = await self._cursor.fetchall() if self._cursor.description else []
+        return found
 
     async def release(self) -> None:
         """Released."""

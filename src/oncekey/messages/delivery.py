@@ -81,6 +81,11 @@ class BaseDelivery:
             raise ConfigurationError(msg)
         return self._value
 
+    @property
+    def completed(self) -> bool:
+        """Whether complete() was called on this delivery."""
+        return self._value is not _NOTHING
+
     def downstream_key(self, name: str) -> str:
         """A key for the effect `name` elsewhere, the same in every attempt at this message."""
         return self._call.downstream_key(name)
@@ -93,10 +98,6 @@ class BaseDelivery:
             )
             raise ConfigurationError(msg)
         self._value = value
-
-    @property
-    def _completed(self) -> bool:
-        return self._value is not _NOTHING
 
 
 class Delivery(BaseDelivery):

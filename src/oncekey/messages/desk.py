@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncekey.duration import Duration, microseconds, seconds
 from oncekey.errors import ConfigurationError
@@ -49,6 +50,10 @@ class Desk(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(msg)
         return self.table
 
+    def for_consumer(self, consumer: str) -> Desk:
+        """The same desk for messages of another consumer."""
+        return replace(self, rules=replace(self.rules, **_whose(consumer, self.table)))
+
 
 class Settings(Struct, kw_only=True):
     """Everything that an inbox may be told, apart from where it is and whose it is."""
@@ -66,13 +71,10 @@ class Settings(Struct, kw_only=True):
 
 def open_desk(target: str | Once, consumer: str, said: Settings) -> Desk:
     """The desk for what was named; nothing is opened before its first use."""
-    if not consumer or checked_scope(consumer) is None:
-        msg = "an inbox needs the name of its consumer, as in consumer='billing'"
-        raise ConfigurationError(msg)
     if said.dead_letter is not None and not callable(said.dead_letter):
         msg = f"dead_letter must be a function of the dead letter, not {said.dead_letter!r}"
         raise ConfigurationError(msg)
-    own = _own(target)
+    own = own_of(target)
     if own is not None and own.dialect.name == "sqlite" and said.lock_timeout is not None:
         msg = "lock_timeout is for PostgreSQL; on SQLite set the timeout of your own connection"
         raise ConfigurationError(msg)
@@ -84,8 +86,7 @@ def open_desk(target: str | Once, consumer: str, said: Settings) -> Desk:
     limit = None if said.lock_timeout is None else seconds(said.lock_timeout, "lock_timeout")
     return Desk(
         rules=Rules(
-            consumer=consumer,
-            scope=consumer if table is not None else f"inbox:{consumer}",
+            **_whose(consumer, table),
             terms=inbox_terms(terms(policy)),
             strategy=said.key,
             on_missing=said.on_missing_key,
@@ -99,6 +100,17 @@ def open_desk(target: str | Once, consumer: str, said: Settings) -> Desk:
     )
 
 
+def _whose(consumer: str, table: Table | None) -> dict[str, str]:
+    """The consumer, and the scope of its keys."""
+    if not consumer or checked_scope(consumer) is None:
+        msg = "an inbox needs the name of its consumer, as in consumer='billing'"
+        raise ConfigurationError(msg)
+    return {
+        "consumer": consumer,
+        "scope": consumer if table is not None else f"inbox:{consumer}",
+    }
+
+
 def _once(target: str | Once, table: Table | None, said: Settings) -> Once:
     if not isinstance(target, Once):
         return Once(target if table is None else table, observers=said.observers, cache=False)
@@ -109,7 +121,7 @@ def _once(target: str | Once, table: Table | None, said: Settings) -> Once:
     return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
 
 
-def _own(target: str | Once) -> Own | None:
+def own_of(target: str | Once) -> Own | None:
     """Connections to the database that was named; None for a store without tables."""
     if isinstance(target, str):
         if target.startswith(("postgresql://", "postgres://")):

@@ -36,7 +36,12 @@ _CLASSES: Final = {
 
 def drivers_of(given: object) -> str:
     """The driver that the connection is of; empty where none is known."""
-    for kind in type(given).__mro__:
+    return _driver(type(given).__mro__)
+
+
+@cache
+def _driver(kinds: tuple[type, ...]) -> str:
+    for kind in kinds:
         found = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
         if found:
             return found

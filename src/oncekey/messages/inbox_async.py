@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, Final, Unpack
 
 from oncekey.duration import Duration, microseconds, seconds
@@ -63,6 +64,13 @@ class AsyncInbox(AsyncMarks):
         )
         self._grace = grace
         self._owned: dict[str, Claim] = {}
+
+    def for_consumer(self, consumer: str) -> AsyncInbox:
+        """The same inbox for another consumer: settings and connections are shared."""
+        other = copy(self)
+        other._desk = self._desk.for_consumer(consumer)  # noqa: SLF001 - of this class
+        other._owned = {}  # noqa: SLF001 - of this class
+        return other
 
     def atomic(self, connection: Any, message: Any, *, returns: object = None) -> AsyncAtomic:  # noqa: ANN401 - of any driver and broker
         """A block of one transaction with your work: `async with inbox.atomic(...) as delivery`.

@@ -95,9 +95,9 @@ def together(pgconn: PGconn, statements: list[tuple[str, Values | None]]) -> PQG
                 pgconn.send_query_params(text.encode(), None)
                 continue
             name, _, parameters = prepared(text)
-            told = [_told(values[one]) for one in parameters]
-            formats = [int(isinstance(values[one], bytes)) for one in parameters]
-            pgconn.send_query_prepared(name, told, formats, _BINARY)
+            given = [values[one] for one in parameters]
+            formats = [type(one) is bytes for one in given]
+            pgconn.send_query_prepared(name, [_told(one) for one in given], formats, _BINARY)
         pgconn.pipeline_sync()
         yield from send(pgconn)
         results: list[PGresult] = []
@@ -107,7 +107,7 @@ def together(pgconn: PGconn, statements: list[tuple[str, Values | None]]) -> PQG
         pgconn.exit_pipeline_mode()
     for result in results:
         _checked(result)
-    return [_rows(result) for result in results[: len(statements)]]
+    return [_rows(result) if result.nfields else [] for result in results[: len(statements)]]
 
 
 def _checked(result: PGresult) -> None:
@@ -116,7 +116,7 @@ def _checked(result: PGresult) -> None:
 
 
 def _told(value: Any) -> bytes | None:  # noqa: ANN401 - of the few types that statements have
-    if value is None or isinstance(value, bytes):
+    if value is None or type(value) is bytes:
         return value
     return str(value).encode()
 

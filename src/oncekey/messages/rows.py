@@ -22,6 +22,11 @@ LONGEST_ID: Final = 256
 LONGEST_TYPE: Final = 100
 
 
+def new(token: int, values: Values) -> Row:
+    """The row of a message that nobody has seen before, as `granted` reads it."""
+    return token, 1, token, token, None, values["fingerprint"], None
+
+
 def granted(row: Row, ask: Claim, lives: int) -> Record:
     """The record of a claim that was granted."""
     token, attempt, started, created, error, fingerprint, _ = row

@@ -90,7 +90,7 @@ class Rules(Struct, frozen=True, kw_only=True):
             fingerprint=None if said is None else of_value(said),
             label=_fitting(message.type, LONGEST_TYPE),
             reference=_fitting(message.id or key, LONGEST_ID),
-            codec=PLAIN if returns is None else Codec(returns),
+            codec=_codec(returns),
         )
 
     def key(self, key: object) -> Call:
@@ -139,6 +139,13 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 _NOBODYS_FAULT: Final = (InProgressError, LeaseLostError)
+
+
+def _codec(returns: object) -> Codec:
+    """How results are kept: as the type says, or as somebody says who knows more of them."""
+    if isinstance(returns, Codec):
+        return returns
+    return PLAIN if returns is None else Codec(returns)
 
 
 def _fitting(text: str, longest: int) -> str:

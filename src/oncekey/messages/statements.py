@@ -54,6 +54,7 @@ class Statements(Struct, frozen=True, kw_only=True):
     count: str
     forget: str
     purge: str
+    due: str
 
 
 @cache
@@ -104,6 +105,7 @@ def statements(dialect: Dialect) -> Statements:
         count=said(_COUNT),
         forget=said(_FORGET),
         purge=said(_PURGE),
+        due=said(_DUE),
     )
 
 
@@ -151,7 +153,7 @@ SELECT CAST(:consumer AS {text}), CAST(:key AS {text}), CAST(:message_id AS {tex
     CAST(:nonce AS {text}), {lease_alone}, CAST(:fingerprint AS {text})
 FROM processed_messages_schema WHERE identity = CAST(:identity AS {text})
 ON CONFLICT DO NOTHING
-RETURNING token, attempt, token, token, error_bytes, fingerprint, error
+RETURNING token
 """
 
 _READ: Final = f"""
@@ -251,3 +253,5 @@ DELETE FROM processed_messages WHERE {among} FROM processed_messages
     WHERE expires_at < {ago} ORDER BY expires_at LIMIT CAST(:limit AS {number}) {skip_locked}))
 RETURNING 1
 """
+
+_DUE: Final = "SELECT count(*) FROM processed_messages WHERE expires_at < {ago}"

@@ -204,6 +204,12 @@ class Table:
         values = self.dialect.values({"grace": grace}, limit=limit)
         return len(self.own.run(self.sql.purge, values, keeper=keeper))
 
+    def due(self, grace: int) -> int:
+        """How many rows a purge would remove."""
+        self.own.identity()
+        ((count,),) = self.own.run(self.sql.due, self.dialect.values({"grace": grace}))
+        return int(count)
+
 
 def _without(what: str, key: str) -> ConfigurationError:
     return ConfigurationError(f"the table processed_messages has no {what} ({key})")

@@ -16,7 +16,7 @@ import pytest
 from oncekey import InProgressError
 from oncekey.messages import Message
 from tests.surfaces.messages.consumer import consume, stall
-from tests.surfaces.messages.together import until
+from tests.surfaces.messages.together import PRELOADED, until
 
 MESSAGES = int(os.environ.get("INBOX_MESSAGES", "0"))
 CONSUMERS = 3
@@ -24,7 +24,6 @@ WINDOW = 8
 MESSAGE = 0.005
 """About how many seconds a consumer spends on one."""
 FORKS = multiprocessing.get_context("forkserver")
-PRELOADED = ["tests.surfaces.messages.consumer", "django.db.backends.postgresql.base"]
 
 
 class Broker:

@@ -5,6 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 PATIENCE = 20.0
+PRELOADED = [
+    "tests.surfaces.messages.consumer",
+    "tests.surfaces.messages.stream_consumer",
+    "django.db.backends.postgresql.base",
+]
+"""What the processes of these tests need, imported once for all of them."""
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 

@@ -1,0 +1,1 @@
+"""Orders consumed from NATS into PostgreSQL, each with one reply."""

@@ -1,0 +1,62 @@
+"""The table of an inbox, seen by somebody who only has the URL of its database: `oncekey purge`.
+
+Looking makes nothing: neither the table nor the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from oncekey.duration import Duration, microseconds, seconds
+from oncekey.messages import schema
+from oncekey.messages.desk import own_of
+from oncekey.messages.inbox import PURGE_BATCH
+from oncekey.messages.own_sqlite import OwnSQLite
+from oncekey.messages.rules import DEFAULT_GRACE
+from oncekey.messages.table import Table
+
+
+def due_messages(url: str, *, grace: Duration = DEFAULT_GRACE) -> int | None:
+    """How many rows expired longer ago than `grace`; None where there is no inbox."""
+    since = _since(grace)
+    with _table(url) as table:
+        return None if table is None else table.due(since)
+
+
+def purge_messages(
+    url: str, *, grace: Duration = DEFAULT_GRACE, progress: Callable[[int], None] | None = None
+) -> int:
+    """What expired longer ago than `grace` is gone; how many rows, 0 where there is no inbox.
+
+    In batches, each a transaction of its own; `progress` hears the count after each.
+    """
+    since = _since(grace)
+    total = 0
+    with _table(url) as table:
+        while table is not None:
+            count = table.purge_after(since, PURGE_BATCH)
+            total += count
+            if progress is not None:
+                progress(total)
+            if count < PURGE_BATCH:
+                break
+    return total
+
+
+def _since(grace: Duration) -> int:
+    return microseconds(seconds(grace, "grace", zero=True))
+
+
+@contextmanager
+def _table(url: str) -> Iterator[Table | None]:
+    """The table of the inbox, if the database has one."""
+    own = own_of(url)
+    if own is None or (isinstance(own, OwnSQLite) and not own.path.exists()):
+        yield None
+        return
+    try:
+        ((ours, _),) = own.run(schema.FIND[own.dialect.name], {})
+        yield Table(own, 0) if ours else None
+    finally:
+        own.close()

@@ -1,0 +1,40 @@
+"""A consumer in a process of its own, which dies between its work and its reply."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+
+from faststream import AckPolicy, BaseMiddleware
+from faststream.rabbit import RabbitBroker
+
+from oncekey.messages import AsyncInbox
+from oncekey.messages.faststream import CurrentConnection, InboxMiddleware
+from tests.surfaces.messages.fast import transaction_to
+
+
+class Dying(BaseMiddleware):
+    """The reply is about to be published, and the process is gone."""
+
+    async def publish_scope(self, call_next, cmd):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def consume(url, queue, database):
+    """Until it kills itself."""
+    asyncio.run(_consume(url, queue, database))
+
+
+async def _consume(url, queue, database):
+    inbox = AsyncInbox(database, "billing", observers=())
+    guard = InboxMiddleware(inbox, transaction=partial(transaction_to, database))
+    broker = RabbitBroker(url, middlewares=[guard, Dying], logger=None)
+    broker.subscriber(queue, ack_policy=AckPolicy.NACK_ON_ERROR)(bill)
+    await broker.start()
+    await asyncio.Event().wait()
+
+
+async def bill(number: int, connection: CurrentConnection) -> str:
+    """The order is in the database, and the reply says so."""
+    await connection.execute("INSERT INTO orders (number) VALUES (%s)", (str(number),))
+    return f"receipt of {number}"

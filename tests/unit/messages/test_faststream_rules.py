@@ -1,0 +1,213 @@
+"""What FastStream's messages, subscribers and replies are to the inbox, without any broker."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from faststream import AckPolicy, Response
+from faststream.exceptions import StopConsume
+from faststream.message import StreamMessage
+from faststream.nats import NatsBroker, NatsResponse, NatsRouter, TestNatsBroker
+from faststream.rabbit import RabbitExchange, RabbitResponse
+from faststream.redis import RedisBroker, RedisResponse
+
+from oncekey import ConfigurationError, Once
+from oncekey.codec import NotKeepableError, UnreadableBytesError
+from oncekey.messages import AsyncInbox, Inbox
+from oncekey.messages.faststream import InboxMiddleware, once_message
+from oncekey.messages.faststream_message import checked, message_from, put_back
+from oncekey.messages.faststream_reply import ACKED, ReplyCodec
+
+
+def of_module(module, **facts):
+    return type("Theirs", (), {"__module__": module, **facts})()
+
+
+def told(raw, **facts):
+    return StreamMessage(raw, b'{"order": 7}', **facts)
+
+
+@pytest.fixture
+def inbox():
+    return AsyncInbox(Once("memory://"), "billing")
+
+
+# Identity
+
+
+def test_the_ids_that_faststream_makes_up_are_not_looked_at():
+    raw = of_module(
+        "aio_pika.message", message_id=None, type=None, routing_key="orders", headers={}, body=b""
+    )
+    found = message_from(told(raw, message_id="made-up", headers={"tenant": "a"}))
+    assert (found.id, found.attributes, found.find("order")) == ("", {"tenant": "a"}, 7)
+
+
+def test_kafka_goes_by_topic_partition_and_offset():
+    raw = of_module(
+        "aiokafka.structs", topic="orders", partition=3, offset=9, headers=(), value=b"7"
+    )
+    assert message_from(told(raw, message_id="9-1700000000")).id == "orders:3:9"
+
+
+def test_an_entry_of_a_redis_stream_goes_by_stream_and_id():
+    raw = {"type": "stream", "channel": "orders", "message_ids": [b"1-0"], "data": {}}
+    found = message_from(told(raw))
+    assert (found.id, found.type, found.deliveries) == ("orders:1-0", "orders", None)
+    assert message_from(told({**raw, "delivery_counts": [2]})).deliveries == 3
+
+
+@pytest.mark.parametrize(
+    "raw", [{"type": "list", "channel": "orders", "data": b"7"}, SimpleNamespace(topic="orders")]
+)
+def test_what_has_no_identity_says_what_it_lacks(raw):
+    found = message_from(told(raw))
+    assert found.id == ""
+    assert "Nats-Msg-Id" in found.lacks
+
+
+@pytest.mark.parametrize("raw", [[1, 2], (1, 2)])
+def test_a_batch_is_refused(raw):
+    with pytest.raises(ConfigurationError, match="one result for many messages"):
+        message_from(told(raw))
+    with pytest.raises(ConfigurationError, match="one result for many messages"):
+        message_from(told({"type": "bstream"}, batch_headers=[{}, {}]))
+
+
+# Putting back
+
+
+@pytest.mark.parametrize(
+    ("module", "rest", "options"),
+    [
+        ("faststream.nats.message", 0.0, {"delay": 3.0}),
+        ("faststream.redis.message", 0.0, {}),
+        ("faststream.rabbit.message", 3.0, {}),
+        ("faststream.kafka.message", 3.0, {}),
+    ],
+)
+def test_brokers_that_cannot_wait_are_waited_for(module, rest, options):
+    found, nack = put_back(of_module(module), 3.0)
+    assert (found, nack.extra_options) == (rest, options)
+
+
+# Subscribers
+
+
+@pytest.mark.parametrize("policy", [AckPolicy.ACK_FIRST, AckPolicy.MANUAL])
+def test_who_is_not_acknowledged_after_the_reply_is_refused(policy):
+    kafka = of_module("faststream.kafka.subscriber.usecase", ack_policy=policy)
+    with pytest.raises(ConfigurationError, match=f"AckPolicy.{policy.name}") as refused:
+        checked(kafka)
+    assert isinstance(refused.value, StopConsume)
+
+
+def test_a_broker_is_looked_through_before_it_starts(inbox):
+    middleware = InboxMiddleware(inbox)
+    good = NatsBroker(middlewares=[middleware])
+    good.subscriber("orders", stream="ORDERS", ack_policy=AckPolicy.NACK_ON_ERROR)(print)
+    middleware.check(good)
+    core = NatsBroker()
+    router = NatsRouter()
+    router.subscriber("orders")(print)
+    core.include_router(router)
+    with pytest.raises(ConfigurationError, match="JetStream"):
+        middleware.check(core)
+    popped = RedisBroker()
+    popped.subscriber(list="orders")(print)
+    with pytest.raises(ConfigurationError, match="MANUAL"):
+        middleware.check(popped)
+
+
+async def test_an_unfit_subscriber_is_stopped_and_said_so(inbox, caplog):
+    broker = NatsBroker(middlewares=[InboxMiddleware(inbox)])
+    ran = []
+
+    @broker.subscriber("orders")
+    async def bill(number: int) -> None:
+        ran.append(number)
+
+    async with TestNatsBroker(broker) as running:
+        with pytest.raises(ConfigurationError, match="JetStream"):
+            await running.publish(7, "orders")
+    assert ran == []
+    assert "a subscriber was stopped: an inbox needs a stream" in caplog.text
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("door", [InboxMiddleware, once_message])
+def test_mistakes_show_at_once(door, inbox):
+    with pytest.raises(ConfigurationError, match="AsyncInbox"):
+        door(Inbox("memory://", "billing"))
+    with pytest.raises(ConfigurationError, match="transaction must be a function"):
+        door(inbox, transaction="postgresql://")
+    with pytest.raises(ConfigurationError, match="needs the table processed_messages"):
+        door(inbox, transaction=print)
+    with pytest.raises(ConfigurationError, match="wait"):
+        door(inbox, wait="soon")
+
+
+def test_only_functions_are_handlers(inbox):
+    with pytest.raises(ConfigurationError, match="is a class"):
+        once_message(inbox)(dict)
+
+
+async def test_a_handler_may_be_called_by_itself(inbox, caplog):
+    @once_message(inbox)
+    def bill(number: int, delivery: object = None) -> str:
+        return f"{number} {delivery}"
+
+    with caplog.at_level(logging.WARNING):
+        assert [await bill(7), await bill(7)] == ["7 None", "7 None"]
+    assert caplog.text.count("runs unprotected: it was not called by FastStream") == 1
+
+
+# Replies
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response([1], headers={"a": "b"}, correlation_id="c"),
+        NatsResponse({"a": 1}, stream="REPLIES"),
+        RabbitResponse(b"x", content_type="image/png", headers={}),
+        RedisResponse("text", maxlen=9),
+    ],
+)
+def test_a_response_comes_back_as_it_was(response):
+    codec = ReplyCodec(int)  # whatever the handler is annotated with
+    back = codec.decode(codec.encode(response))
+    assert type(back) is type(response)
+    assert vars(back) == vars(response)
+
+
+def test_values_are_kept_as_ever():
+    codec = ReplyCodec(dict[str, int])
+    assert codec.decode(codec.encode({"a": 1})) == {"a": 1}
+    words = ReplyCodec()
+    assert words.decode(words.encode("oncekey.faststream")) == "oncekey.faststream"
+    assert words.decode(words.encode(ACKED)) is ACKED
+
+
+class FussyResponse(Response):
+    def __init__(self, body, more):
+        super().__init__(body)
+        self.more = more
+
+
+@pytest.mark.parametrize(
+    "response", [Response(object()), RabbitResponse(1, exchange=RabbitExchange("x")), "fussy"]
+)
+def test_what_a_response_holds_may_not_be_keepable(response):
+    with pytest.raises(NotKeepableError):
+        ReplyCodec().encode(FussyResponse(1, 2) if response == "fussy" else response)
+
+
+def test_a_response_of_a_broker_that_is_gone_is_unreadable():
+    codec = ReplyCodec()
+    data = codec.encode(Response(1))
+    renamed = data.replace(b"faststream.response", b"faststream.removed1")
+    with pytest.raises(UnreadableBytesError, match="removed"):
+        codec.decode(renamed)
