@@ -16,16 +16,16 @@ __all__ = ["beside", "colour", "postgres", "postgres_url"]
 
 MINUTE = 60_000_000
 KNOWN = len(schema.migrations())
-EXPANDING = f"""
+EXPANDING = """
     ALTER TABLE oncekey_records ADD COLUMN colour text NOT NULL DEFAULT 'none';
     CREATE INDEX ON oncekey_records (colour);
     CREATE FUNCTION oncekey_purge_v2(p_grace bigint, p_limit bigint) RETURNS bigint
         LANGUAGE sql AS 'SELECT oncekey_purge_v1(p_grace, p_limit)';
-    UPDATE oncekey_schema SET version = {KNOWN + 1};
+    UPDATE oncekey_schema SET version = version + 1;
 """
-CONTRACTING = f"""
+CONTRACTING = """
     DROP FUNCTION oncekey_purge_v1;
-    UPDATE oncekey_schema SET version = {KNOWN + 2}, oldest = {KNOWN + 2};
+    UPDATE oncekey_schema SET version = version + 1, oldest = version + 1;
 """
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, Final
 
 from oncekey import Record, UnreadableError
+from oncekey.cli.names import name_of
 from oncekey.cli.text import plain
 from oncekey.cli.times import iso
+from oncekey.observe.redaction import hashed
+
+_PERSONAL: Final = ("reference", "notes", "failure", "result")
 
 
 def print_json(fields: dict[str, Any]) -> None:
@@ -16,10 +20,13 @@ def print_json(fields: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(plain(fields)) + "\n")
 
 
-def fields_of(record: Record, *, result: bool = False) -> dict[str, Any]:
+def fields_of(
+    record: Record, size: int | None, *, result: bool = False, redact: bool = False
+) -> dict[str, Any]:
     """Everything about the record but its nonce, which only its owner knows.
 
-    The result is in it when it was asked for. What cannot be read is null, and listed.
+    `size` is that of its result, which is itself in it only when it was asked for. What cannot
+    be read is null, and listed.
     """
     unreadable: list[str] = []
     notes, steps = _noted(record, unreadable)
@@ -27,6 +34,7 @@ def fields_of(record: Record, *, result: bool = False) -> dict[str, Any]:
     if record.error and failure is None:
         unreadable.append("failure")
     fields: dict[str, Any] = {
+        "name": name_of(record, redact=redact),
         "scope": record.scope,
         "key": record.key,
         "status": record.status,
@@ -42,15 +50,23 @@ def fields_of(record: Record, *, result: bool = False) -> dict[str, Any]:
         "finished": iso(record.finished),
         "lease_end": iso(record.lease_end),
         "expires": iso(record.expires),
+        "version": record.version,
         "notes": notes,
         "steps": steps,
         "failure": failure,
-        "result_size": None if record.result is None else len(record.result),
+        "result_size": size,
     }
     if result:
         fields["result"] = _value(record, unreadable)
     fields["unreadable"] = unreadable
-    return fields
+    return _hashed(record, fields) if redact else fields
+
+
+def _hashed(record: Record, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without those that may tell about a person, and with hashes for the names."""
+    kept = {name: value for name, value in fields.items() if name not in _PERSONAL}
+    scope = None if record.scope is None else hashed(record.scope)
+    return kept | {"scope": scope, "key": hashed(record.key)}
 
 
 def _noted(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from oncekey import Once, Record
+from oncekey.admin_rules import place
 from oncekey.cli.exits import NOTHING, CommandError
+from oncekey.cli.names import name_of, place_typed
+from oncekey.key import stored_key
+from oncekey.looking import find
 
 
-def found(once: Once, scope: str | None, key: str) -> Record:
-    """The record, or the command ends."""
-    record = once.get(key, scope=scope)
+def found(once: Once, typed: str, scope: str | None) -> Record:
+    """The record, or the command ends. One of a newer release is read as far as it can be."""
+    where = place(*place_typed(typed, scope))
+    record = find(once.store, *where)
     if record is None:
-        where = "without a scope" if scope is None else f"in the scope {scope!r}"
-        msg = f"there is no record of {key!r} {where}; `oncekey ls` lists keys and scopes"
+        msg = f"there is no record of {stored_key(*where)!r}; `oncekey ls` lists what there is"
         raise CommandError(msg, NOTHING)
     return record
 
 
 def named(record: Record) -> str:
     """The record in a sentence."""
-    return repr(record.key) + ("" if record.scope is None else f" in {record.scope!r}")
+    return repr(name_of(record))

@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 
 from oncekey import InProgressError, Once, OutcomeUnknownError, Record
+from oncekey.cli.as_json import print_json
 from oncekey.cli.exits import NOTHING, REFUSED, CommandError
 from oncekey.cli.finding import found, named
+from oncekey.cli.names import name_of
 from oncekey.cli.opening import records
-from oncekey.cli.options import Key, Scope, StoreUrl, scope_of
+from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes
 from oncekey.cli.text import printable
 from oncekey.cli.times import length, now
 
@@ -22,25 +24,27 @@ def forget(  # noqa: PLR0913 - each is an option of the command
     force: Annotated[
         bool, typer.Option("--force", help="Even if it is running (its attempt is lost) or held.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask first, as on a terminal.")
-    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
     """Forget a key, so that it may run again."""
     with records(ctx, store) as once:
-        record = found(once, scope_of(scope), key)
+        record = found(once, key, scope)
         if not force and record.status in ("running", "held"):
             raise _refusal(record)
         if not yes and sys.stdin.isatty():
             _ask(once, record)
         try:
-            forgotten = once.forget(key, scope=record.scope, force=force)
+            forgotten = once.forget(record.key, scope=record.scope, force=force)
         except (InProgressError, OutcomeUnknownError):  # it has become so since we looked
-            raise _refusal(found(once, record.scope, key)) from None
+            raise _refusal(found(once, record.key, record.scope or "")) from None
     if not forgotten:
         raise _changed(record)
-    typer.echo(f"{named(record)} is forgotten")
+    if as_json:
+        print_json({"forgotten": name_of(record), "scope": record.scope, "key": record.key})
+    else:
+        typer.echo(f"{named(record)} is forgotten")
 
 
 def _refusal(record: Record) -> CommandError:

@@ -1,19 +1,27 @@
 """`oncekey ls`: which records there are. Results are never printed."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, Final
 
 import typer
+from msgspec.structs import replace
 
 from oncekey.cli.as_json import fields_of, print_json
 from oncekey.cli.opening import records
-from oncekey.cli.options import Json, StoreUrl, scope_of
-from oncekey.cli.render import console, listing
-from oncekey.cli.times import now
+from oncekey.cli.options import Json, Redact, StoreUrl
+from oncekey.cli.render import Listing, console
+from oncekey.duration import microseconds, seconds
+from oncekey.key import checked_scope
+from oncekey.looking import Look, Sight, gather
+from oncekey.record import Status
+from oncekey.stores import Store
 
-if TYPE_CHECKING:
-    from oncekey.record import Status
+_PATIENCE: Final = 10.0
+"""Seconds that one page may look for what was chosen by."""
+_AT_ONCE: Final = 1000
+
+Show = Callable[[Sight], None]
 
 
 class Wanted(StrEnum):
@@ -29,28 +37,93 @@ class Wanted(StrEnum):
 def ls(  # noqa: PLR0913 - each is an option of the command
     *,
     ctx: typer.Context,
+    status: Annotated[Wanted | None, typer.Option(help="Only records with this status.")] = None,
     scope: Annotated[
         str | None,
         typer.Option(metavar="SCOPE", help="Only this scope; '' for keys without a scope."),
     ] = None,
-    status: Annotated[Wanted | None, typer.Option(help="Only records with this status.")] = None,
+    label: Annotated[str, typer.Option(metavar="LABEL", help="Only records with this label.")] = "",
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only keys that start so, whatever the scope.")
+    ] = "",
+    older: Annotated[
+        str, typer.Option(metavar="TIME", help="Only records that are older: 30min, 12h, 7d.")
+    ] = "0",
+    newer: Annotated[
+        str, typer.Option(metavar="TIME", help="Only records that are newer: 30min, 12h, 7d.")
+    ] = "0",
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="At most so many; 0: all.")] = 100,
+    after: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Go on where another page has ended.")
+    ] = None,
+    redact: Redact = False,
     as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
-    """List the records, in the order of scope and key."""
+    """List the records, the newest first where the store knows."""
+    ask = Look(
+        status=status_of(status),
+        scope=checked_scope(scope or None),
+        any_scope=scope is None,
+        label=label,
+        prefix=prefix,
+        older=_age(older, "--older"),
+        newer=_age(newer, "--newer"),
+        after=after,
+        limit=limit or _AT_ONCE,
+    )
+    shown = _as_json(redact=redact) if as_json else _as_columns(redact=redact)
     with records(ctx, store) as once:
-        only = cast("Status | None", status)
-        found = once.scan(status=only)
-        if scope is not None:
-            found = once.scan(scope=scope_of(scope), status=only)
-        wanted = islice(found, limit or None)
-        if as_json:
-            for record in wanted:
-                print_json(fields_of(record))
-        elif listed := list(wanted):
-            listing(listed, now())
-        else:
-            console(error=True).print("no records")
-        if limit and next(found, None) is not None:
-            console(error=True).print(f"there are more than {limit}; --limit 0 lists all")
+        last, seen = _listed(once.store, ask, shown, every=not limit)
+    if last.after is not None:
+        console(error=True).print(_more(last, seen, limit), soft_wrap=True)
+    elif not seen and not as_json:
+        console(error=True).print("no records")
+
+
+def _listed(store: Store, ask: Look, shown: Show, *, every: bool) -> tuple[Sight, int]:
+    """The last page that was shown, the only one or the last of all, and how many records."""
+    seen = 0
+    while True:
+        sight = gather(store, ask, _PATIENCE)
+        shown(sight)
+        seen += len(sight.records)
+        if sight.after is None or not every:
+            return sight, seen
+        ask = replace(ask, after=sight.after)
+
+
+def _as_json(*, redact: bool) -> Show:
+    def show(sight: Sight) -> None:
+        for record, size in zip(sight.records, sight.sizes, strict=True):
+            print_json(fields_of(record, size, redact=redact))
+
+    return show
+
+
+def _as_columns(*, redact: bool) -> Show:
+    listing = Listing(redact=redact)
+
+    def show(sight: Sight) -> None:
+        if sight.records:
+            listing.page(sight.records, sight.now)
+
+    return show
+
+
+def _more(sight: Sight, seen: int, limit: int) -> str:
+    """What to do to see more."""
+    if seen < limit:
+        found = f"looked for {_PATIENCE:g} s and found {seen}; not all were looked at"
+    else:
+        found = f"there are more than {limit}" + ("" if sight.newest_first else ", in no order")
+    return f"{found}; go on with --after {sight.after}, or --limit 0 for all"
+
+
+def status_of(typed: Wanted | None) -> Status | None:
+    """The status that was typed."""
+    return None if typed is None else typed.value
+
+
+def _age(typed: str, name: str) -> int:
+    return microseconds(seconds(typed, name, zero=True))

@@ -1,29 +1,42 @@
 """Opening the store that was named, without making one by looking at it."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import typer
 
 from oncekey import ConfigurationError, Once
-from oncekey.cli.options import Chosen
-from oncekey.stores import MemoryStore, SQLiteStore, open_store
+from oncekey.cli import sqlite_tables
+from oncekey.cli.options import DEFAULT_STORE, Chosen
+from oncekey.stores import MemoryStore, SQLiteStore, Store, open_store
 
-_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'oncekey_records'"
+
+def remembered(ctx: typer.Context, store: str | None, *, typed: bool = False) -> None:
+    """The context knows the store of this run."""
+    ctx.obj = Chosen(store or DEFAULT_STORE, typed=typed)
+
+
+def chosen(ctx: typer.Context, typed: str | None) -> Store:
+    """The store that was named; nothing is opened yet."""
+    if typed is not None:
+        remembered(ctx, typed, typed=True)
+    store = open_store(ctx.obj.url)
+    if isinstance(store, MemoryStore):
+        msg = "memory:// lives inside the process that uses it; there is nothing to see from here"
+        raise ConfigurationError(msg)
+    return store
 
 
 @contextmanager
 def records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
     """The records of the store that was named; it is closed in the end."""
-    if typed is not None:
-        ctx.obj = Chosen(typed, typed=True)
-    store = open_store(ctx.obj.url)
-    if isinstance(store, MemoryStore):
-        msg = "memory:// lives inside the process that uses it; there is nothing to see from here"
-        raise ConfigurationError(msg)
+    store = chosen(ctx, typed)
     if isinstance(store, SQLiteStore):
-        _must_exist(store, ctx.obj)
+        sqlite_tables.must_exist(store, typed=ctx.obj.typed)
+    elif is_postgres(store):
+        from oncekey.cli import postgres_tables  # noqa: PLC0415 - it needs the driver
+
+        postgres_tables.must_exist(ctx.obj.url)
     once = Once(store, observers=())
     try:
         yield once
@@ -31,29 +44,6 @@ def records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
         once.close()
 
 
-def _must_exist(store: SQLiteStore, chosen: Chosen) -> None:
-    """Opening the store would create the file, or put our tables into the file of another."""
-    path = store.path
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        hint = "" if chosen.typed else "; name one with --store or $ONCEKEY_STORE"
-        msg = f"there is no store at {path}{hint}"
-        raise ConfigurationError(msg) from None
-    except OSError as error:
-        msg = f"there is no store at {path}: {error.strerror}"
-        raise ConfigurationError(msg) from None
-    if not size or not _has_records(store):
-        msg = f"{path} holds no records of oncekey, and looking must not change it"
-        raise ConfigurationError(msg)
-
-
-def _has_records(store: SQLiteStore) -> bool:
-    """Whether the table is there; True when it takes the store itself to say what is wrong."""
-    try:
-        with closing(
-            sqlite3.connect(f"{store.path.absolute().as_uri()}?mode=ro", uri=True)
-        ) as file:
-            return file.execute(_TABLE).fetchone() is not None
-    except sqlite3.Error:
-        return True
+def is_postgres(store: Store) -> bool:
+    """Whether it is in PostgreSQL, told without importing a driver that may not be there."""
+    return type(store).__name__ == "PostgresStore"

@@ -4,6 +4,8 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from oncekey.cli.completing import keys
+
 DEFAULT_STORE: Final = "sqlite:///oncekey.db"
 STORE_VARIABLES: Final = ("ONCEKEY_STORE", "REDIS_URL")
 
@@ -15,18 +17,25 @@ class Chosen(NamedTuple):
     typed: bool
 
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as it is.", show_default=False)]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY",
+        help="The key as `ls` prints it: scope/key, or the key alone.",
+        show_default=False,
+        autocompletion=keys,
+    ),
+]
 Scope = Annotated[
     str | None,
-    typer.Option(metavar="SCOPE", help="The scope of the key; leave it out for a key without one."),
+    typer.Option(metavar="SCOPE", help="The scope; KEY is then the key as it is. '' for none."),
 ]
 StoreUrl = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="As `oncekey --store`, for this command."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object per line.")]
-
-
-def scope_of(typed: str | None) -> str | None:
-    """The scope that was typed; an empty one stands for none."""
-    return typed or None
+Redact = Annotated[
+    bool, typer.Option("--redact", help="Hash keys and scopes; leave out what may be personal.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first, as on a terminal.")]

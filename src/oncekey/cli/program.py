@@ -9,14 +9,25 @@ from typer.core import TyperGroup
 
 from oncekey import OncekeyError, __version__
 from oncekey.cli import exits
+from oncekey.cli.dashboard import dashboard
+from oncekey.cli.doctor import doctor
 from oncekey.cli.forget import forget
 from oncekey.cli.ls import ls
-from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES, Chosen
+from oncekey.cli.migrate import migrate
+from oncekey.cli.opening import remembered
+from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES
 from oncekey.cli.purge import purge
 from oncekey.cli.resolve import resolve
+from oncekey.cli.router import router
 from oncekey.cli.show import show
+from oncekey.cli.stats import stats
 from oncekey.cli.text import printable
+from oncekey.cli.watch import watch
 
+_COMMANDS: Final = (
+    *(ls, show, watch, stats, forget, resolve, purge, migrate),
+    *(doctor, dashboard, router),
+)
 # Newer releases of typer carry a click of their own; this is the right class in all of them.
 _UsageError: Final[Any] = typer.BadParameter.__base__
 
@@ -56,13 +67,12 @@ def program(*, terminal: bool) -> typer.Typer:
     app = typer.Typer(
         name="oncekey",
         cls=Program,
-        add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,  # they would print variables, and with them secrets
         rich_markup_mode="rich" if terminal else None,
     )
     app.callback(invoke_without_command=True)(_start)
-    for command in (ls, show, forget, resolve, purge):
+    for command in _COMMANDS:
         app.command()(command)
     return app
 
@@ -94,7 +104,7 @@ def _start(
 ) -> None:
     """Look at the records of a store, and change them by hand."""
     source = ctx.get_parameter_source("store")
-    ctx.obj = Chosen(store, typed=source is not None and source.name == "COMMANDLINE")
+    remembered(ctx, store, typed=source is not None and source.name == "COMMANDLINE")
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 

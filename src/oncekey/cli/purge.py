@@ -1,15 +1,25 @@
-"""`oncekey purge`: what expired long enough ago is gone."""
+"""`oncekey purge`: what expired long enough ago is gone, records and messages of an inbox alike."""
 
-from typing import Annotated
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Final
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from oncekey import Once
 from oncekey.cli.as_json import print_json
+from oncekey.cli.exits import NoTablesError
 from oncekey.cli.opening import records
-from oncekey.cli.options import Json, StoreUrl
+from oncekey.cli.options import Json, StoreUrl, Yes
 from oncekey.cli.render import console
+from oncekey.duration import microseconds, seconds
+from oncekey.looking import due
+
+_ANY_KEY: Final = "oncekey purge"
+
+Heard = Callable[[int], None]
 
 
 def purge(
@@ -19,22 +29,68 @@ def purge(
         str,
         typer.Option(metavar="TIME", help="Keep what expired less long ago: 30min, 12h, 7d, 0."),
     ] = "7d",
+    yes: Yes = False,
     as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
-    """Remove the records that expired longer ago than the grace period."""
-    with records(ctx, store) as once:
-        count = _purged(once, grace)
+    """Remove what expired longer ago than the grace period."""
+    from oncekey.messages.purging import purge_messages  # noqa: PLC0415 - few commands need it
+
+    age = microseconds(seconds(grace, "--grace", zero=True))
+    gone: dict[str, int] = {}
+    with ExitStack() as opened:
+        once = _opened(opened, ctx, store, grace)
+        messages = _due_messages(ctx.obj.url, grace)
+        expected = None if once is None else due(once.store, age)
+        if not yes and sys.stdin.isatty() and (expected or messages):
+            said = " and ".join(_said(expected, messages))
+            question = f"Remove {said} that expired more than {grace} ago?"
+            typer.confirm(question, abort=True, err=True)
+        if once is not None:
+            with _progress("records", expected) as heard:
+                gone["purged"] = once.purge(grace=grace, progress=heard)
+        if messages is not None:
+            with _progress("messages", messages) as heard:
+                gone["messages"] = purge_messages(ctx.obj.url, grace=grace, progress=heard)
     if as_json:
-        print_json({"purged": count})
+        print_json(gone)
     else:
-        typer.echo(f"{count} {'record' if count == 1 else 'records'} purged")
+        for words in _said(gone.get("purged"), gone.get("messages"), none=True):
+            typer.echo(f"{words} purged")
 
 
-def _purged(once: Once, grace: str) -> int:
-    """How many are gone; a terminal sees them go. How many there will be, nobody knows before."""
+def _opened(opened: ExitStack, ctx: typer.Context, store: str | None, grace: str) -> Once | None:
+    """The records; None where the database has only the table of an inbox."""
+    try:
+        once = opened.enter_context(records(ctx, store))
+    except NoTablesError:
+        if _due_messages(ctx.obj.url, grace) is None:
+            raise
+        return None
+    once.store.get(None, _ANY_KEY)  # Redis is asked nothing else: it purges by itself
+    return once
+
+
+def _due_messages(url: str, grace: str) -> int | None:
+    """How many messages of an inbox have expired; None where there is no inbox."""
+    from oncekey.messages.purging import due_messages  # noqa: PLC0415 - few commands need it
+
+    return due_messages(url, grace=grace)
+
+
+def _said(records: int | None, messages: int | None, *, none: bool = False) -> Iterator[str]:
+    """How many there are of each; `none` tells of those of which there are none as well."""
+    for count, what in ((records, "record"), (messages, "message")):
+        if count or (none and count is not None):
+            yield f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def _progress(what: str, expected: int | None) -> Iterator[Heard]:
+    """In the block a terminal sees them go."""
     screen = console(error=True)
-    columns = (TextColumn("purging"), BarColumn(), TextColumn("{task.completed} records"))
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        return once.purge(grace=grace, progress=lambda gone: bar.update(task, completed=gone))
+    columns = (TextColumn(f"purging {what}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
+    with bar:
+        task = bar.add_task("", total=expected)
+        yield lambda gone: bar.update(task, completed=gone)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oncekey import Record, UnreadableError
+from oncekey.cli.names import name_of
 from oncekey.cli.text import printable
 from oncekey.cli.times import beside, length
 
@@ -22,9 +23,10 @@ COLOURS: Final = {
     "released": "blue",
     "held": "bold yellow",
 }
-_TITLES: Final = ["STATUS", "SCOPE", "KEY", "LABEL", "ATTEMPT", "AGE", "EXPIRES", "NOTES", "STEPS"]
-_GIVEN_UP: Final = ("LABEL", "STEPS", "NOTES", "ATTEMPT")
+_TITLES: Final = ["STATUS", "KEY", "LABEL", "ATTEMPT", "AGE", "EXPIRES", "NOTES", "STEPS"]
+_GIVEN_UP: Final = ("LABEL", "STEPS", "NOTES", "ATTEMPT", "EXPIRES")
 _GAP: Final = "  "
+Rows = list[list[str]]
 
 
 def console(*, error: bool = False) -> Console:
@@ -38,17 +40,41 @@ def console(*, error: bool = False) -> Console:
     )
 
 
-def listing(records: Sequence[Record], present: int) -> None:
-    """The records are printed, one per line; a narrow terminal gets fewer columns."""
-    out = console()
-    rows = [_TITLES, *(_row(record, present) for record in records)]
-    if out.is_terminal:
-        out.print(_table(_fitting(rows, out.width)))
-    else:
-        _print_columns(rows)
+class Listing:
+    """Records on the output, one per line, page after page; a narrow terminal has fewer columns."""
+
+    def __init__(self, *, redact: bool = False) -> None:
+        """Nothing is printed yet."""
+        self._redact = redact
+        self._out = console()
+        self._titles: list[str] | None = None
+        self._widths: list[int] = []
+
+    def page(self, records: Sequence[Record], present: int) -> None:
+        """The records are printed; the titles stand above the first of them."""
+        rows = rows_of(records, present, redact=self._redact)
+        if self._out.is_terminal:
+            rows = fitting(rows, self._out.width)
+            self._out.print(table_of(rows, titles=self._titles != rows[0]))
+        else:
+            self._print_columns(rows)
+        self._titles = rows[0]
+
+    def _print_columns(self, rows: Rows) -> None:
+        """One line for each row, however long: what is cut or folded cannot be searched."""
+        known = self._widths or [0] * len(rows[0])
+        self._widths = widths = list(map(max, known, _widths(rows)))
+        for row in rows if self._titles is None else rows[1:]:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            sys.stdout.write(f"{_GAP.join(cells).rstrip()}\n")
 
 
-def _fitting(rows: list[list[str]], width: int) -> list[list[str]]:
+def rows_of(records: Sequence[Record], present: int, *, redact: bool = False) -> Rows:
+    """The titles, and a row for each record."""
+    return [_TITLES, *(_row(record, present, redact=redact) for record in records)]
+
+
+def fitting(rows: Rows, width: int) -> Rows:
     """The rows without the columns that are given up, one after another, until they fit."""
     for title in _GIVEN_UP:
         if sum(_widths(rows)) + len(_GAP) * (len(rows[0]) - 1) <= width:
@@ -58,24 +84,31 @@ def _fitting(rows: list[list[str]], width: int) -> list[list[str]]:
     return rows
 
 
-def _table(rows: list[list[str]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="dim")
+def table_of(rows: Rows, *, titles: bool = True, fold: bool = True) -> Table:
+    """The rows as a table of a terminal; what does not fit is folded, or else cut."""
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, len(_GAP), 0, 0),
+        header_style="dim",
+        show_header=titles,
+    )
     for title in rows[0]:
-        table.add_column(title, no_wrap=title not in ("SCOPE", "KEY"), overflow="fold")
+        key = title == "KEY"
+        table.add_column(title, no_wrap=not (key and fold), overflow="fold" if fold else "ellipsis")
     for status, *rest in rows[1:]:
         table.add_row(Text(status, style=COLOURS.get(status, "")), *map(Text, rest))
     return table
 
 
-def _row(record: Record, present: int) -> list[str]:
+def _row(record: Record, present: int, *, redact: bool) -> list[str]:
     notes, steps = _counts(record)
     return [
-        record.status,
-        printable(record.scope or "-"),
-        printable(record.key),
+        printable(record.status),
+        name_of(record, redact=redact),
         printable(record.label or "-"),
         str(record.attempt),
-        length(present - record.created),
+        length(present - record.created) if record.created else "?",
         beside(record.expires, present) if record.expires else "never",
         notes,
         steps,
@@ -89,13 +122,5 @@ def _counts(record: Record) -> tuple[str, str]:
         return "?", "?"
 
 
-def _widths(rows: list[list[str]]) -> list[int]:
+def _widths(rows: Rows) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-
-def _print_columns(rows: list[list[str]]) -> None:
-    """One line for each row, however long: what is cut or folded cannot be searched."""
-    widths = _widths(rows)
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(f"{_GAP.join(cells).rstrip()}\n")

@@ -1,14 +1,19 @@
 """`oncekey resolve`: a person says how a held record ended."""
 
+import sys
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from oncekey import Record
+from oncekey.cli.as_json import print_json
 from oncekey.cli.exits import NOTHING, WRONG, CommandError
 from oncekey.cli.finding import found, named
+from oncekey.cli.names import name_of
 from oncekey.cli.opening import records
-from oncekey.cli.options import Key, Scope, StoreUrl, scope_of
+from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes
+from oncekey.cli.text import printable
 
 
 class ResolvedByHandError(Exception):
@@ -30,6 +35,8 @@ def resolve(  # noqa: PLR0913 - each is an option of the command
         bool, typer.Option("--retry", help="It was not done; the next call runs it.")
     ] = False,
     scope: Scope = None,
+    yes: Yes = False,
+    as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
     """Say how a held record ended.
@@ -38,16 +45,33 @@ def resolve(  # noqa: PLR0913 - each is an option of the command
     """
     ending = _ending(result, error, retry=retry)
     with records(ctx, store) as once:
-        record = found(once, scope_of(scope), key)
+        record = found(once, key, scope)
         if record.status != "held":
             msg = f"{named(record)} is {record.status}, not held; there is nothing to resolve"
             raise CommandError(msg, NOTHING)
-        if not once.resolve(key, scope=record.scope, **ending):
+        if not yes and sys.stdin.isatty():
+            _ask(record, ending)
+        if not once.resolve(record.key, scope=record.scope, **ending):
             msg = f"{named(record)} is not held any more; look again"
             raise CommandError(msg, NOTHING)
-        after = once.get(key, scope=record.scope)
+        after = once.get(record.key, scope=record.scope)
     status = "resolved" if after is None else after.status
-    typer.echo(f"{named(record)} is {status}")
+    if as_json:
+        where = {"scope": record.scope, "key": record.key}
+        print_json({"resolved": name_of(record), **where, "status": status})
+    else:
+        typer.echo(f"{named(record)} is {status}")
+
+
+def _ask(record: Record, ending: dict[str, Any]) -> None:
+    """The person has agreed that it ended so."""
+    words = {
+        "result": "was done, and duplicates get this result",
+        "error": "failed for good, and duplicates hear that",
+        "retry": "was not done, and the next call runs it",
+    }
+    (how,) = ending
+    typer.confirm(printable(f"{named(record)} {words[how]}?"), abort=True, err=True)
 
 
 def _ending(result: str | None, error: str | None, *, retry: bool) -> dict[str, Any]:

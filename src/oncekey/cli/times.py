@@ -36,12 +36,19 @@ def length(span: int) -> str:
     return f"{span // _SECOND} s"
 
 
+def brief(span: int) -> str:
+    """How long it took, as fine as it was short: `7 ms`, `1.2 s`, `3 min`."""
+    if span < _SECOND:
+        return f"{max(span, 0) // 1000} ms"
+    return f"{span / _SECOND:.1f} s" if span < _UNITS[-1][1] else length(span)
+
+
 def beside(at: int, present: int) -> str:
     """Where the moment lies: `3 min ago`, `in 3 min`."""
     return f"in {length(at - present)}" if at > present else f"{length(present - at)} ago"
 
 
-def both(at: int, present: int) -> str:
-    """The moment for people, and how long ago."""
+def exactly(at: int) -> str:
+    """The moment for people, to the millisecond."""
     known = moment(at)
-    return f"{known:%Y-%m-%d %H:%M:%S} UTC ({beside(at, present)})" if known else "never"
+    return f"{known:%Y-%m-%d %H:%M:%S}.{at // 1000 % 1000:03d} UTC" if known else "never"

@@ -9,7 +9,7 @@ from tests.surfaces.cli.shop import url_of
 
 NOTHING = [
     ("show", "charge:1041"),  # it is in a scope
-    ("show", "charge:1007", "--scope", "billing"),  # it has expired
+    ("show", "billing/charge:1007"),  # it has expired
     ("forget", "no such key"),
     ("resolve", "no such key", "--retry"),
     ("resolve", "import:42", "--retry"),
@@ -24,6 +24,13 @@ WRONG = [
     ("ls", "--limit", "-1"),
     ("ls", "--limit", "many"),
     ("ls", "--scope", "söme"),
+    ("ls", "--older", "long"),
+    ("ls", "--newer", "-1h"),
+    ("ls", "--after", "page 2"),
+    ("watch",),  # there is no terminal
+    ("watch", "--json", "--every", "0"),
+    ("watch", "--json", "--count", "-1"),
+    ("show", "a/b/c"),
     ("show", ""),
     ("show", "tab\there"),
     ("purge", "--grace", "a while"),
@@ -73,17 +80,46 @@ def test_a_store_that_stays_locked_is_store_trouble(shop, run):
     assert "locked" in done.stderr
 
 
-def test_a_record_of_a_newer_release_is_store_trouble(shop, run):
+@pytest.mark.parametrize(
+    "command", [("forget", "import:42"), ("resolve", "billing/charge:1043", "--retry")]
+)
+def test_a_record_of_a_newer_release_is_not_changed(shop, run, command):
     with closing(sqlite3.connect(shop)) as file, file:
-        file.execute("UPDATE oncekey_records SET version = 99 WHERE key = 'import:42'")
-    done = run("show", "import:42")
+        file.execute("UPDATE oncekey_records SET version = 99")
+    before = contents(shop)
+    done = run(*command)
     assert done.exit_code == 4
     assert "newer release" in done.stderr
+    assert contents(shop) == before
+
+
+COMMANDS = [
+    ("ls",),
+    ("show", "a"),
+    ("watch", "--json"),
+    ("stats",),
+    ("forget", "a"),
+    ("resolve", "a", "--retry"),
+    ("purge",),
+]
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:9", "postgresql://127.0.0.1:9/shop"])
+@pytest.mark.parametrize("command", [*COMMANDS, ("migrate",)], ids=lambda command: command[0])
+def test_a_store_that_cannot_be_reached_is_told_with_the_reason(run, url, command):
+    done = run("--store", url.replace("//", "//anna:secret@"), *command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("oncekey: ")
+    assert "127.0.0.1:9" in done.stderr
+    assert "refused" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("ls",), ("show", "a"), ("forget", "a"), ("resolve", "a", "--retry"), ("purge",)],
+    COMMANDS,
     ids=lambda arguments: arguments[0],
 )
 def test_a_file_that_is_not_there_is_not_made(folder, run, arguments):

@@ -11,15 +11,15 @@ from oncekey import Once
 from tests.surfaces.cli.page import environment
 from tests.surfaces.cli.shop import CARD, Receipt, url_of
 
-KEYS = ["import:42", "report:11", "charge:1041", "charge:1042", "charge:1043"]
+KEYS = ["report:11", "import:42", "charge:1043", "charge:1042", "charge:1041"]
 
 
 def test_ls_prints_plain_columns_and_no_results(shop, oncekey):
     done = oncekey("ls")
     assert (done.returncode, done.stderr) == (0, "")
     titles, *lines = done.stdout.splitlines()
-    assert titles.split()[:3] == ["STATUS", "SCOPE", "KEY"]
-    assert [line.split()[2] for line in lines] == KEYS
+    assert titles.split()[:2] == ["STATUS", "KEY"]
+    assert [line.split()[1].removeprefix("billing/") for line in lines] == KEYS
     assert "\x1b" not in done.stdout
     assert done.stdout.isascii()
     assert CARD not in done.stdout
@@ -34,10 +34,10 @@ def test_ls_prints_json_lines_without_results(shop, oncekey):
 
 
 def test_a_held_record_is_shown_resolved_and_then_replayed_as_its_type(shop, oncekey):
-    shown = oncekey("show", "charge:1043", "--scope", "billing")
-    assert "oncekey resolve charge:1043 --scope billing --retry" in shown.stdout
+    shown = oncekey("show", "billing/charge:1043")
+    assert "oncekey resolve billing/charge:1043 --retry" in shown.stdout
     kept = json.dumps({"id": "pay-9", "paid_with": "cash"})
-    done = oncekey("resolve", "charge:1043", "--scope", "billing", "--result", kept)
+    done = oncekey("resolve", "billing/charge:1043", "--result", kept)
     assert (done.returncode, done.stderr) == (0, "")
 
     def charge() -> Receipt:
@@ -105,7 +105,7 @@ def test_letters_that_the_output_lacks_are_escaped(shop, oncekey):
     with once.attempt("menu") as attempt:
         attempt.note(dish="crème")
     once.close()
-    assert 'dish = "crème"' in oncekey("show", "menu").stdout
+    assert 'noted dish = "crème"' in oncekey("show", "menu").stdout
     done = oncekey("show", "menu", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert r'dish = "cr\xe8me"' in done.stdout

@@ -1,0 +1,94 @@
+"""Stores that are full: so many records, made by the servers themselves and not by our verbs.
+
+The newest fifty run, every thousandth is held, every fiftieth has failed, the others are completed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from oncekey.stores import PostgresStore, SQLiteStore
+
+SCOPE: Final = "billing"
+_BATCH: Final = 20_000
+_STATUS: Final = """
+    CASE WHEN n > {count} - 50 THEN 'running' WHEN n % 1000 = 7 THEN 'held'
+         WHEN n % 50 = 0 THEN 'failed' ELSE 'completed' END
+"""
+_SQLITE: Final = """
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}),
+    made AS (
+        SELECT n, {status} AS status, {now} - ({count} - n) * 1000 AS created FROM numbers
+    )
+    INSERT INTO oncekey_records
+    SELECT 'billing', 'charge:' || (n * 7919 % {count}), status, '1:' || hex(zeroblob(32)), created,
+        'nonce-of-22-characters', 1, created + 300000000,
+        CASE status WHEN 'completed' THEN x'81a26964a8706179' END, NULL, x'', 0, 0, 'charge', '',
+        created, created, created, created, CASE status WHEN 'held' THEN 0 ELSE {far} END, 1
+    FROM made
+"""
+_POSTGRES: Final = """
+    INSERT INTO oncekey_records
+    SELECT 'billing', 'charge:' || (n::bigint * 7919 % {count}), status, '1:' || repeat('0', 64),
+        created, 'nonce-of-22-characters', 1, created + 300000000,
+        CASE status WHEN 'completed' THEN '\\x81a26964a8706179'::bytea END, NULL, '', 0, false,
+        'charge', '', created, created, created, created,
+        CASE status WHEN 'held' THEN 0 ELSE {far} END, 1,
+        CASE status WHEN 'held' THEN 0 ELSE {far} END, 0
+    FROM (
+        SELECT n, {status} AS status, oncekey_now_v1() - ({count} - n) * 1000 AS created
+        FROM generate_series(1, {count}) AS n
+    ) made
+"""
+_LUA: Final = """
+    local clock = redis.call('TIME')
+    local now, count = clock[1] * 1000000 + clock[2], tonumber(ARGV[3])
+    for n = ARGV[1], ARGV[2] do
+      local status = n > count - 50 and 0 or n % 1000 == 7 and 4 or n % 50 == 0 and 2 or 1
+      local created = now - (count - n) * 1000
+      local m = {1, status, '1:' .. string.rep('0', 64), 'nonce-of-22-characters', 1, 0, created,
+                 0, 0, 300000000, 0, status ~= 4 and 864000000000, '0', false, 'charge', ''}
+      local name = 'idempotency:billing/charge:' .. string.format('%d', n * 7919 % count)
+      redis.call('HSET', name, 'm', cmsgpack.pack(m))
+      if status == 1 then redis.call('HSET', name, 'r', 'aid-pay') end
+    end
+"""
+_FAR: Final = 2**53
+
+
+def key_of(number: int) -> str:
+    """One of the keys."""
+    return f"charge:{number}"
+
+
+def fill_sqlite(path: Path, count: int, now: int) -> SQLiteStore:
+    """A file with so many records."""
+    store = SQLiteStore(path)
+    store.get(None, "the file is made")
+    status = _STATUS.format(count=count)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(_SQLITE.format(count=count, status=status, now=now, far=_FAR))
+    return store
+
+
+def fill_postgres(url: str, count: int) -> PostgresStore:
+    """A database with so many records, vacuumed as autovacuum would have done it."""
+    store = PostgresStore(url)
+    store.get(None, "the schema is made")
+    status = _STATUS.format(count=count)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_POSTGRES.format(count=count, status=status, far=_FAR).encode())
+        connection.execute("VACUUM ANALYZE oncekey_records")
+    return store
+
+
+def fill_redis(client: Any, count: int) -> None:  # noqa: ANN401 - its stubs say more than is so
+    """A server with so many records, in steps that leave it time for others."""
+    script = client.register_script(_LUA)
+    for first in range(1, count + 1, _BATCH):
+        script(args=[first, min(first + _BATCH - 1, count), count], client=client)

@@ -1,0 +1,53 @@
+"""`oncekey migrate`: the store has the tables of this release."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+import typer
+
+from oncekey.cli.as_json import print_json
+from oncekey.cli.opening import chosen, is_postgres
+from oncekey.cli.options import Json, StoreUrl
+from oncekey.cli.sqlite_tables import HELD_INDEX, make_index, schema_of
+from oncekey.stores import SQLiteStore, Store
+
+_ANY_KEY: Final = "oncekey migrate"
+"""Whoever asks for a key brings the schema up to date before."""
+
+
+def migrate(*, ctx: typer.Context, as_json: Json = False, store: StoreUrl = None) -> None:
+    """Bring the tables of the store up to date, and say how."""
+    steps = 0
+    for done in _done(chosen(ctx, store), ctx.obj.url):
+        steps += 1
+        _say(done, as_json=as_json)
+    if not steps:
+        _say("everything is up to date", as_json=as_json)
+
+
+def _say(done: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"done": done})
+    else:
+        typer.echo(done)
+
+
+def _done(store: Store, url: str) -> Iterator[str]:
+    if is_postgres(store):
+        from oncekey.cli.postgres_tables import migrated  # noqa: PLC0415 - it needs the driver
+
+        yield from migrated(url)
+        return
+    with closing(store):
+        before = schema_of(store) if isinstance(store, SQLiteStore) else None
+        store.get(None, _ANY_KEY)  # a server that does not answer is told here
+        if not isinstance(store, SQLiteStore):
+            return
+        after = schema_of(store)
+        if before is None:
+            yield f"made the tables in {store.path}, schema {after}"
+        elif before != after:
+            yield f"brought the schema of {store.path} from {before} to {after}"
+        if make_index(store):
+            yield f"made the index {HELD_INDEX}"

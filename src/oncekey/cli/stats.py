@@ -1,0 +1,75 @@
+"""`oncekey stats`: how many records there are, and in which status."""
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from oncekey.cli.as_json import print_json
+from oncekey.cli.opening import records
+from oncekey.cli.options import Json, StoreUrl
+from oncekey.cli.render import COLOURS, console
+from oncekey.cli.text import printable
+from oncekey.looking import Counts, counts
+
+_BAR: Final = 30
+_LITTLE: Final = 0.005
+
+
+def stats(
+    *,
+    ctx: typer.Context,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Count every record, however long that takes.")
+    ] = False,
+    as_json: Json = False,
+    store: StoreUrl = None,
+) -> None:
+    """Tell how many records there are. Many are estimated from a sample, and it is said."""
+    with records(ctx, store) as once:
+        told = counts(once.store, exact=exact)
+    if as_json:
+        print_json(fields_of_counts(told))
+    else:
+        _print(told, console())
+
+
+def fields_of_counts(told: Counts) -> dict[str, object]:
+    """The counts for programs."""
+    return {
+        "total": told.total,
+        "by_status": told.by_status,
+        "exact": told.exact,
+        "looked_at": told.looked_at,
+    }
+
+
+def _print(told: Counts, out: Console) -> None:
+    width = len(f"{told.total:,}")
+    for status, count in told.by_status.items():
+        share = count / told.total if told.total else 0.0
+        line = Text.assemble(
+            (f"{printable(status):<9}", COLOURS.get(status, "")),
+            f"  {count:>{width},}  {_percent(share):>4}",
+        )
+        if out.is_terminal:
+            bar = "█" * round(share * _BAR) or ("▏" if count else "")
+            line.append(f"  {bar}", style=COLOURS.get(status, ""))
+        out.print(line)
+    out.print(f"{'total':<9}  {told.total:>{width},}")
+    if not told.exact:
+        out.print(sampled(told))
+
+
+def _percent(share: float) -> str:
+    """The share; a little is told from nothing."""
+    return "<1%" if 0 < share < _LITTLE else f"{share:.0%}"
+
+
+def sampled(told: Counts) -> str:
+    """What the numbers are worth."""
+    return (
+        f"about, sampled from {told.looked_at:,} records: rare ones may be missed; "
+        f"--exact counts all"
+    )

@@ -1,0 +1,54 @@
+"""Looking at records in memory: all of them are sorted for every page."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oncekey.looking.ask import Counts, Look, Sight, tally, wanted
+from oncekey.looking.order import Mark, mark_of
+from oncekey.looking.scanning import due, read_newer, without_results
+from oncekey.record import Record
+from oncekey.stores.memory import MemoryStore
+from oncekey.verbs import Scan
+
+__all__ = ["counts", "due", "look", "read_newer"]
+
+_ALL: Final = 2**31
+
+
+def look(store: MemoryStore, ask: Look) -> Sight:
+    """A page, newest first."""
+    now, start = _now(store), mark_of(ask.after)
+    told: list[Record] = []
+    after = here = Mark(start.created)
+    for record in sorted(_living(store), key=lambda one: one.created, reverse=True):
+        if record.created > start.created:
+            continue
+        same = record.created == here.created
+        here = Mark(record.created, here.passed + 1 if same else 1)
+        behind = here.created == start.created and here.passed <= start.passed
+        if behind or not wanted(record, ask, now):
+            continue
+        if len(told) == ask.limit:
+            return without_results(told, str(after), newest_first=True, now=now)
+        told.append(record)
+        after = here
+    return without_results(told, None, newest_first=True, now=now)
+
+
+def counts(store: MemoryStore, *, exact: bool) -> Counts:  # noqa: ARG001 - they always are
+    """All of them, one by one."""
+    seen: dict[str, int] = {}
+    records = _living(store)
+    for record in records:
+        seen[record.status] = seen.get(record.status, 0) + 1
+    total = len(records)
+    return Counts(total=total, by_status=tally(seen), exact=True, looked_at=total, now=_now(store))
+
+
+def _living(store: MemoryStore) -> list[Record]:
+    return store.scan(Scan(limit=_ALL)).records
+
+
+def _now(store: MemoryStore) -> int:
+    return store._clock()  # noqa: SLF001 - ages are told by the clock that made the records

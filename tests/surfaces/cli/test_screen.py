@@ -1,0 +1,74 @@
+"""What watch draws, line by line."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console, ConsoleDimensions
+
+from oncekey import StoreError
+from oncekey.cli.screen import Frame
+from oncekey.cli.watching import View
+from oncekey.looking import Counts
+from oncekey.record import Record
+
+NOW = 1_767_225_600_000_000
+
+
+def record(key):
+    return Record(
+        scope=None, key=key, status="running", fingerprint=None, token=1, nonce="n", attempt=1,
+        lease_end=NOW, created=NOW - 5_000_000, started=NOW, updated=NOW, expires=NOW + 1,
+    )  # fmt: skip
+
+
+def view(*keys, exact=True, new=None, complete=True):
+    by_status = {"running": len(keys), "held": 1_234_567}
+    counts = Counts(total=1_234_570, by_status=by_status, exact=exact, looked_at=400, now=NOW)
+    return View(counts=counts, records=[record(key) for key in keys], new=new, complete=complete)
+
+
+def drawn(frame, view, width=80, height=10):
+    out = Console(file=StringIO(), width=width, height=height)
+    out.print(frame.drawn(view, ConsoleDimensions(width, height)))
+    return out.file.getvalue().splitlines()
+
+
+@pytest.fixture
+def frame():
+    return Frame("postgresql://anna:secret@db:5432/shop?sslmode=require", "2s", redact=False)
+
+
+def test_the_head_says_where_when_and_how_many(frame):
+    title, counts, remark, *_ = drawn(frame, view("a", new=3, exact=False, complete=False), 160)
+    assert title.startswith("oncekey  postgresql://db:5432/shop ")
+    assert title.endswith("UTC, every 2s, Ctrl-C ends")
+    assert counts == "running 1   held 1,234,567   total 1,234,570"
+    assert remark == (
+        "counts sampled from 400 records; still walking over the store for the newest; "
+        "3 new since the last look"
+    )
+
+
+def test_no_password_reaches_the_screen(frame):
+    assert "secret" not in "".join(drawn(frame, view("a"), 200))
+
+
+def test_as_many_records_as_fit_each_on_one_line(frame):
+    lines = drawn(frame, view(*(f"key-{number}-{'x' * 200}" for number in range(20))), 40, 9)
+    assert len(lines) == 9
+    assert all(len(line) <= 40 for line in lines)
+    assert [line.split()[1][:6] for line in lines[5:]] == ["key-0-", "key-1-", "key-2-", "key-3-"]
+
+
+def test_trouble_stands_above_the_last_view(frame):
+    assert "gone" in drawn(frame, StoreError("gone\x1b[2J"))[1]
+    drawn(frame, view("a"))
+    lines = drawn(frame, StoreError("the store is gone\x1b[2J"))
+    assert lines[2] == r"the store is gone\x1b[2J"
+    assert "a" in lines[5]
+
+
+def test_a_record_cannot_steer_the_terminal(frame):
+    text = "\n".join(drawn(frame, view("\x1b[31mred[bold]")))
+    assert "\x1b" not in text
+    assert r"\x1b[31mred[bold]" in text

@@ -1,0 +1,185 @@
+"""Looking at Redis: steps of SCAN, keys of others, clusters, and records of newer releases."""
+
+import pytest
+import redis
+from msgspec.msgpack import decode, encode
+
+from oncekey import Once, StoreError, UnreadableError
+from oncekey.looking import Look, counts, find, look
+from oncekey.stores import RedisStore
+from tests.servers.redis_cluster import RedisCluster
+
+MANY = 2000
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+def store(client):
+    return RedisStore(client)
+
+
+def filled(store, count):
+    once = Once(store, observers=(), cache=False)
+    for number in range(count):
+        once.run(f"key-{number}", lambda: "done")
+
+
+def copied(client, count):
+    """So many records like the first, made by the server."""
+    script = """
+        for number = 1, ARGV[1] do
+          redis.call('COPY', 'idempotency:key-0', 'idempotency:copy-' .. number)
+        end
+    """
+    client.eval(script, 0, count)
+
+
+def keys_of(store, **asked):
+    keys, after, pages = [], None, 0
+    while True:
+        sight = look(store, Look(after=after, **asked))
+        keys += [record.key for record in sight.records]
+        pages, after = pages + 1, sight.after
+        if after is None:
+            return keys, pages
+
+
+def commands(client, wanted):
+    """How often the server has carried out a command."""
+    return client.info("commandstats").get(f"cmdstat_{wanted}", {}).get("calls", 0)
+
+
+def test_a_page_is_one_step_and_nothing_asks_for_all_keys(store, client):
+    filled(store, 1)
+    copied(client, MANY)
+    client.config_resetstat()
+    look(store, Look())
+    look(store, Look(status="held"))
+    counts(store)
+    assert (commands(client, "scan"), commands(client, "keys")) == (3, 0)
+
+
+@pytest.mark.parametrize("limit", [7, 100, 5000])
+def test_every_record_is_told_once(store, client, limit):
+    filled(store, 1)
+    copied(client, MANY)
+    keys, pages = keys_of(store, limit=limit)
+    assert (len(keys), len(set(keys))) == (MANY + 1, MANY + 1)
+    assert pages >= MANY // limit
+
+
+def test_totals_are_sampled_and_say_so(store, client):
+    filled(store, 1)
+    copied(client, MANY)
+    told = counts(store)
+    assert (told.exact, told.total) == (False, MANY + 1)  # all keys are records
+    assert told.looked_at < MANY / 2
+    assert counts(store, exact=True).exact
+    client.eval("for n = 1, ARGV[1] do redis.call('SET', 'other:' .. n, 1) end", 0, MANY)
+    shared = counts(store)
+    assert shared.total == pytest.approx(MANY, rel=0.5)
+    assert counts(store, exact=True).total == MANY + 1
+
+
+def test_what_is_not_a_record_is_passed_over(store, client):
+    filled(store, 2)
+    client.set("idempotency:text", "x")
+    client.hset("idempotency:hash", "x", "y")
+    client.hset("idempotency:a/b/c", "m", "y")
+    client.hset("idempotency:\xff", "m", "y")
+    assert sorted(keys_of(store)[0]) == ["key-0", "key-1"]
+    assert sorted(keys_of(store, status="completed")[0]) == ["key-0", "key-1"]
+
+
+def test_prefixes_and_scopes_with_special_letters(empty_redis):
+    store = RedisStore.from_url(empty_redis.url, prefix="a*[x]:")
+    once = Once(store, observers=())
+    for scope in (None, "s*", "s?/%"):
+        once.options(scope=scope).run("a/b%", lambda: 1)
+    assert sorted(record.scope or "" for record in look(store, Look()).records) == [
+        "",
+        "s*",
+        "s?/%",
+    ]
+    for scope in (None, "s*", "s?/%"):
+        asked = Look(any_scope=False, scope=scope, prefix="a/")
+        assert [record.scope for record in look(store, asked).records] == [scope]
+    store.close()
+
+
+def newer(client, **other):
+    """The record is as a release to come might write it."""
+    facts = decode(client.hget("idempotency:key-0", "m"))
+    facts[0] = 7
+    for place, value in other.items():
+        facts[int(place[1:])] = value
+    client.hset("idempotency:key-0", "m", encode([*facts, "more"]))
+
+
+def test_a_record_of_a_newer_release_is_seen_as_far_as_it_is_understood(store, client):
+    filled(store, 2)
+    newer(client)
+    with pytest.raises(UnreadableError):
+        store.get(None, "key-0")
+    found = find(store, None, "key-0")
+    assert (found.version, found.status, found.value) == (7, "completed", "done")
+    assert {one.version for one in look(store, Look(status="completed")).records} == {7, 1}
+    assert counts(store).by_status["unknown"] == 1
+
+
+@pytest.mark.parametrize("change", [{"_1": 99}, {"_6": "soon"}, {"_5": None}])
+def test_a_record_that_means_nothing_to_us_is_still_there(store, client, change):
+    filled(store, 1)
+    newer(client, **change)
+    (seen,) = look(store, Look()).records
+    assert (seen.key, seen.status, seen.version, seen.created) == ("key-0", "unknown", 7, 0)
+    assert find(store, None, "key-0").status == "unknown"
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc1", encode("text"), encode([])])
+def test_bytes_that_are_no_record_stop_nothing(store, client, packed):
+    filled(store, 1)
+    client.hset("idempotency:key-0", "m", packed)
+    (seen,) = look(store, Look()).records
+    assert (seen.status, seen.version) == ("unknown", 0)
+
+
+def test_a_client_that_decodes_is_as_good(empty_redis, store):
+    filled(store, 3)
+    with empty_redis.client(decode_responses=True) as client:
+        other = RedisStore(client)
+        assert sorted(keys_of(other)[0]) == ["key-0", "key-1", "key-2"]
+        assert counts(other).total == 3
+
+
+def test_a_server_that_is_gone_is_told_in_a_sentence(another_redis):
+    server = another_redis()
+    store = RedisStore.from_url(server.url)
+    server.stop()
+    for asking in (lambda: look(store, Look()), lambda: counts(store)):
+        with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
+            asking()
+    store.close()
+
+
+def test_a_cluster_is_looked_at_node_by_node(tmp_path):
+    cluster = RedisCluster(tmp_path)
+    try:
+        cluster.start()
+        with redis.RedisCluster(**cluster.address) as client:
+            store = RedisStore(client)
+            filled(store, 50)
+            for limit in (7, 100):
+                keys, pages = keys_of(store, limit=limit)
+                assert len(keys) == len(set(keys)) == 50
+                assert pages >= 3
+            told = counts(store)
+            assert (told.total, told.exact) == (50, True)
+            assert len(keys_of(store, status="completed", prefix="key-1")[0]) == 11
+    finally:
+        cluster.stop()
