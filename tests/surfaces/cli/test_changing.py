@@ -112,12 +112,14 @@ def inbox(shop):
         file.execute("UPDATE processed_messages SET expires_at = datetime('now', '-10 days')")
 
 
+@pytest.mark.row("M5")
 def test_purge_removes_messages_of_an_inbox_too(inbox, run, shop):
     assert run("purge", "--grace", "20d").stdout == "0 records purged\n0 messages purged\n"
     assert run("purge", "--json").stdout == '{"purged": 1, "messages": 2}\n'
     assert run("purge").stdout == "0 records purged\n0 messages purged\n"
 
 
+@pytest.mark.row("M5")
 def test_purge_of_an_inbox_alone(inbox, run, shop):
     with closing(sqlite3.connect(shop)) as file, file:
         file.execute("DROP TABLE oncekey_records")
