@@ -37,7 +37,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-serve tour test test-all test-rabbitmq lint types tests coverage bench bench-ops \
+.PHONY: help demo demo-serve tour test test-all test-rabbitmq lint types tests coverage bench bench-ops bench-sizes \
         defects simulate faults soak docs clean
 
 help: ## Show this list
@@ -91,17 +91,20 @@ bench: $(STAMP_DEV) ## Measure against raw limits and peers
 bench-ops: $(STAMP_DEV) ## Measure how records are listed and counted among a million
 	$(PY) -m bench.ops
 
+bench-sizes: $(STAMP_DEV) ## Measure bytes, round trips and commits per record
+	$(PY) -m bench.sizes
+
 defects: $(STAMP_DEV) ## Plant each known defect and see its test fail
 	$(PY) -m tests.defects
 
 simulate: $(STAMP_DEV) ## Simulate N schedules of faults, 100,000 unless said
-	$(PY) -m tests.simulation --seeds $(N)
+	$(PY) -m tests.simulation --seeds $(N) --workers 2
 
 faults: $(STAMP_DEV) ## Kill, pause and cut off real processes and servers, and count effects
-	$(PY) -m tests.faults.matrix
+	$(PY) -m tests.faults.matrix --write
 
 soak: $(STAMP_DEV) ## The same at random for TIME, 10 minutes unless said
-	$(PY) -m tests.faults.matrix --soak $(TIME)
+	$(PY) -m tests.faults.matrix --soak $(TIME) --write
 
 docs: $(STAMP_DEV) ## Build the documentation into docs/_build/html
 	$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html

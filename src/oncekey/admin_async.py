@@ -7,6 +7,7 @@ from typing import Final
 
 from oncekey.admin_rules import PURGE_BATCH, Resolution, forgettable, place
 from oncekey.core import Core
+from oncekey.observe import Event
 from oncekey.record import Record, Status
 from oncekey.stores.base import AsyncStore
 from oncekey.verbs import Forget, Scan, Verdict
@@ -69,5 +70,7 @@ class AsyncAdmin:
             total += count
             if progress is not None:
                 progress(total)
+            if count:
+                self._core.observers.hand(Event(name="purged", count=count))
             if count < PURGE_BATCH:
                 return total

@@ -40,7 +40,9 @@ class Attempt(BaseAttempt):
             return kept
         value: T = invoke(function, *args, **kwargs)
         ask = self._step_noting(name, value, codec)
+        self._unnoted.add(name)  # it is done, and the next attempt would not know
         self._noted(self._engine.note(self._ticket, ask))
+        self._unnoted.discard(name)
         return value
 
     def complete(self, value: object = None) -> None:

@@ -55,7 +55,9 @@ class AsyncAttempt(BaseAttempt):
             return kept  # noqa: RET504 - its twin names the type
         value = await invoke_async(function, *args, **kwargs)
         ask = self._step_noting(name, value, codec)
+        self._unnoted.add(name)  # it is done, and the next attempt would not know
         self._noted(await self._engine.note(self._ticket, ask))
+        self._unnoted.discard(name)
         return value
 
     async def complete(self, value: object = None) -> None:

@@ -57,6 +57,7 @@ class BaseAttempt:
         self._revision = ticket.record.revision
         self._lock: Final = threading.Lock()
         self._begun: set[str] | None = None
+        self._unnoted: set[str] = set()
 
     # Facts
 
@@ -153,12 +154,16 @@ class BaseAttempt:
     def _become_current(self) -> None:
         self._outer = running.get()
         self._reset = running.set(self)
+        if self._call.trace is not None:
+            self._call.trace.attach()
 
     def _stop_being_current(self) -> None:
         try:
             running.reset(self._reset)
         except ValueError:  # closed from another context, in which it never was the current one
             return
+        if self._call.trace is not None:
+            self._call.trace.detach()
 
     # Notes and steps
 
@@ -259,7 +264,7 @@ class BaseAttempt:
     def _failing(self, error: BaseException, data: bytes) -> Settle | Release:
         """The request that ends the attempt after its code raised `error`."""
         self._ended = True
-        ending = after_error(error, self._call)
+        ending = after_error(error, self._call, unsure=bool(self._unnoted))
         record = self._ticket.record
         if isinstance(ending, Fail):
             return self._call.settle(record, "failed", error=data)

@@ -10,20 +10,30 @@ from __future__ import annotations
 from typing import Final
 
 from oncekey.errors import OncekeyError, StoreError
+from oncekey.fork import renew_after_fork
 from oncekey.lease import Chore, keeper
+from oncekey.observe import Event, Observers
 from oncekey.stores.base import Store
 
 OPENS_AFTER: Final = 3
 KNOCK_EVERY: Final = 0.5
 _NOBODY: Final = "oncekey.knock"
+_UNHEARD: Final = Observers(())
 
 
 class Breaker:
     """Whether it is worth asking the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, observers: Observers = _UNHEARD) -> None:
         """Closed: every claim asks."""
         self._store = store
+        self._observers = observers
+        self._missed = 0
+        self.open = False
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A child asks for itself: what the parent knocks with stays with the parent."""
         self._missed = 0
         self.open = False
 
@@ -36,7 +46,9 @@ class Breaker:
     def answered(self) -> None:
         """The store was reached."""
         self._missed = 0
-        self.open = False
+        if self.open:
+            self.open = False
+            self._observers.hand(Event(name="breaker_closed"))
 
     def missed(self, error: StoreError) -> None:
         """A claim failed; if it did not reach the store, the breaker may open."""
@@ -45,6 +57,7 @@ class Breaker:
         self._missed += 1
         if self._missed >= OPENS_AFTER:
             self.open = True
+            self._observers.hand(Event(name="breaker_opened", detail=str(error)))
             keeper.take_up(_Knock(self, self._store), KNOCK_EVERY)
 
 

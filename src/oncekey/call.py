@@ -14,6 +14,8 @@ from oncekey.record import Record
 from oncekey.verbs import Claim, Note, Release, Renew, Settle
 
 Identity = tuple[str | None, str]
+Surface = Literal["function", "http", "job", "enqueue", "message", "mark"]
+"""Where a call came in. The key of a request over HTTP was chosen by whoever sent it."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -29,6 +31,9 @@ class Call(Struct, frozen=True, kw_only=True):
     reconcile: Callable[[Record], Any] | None = None
     cached: bool = True
     """Whether the answer may come from the local cache, which misses what others forget."""
+    surface: Surface = "function"
+    trace: Any = None
+    """What an observer that traces calls has hung on it."""
 
     @property
     def identity(self) -> Identity:

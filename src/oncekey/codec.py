@@ -163,7 +163,7 @@ def decode_error(
     """
     try:
         failure = _failure.decode(data)
-    except msgspec.MsgspecError as cause:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
         raise UnreadableBytesError(str(cause)) from None
     kind = _find(failure, known)
     if kind is None or failure.state is None:
@@ -198,7 +198,7 @@ def error_words(data: bytes) -> str:
     """What went wrong, for people: `CardDeclined: no funds`. Empty when it cannot be read."""
     try:
         failure = _failure.decode(data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     return f"{failure.name}: {failure.message}"
 

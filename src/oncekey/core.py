@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from oncekey.breaker import Breaker
 from oncekey.cache import Cache
@@ -24,6 +24,9 @@ from oncekey.observe import Observer, Observers
 from oncekey.stores import AsyncStore, Store, open_store
 from oncekey.stores.adapt import Looped, Threaded
 from oncekey.stores.base import VERBS
+
+if TYPE_CHECKING:
+    from oncekey.doctor.at_start import AtStart
 
 _log = logging.getLogger("oncekey")
 
@@ -45,14 +48,16 @@ class Core:
         self.observers: Final = Observers(observers)
         self.flights: Final = Flights()
         self._lock = threading.Lock()
-        self._blocking, self._awaiting = _both_colours(_chosen(store, prefix))
+        self.given: Final = _chosen(store, prefix)
+        self._blocking, self._awaiting = _both_colours(self.given)
         behind = self._blocking or cast("Store", cast("Looped", self._awaiting).blocking)
         self.cache: Final = _cache(cache, remote=getattr(behind, "remote", True))
         self._behind = behind
-        self._breaker = Breaker(behind)
+        self._breaker = Breaker(behind, self.observers)
         self._engine: Engine | None = None
         self._engine_async: AsyncEngine | None = None
         self._purging = -1
+        self.doctor: AtStart | None = None
 
     @property
     def store(self) -> Store:
@@ -82,6 +87,8 @@ class Core:
                 self.cache,
                 self._breaker,
             )
+            if self.doctor is not None:
+                self._engine.examine = self.doctor.check
         self._purge_by_itself()
         return self._engine
 
@@ -96,6 +103,8 @@ class Core:
                 self.cache,
                 self._breaker,
             )
+            if self.doctor is not None:
+                self._engine_async.examine = self.doctor.check_async
         self._purge_by_itself()
         return self._engine_async
 

@@ -132,17 +132,18 @@ class Leave(Struct):
     hold: bool
 
 
-def after_error(error: BaseException, call: Call) -> Fail | Leave:
+def after_error(error: BaseException, call: Call, *, unsure: bool = False) -> Fail | Leave:
     """How the record ends after the code raised `error`.
 
     Only an Exception says something definite; anything else (cancellation, SystemExit,
-    KeyboardInterrupt) cuts the code off wherever it was.
+    KeyboardInterrupt) cuts the code off wherever it was. It is `unsure`, whatever it raised, when
+    a step was done that could not be noted.
     """
     terms = call.terms
     definite = isinstance(error, Exception)
     if definite and isinstance(error, terms.keep):
         return Fail()
-    unsure = terms.uncertain_clients and of_a_client(type(error))
+    unsure = unsure or (terms.uncertain_clients and of_a_client(type(error)))
     if not definite or unsure or isinstance(error, terms.uncertain):
         return Leave(uncertain=True, hold=terms.hold and call.reconcile is None)
     return Fail() if terms.keep_all else Leave(uncertain=False, hold=False)

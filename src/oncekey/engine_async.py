@@ -62,6 +62,9 @@ class AsyncEngine(AsyncLeaving):
 
     async def enter(self, call: Call) -> Ticket:
         """The right to run the call, or the record that answers it; else why not, raised."""
+        if self.examine is not None and await invoke_async(self.examine):
+            self.examine = None
+        call = self.observers.entering(call)
         started = perf_counter()
         try:
             ticket = self._cached(call) or await self._enter(call)
@@ -78,7 +81,8 @@ class AsyncEngine(AsyncLeaving):
         name: Name = "duplicate" if ticket.duplicate else "new"
         if not ticket.duplicate and ticket.record.attempt > 1 and ticket.record.uncertain:
             name = "taken_over"
-        self.observers.tell(name, call, ticket.record.attempt, perf_counter() - started)
+        took, record = perf_counter() - started, ticket.record
+        self.observers.tell(name, call, record.attempt, took, reference=record.reference)
         return ticket
 
     def _cached(self, call: Call) -> Ticket | None:
@@ -107,6 +111,8 @@ class AsyncEngine(AsyncLeaving):
         seen = flight.answer
         if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
             raise reused(call)
+        if patience > 0:
+            self.observers.tell("waiting", call)
         if patience > 0 and await flight.wait_async(patience):
             left = flight.outcome()
             return None if left is None else self._judge(call, left, deadline - monotonic())
@@ -148,6 +154,8 @@ class AsyncEngine(AsyncLeaving):
                 return self._start(call, answer, flight)
             if type(choice) is not Wait:
                 return self._answered(choice, call, answer, flight)
+            if not polls:
+                self.observers.tell("waiting", call)
             polls += 1
             await self._wait(answer, choice)
 
@@ -200,7 +208,9 @@ class AsyncEngine(AsyncLeaving):
         ticket = Ticket(call, answer, flight=flight)
         if call.terms.heartbeat:
             ticket.renewal = Renewal(self._behind, ticket, self.observers)
-            keeper.take_up(ticket.renewal, call.terms.heartbeat_every)
+            # A claim whose reply was lost is granted again, with what is left of its lease.
+            late = answer.record.lease_end - answer.now < call.terms.lease
+            keeper.take_up(ticket.renewal, 0.0 if late else call.terms.heartbeat_every)
         return ticket
 
     def _unprotected(
@@ -223,6 +233,9 @@ class AsyncEngine(AsyncLeaving):
         try:
             said = await invoke_async(self._reconciler(call), answer.record)
             choice = after_reconcile(said, answer, call)
+        except GeneratorExit:  # who is being closed must not wait any more
+            self.leave_later(ticket, call.release(ticket.record, unused=True))
+            raise
         except BaseException:
             await self.leave(ticket, call.release(ticket.record, unused=True))
             raise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
-from typing import Final, TypeVar
+from time import monotonic, perf_counter
+from typing import Any, Final, TypeVar
 
 from oncekey.breaker import Breaker
 from oncekey.cache import Cache
@@ -28,6 +28,9 @@ SETTLE_PATIENCE: Final = 2.0
 
 class Leaving:
     """The half of the engine that tells the store what became of an attempt."""
+
+    examine: Callable[[], Any] | None = None
+    """Looks at the store before it is used; True when it need not be looked at again."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a core is made of
         self,
@@ -58,18 +61,19 @@ class Leaving:
             self._end_late(ticket, ask)
             self._end(ticket, lambda: ticket.after_settle(ask))
             return True
+        started = perf_counter()
         try:
             verdict = self._settle(ask)
         except OncekeyError as error:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
-            self._end(ticket, lambda: ticket.after_settle(ask))
+            self._end_unrecorded(ticket, ask)
             self.observers.tell(
                 "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
             )
             return False
         except BaseException:  # cut off: what was done must be recorded all the same
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
-            self._end(ticket, lambda: ticket.after_settle(ask))
+            self._end_unrecorded(ticket, ask)
             raise
         if verdict is not Verdict.DONE:
             self._give_way(ticket)
@@ -77,7 +81,8 @@ class Leaving:
         self._end(ticket, lambda: ticket.after_settle(ask))
         if self._cache is not None and ticket.call.cached:
             self._cache.put(ticket.after_settle(ask), ticket.now())
-        self.observers.tell(ask.status, ticket.call, ticket.record.attempt)
+        size, took = len(ask.result or ask.error or b""), perf_counter() - started
+        self.observers.tell(ask.status, ticket.call, ticket.record.attempt, took, size=size)
         return True
 
     def _settle(self, ask: Settle) -> Verdict:
@@ -109,6 +114,7 @@ class Leaving:
 
     def leave(self, ticket: Ticket, ask: Release) -> None:
         """The claim is given back, now or, while the store does not answer, later."""
+        started = perf_counter()
         try:
             if ticket.protected:
                 self._store.release(ask)
@@ -123,7 +129,8 @@ class Leaving:
         self._end(ticket, lambda: ticket.after_release(ask))
         if ticket.protected and not ask.unused:
             name: Name = "held" if ask.hold else "released"
-            self.observers.tell(name, ticket.call, ticket.record.attempt)
+            took = perf_counter() - started
+            self.observers.tell(name, ticket.call, ticket.record.attempt, took)
 
     def leave_later(self, ticket: Ticket, ask: Release) -> None:
         """The claim is given back by the keeper."""
@@ -156,6 +163,11 @@ class Leaving:
                 if delay is None:
                     raise doubted(error) from None
             pause(delay)
+
+    def _end_unrecorded(self, ticket: Ticket, ask: Settle) -> None:
+        """Those who wait here are told what the store does not know only where nobody insists."""
+        told = ticket.call.terms.fail_open
+        self._end(ticket, (lambda: ticket.after_settle(ask)) if told else None)
 
     def _end(self, ticket: Ticket, left: Left) -> None:
         renewal, ticket.renewal = ticket.renewal, None

@@ -57,5 +57,5 @@ def read_notes(data: bytes) -> Notes:
         return Notes()
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableBytesError(str(error)) from None

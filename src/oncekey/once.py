@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import (
     Any,
     Final,
+    Literal,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -19,6 +20,7 @@ from oncekey import attempt, attempt_async
 from oncekey.call import Call
 from oncekey.codec import PLAIN, Codec
 from oncekey.core import Core
+from oncekey.duration import SECOND
 from oncekey.entering import Entering
 from oncekey.errors import ConfigurationError
 from oncekey.fingerprint import of_value
@@ -75,12 +77,14 @@ class Once(Records, Marks):
         cache: bool | str | int | None = None,
         observers: Iterable[Observer] | None = None,
         active: bool = True,
+        doctor: Literal["warn", "refuse"] | None = None,
     ) -> None:
         """Nothing is opened before the first use.
 
         `store` is a URL or a store; without one, `$ONCEKEY_STORE`, `$REDIS_URL`, or a file here.
         `prefix` opens the name of every record in a store that others share.
         `cache` is the size of the local cache, or False; by default remote stores have one.
+        `doctor` has the store examined before its first use: dangers are logged, or refused.
         """
         environment = from_environment(os.environ)
         base = Options(policy=environment).having(policy=policy)
@@ -91,6 +95,10 @@ class Once(Records, Marks):
         told = (LogObserver(),) if observers is None else observers
         self._core = Core(store, told, cache, self.prefix)
         self._terms = self._options.terms()
+        if doctor is not None:
+            from oncekey.doctor.at_start import AtStart  # noqa: PLC0415 - few ask for it
+
+            self._core.doctor = AtStart(doctor, self._core.given, ttl=self._terms.ttl / SECOND)
 
     # Protecting functions
 
@@ -211,6 +219,7 @@ class Once(Records, Marks):
             fingerprint=fingerprint,
             label=label,
             reference=self._options.reference,
+            surface=self._options.kind,
             codec=codec,
             reconcile=self._options.reconcile,
         )

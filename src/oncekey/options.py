@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ class Options(Struct, frozen=True, kw_only=True):
     label: str | None = None
     reference: str = ""
     surface: Policy = FUNCTION
+    kind: Literal["function", "job"] = "function"
 
     def terms(self) -> Terms:
         """The policy with every blank filled in, at last by what holds on this surface."""

@@ -94,6 +94,7 @@ class _Protected(Generic[P]):
             fingerprint=self._fingerprint(bound, args, kwargs),
             label=self._label,
             reference=self._options.reference,
+            surface=self._options.kind,
             codec=self._codec,
             reconcile=self._options.reconcile,
         )

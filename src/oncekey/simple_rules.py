@@ -34,4 +34,4 @@ def result_of(call: Call, value: object) -> bytes:
 
 def _call(kind: str, scope: str | None, key: str, terms: Terms) -> Call:
     place = kind if scope is None else f"{kind}:{scope}"
-    return Call(scope=place, key=checked_key(key), terms=terms, label=kind)
+    return Call(scope=place, key=checked_key(key), terms=terms, label=kind, surface="mark")

@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import oncekey
 import oncekey.errors
+import oncekey.events
+import oncekey.events.trouble
 import oncekey.http
 import oncekey.jobs
+import oncekey.messages
+import oncekey.messages.faststream
 import oncekey.stores
 import oncekey.testing
 from oncekey import Once, OncekeyError, Policy
+from oncekey.events.observing import Name as Happened
+from oncekey.events.prometheus import PrometheusObserver
+from oncekey.events.settings import Settings as EventSettings
 from oncekey.observe import Name
 from oncekey.policy import FUNCTION
 from tests.docs.snippets import blocks
@@ -27,14 +35,17 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 NAMES = [
     *oncekey.__all__,
+    *oncekey.events.__all__,
     *oncekey.http.__all__,
     *oncekey.jobs.__all__,
+    *oncekey.messages.__all__,
+    *oncekey.messages.faststream.__all__,
     *oncekey.stores.__all__,
     *oncekey.testing.__all__,
 ]
 ERRORS = [
     error
-    for error in vars(oncekey.errors).values()
+    for error in (vars(oncekey.errors) | vars(oncekey.events.trouble)).values()
     if isinstance(error, type)
     and issubclass(error, OncekeyError)
     and not error.__name__.startswith("_")
@@ -113,6 +124,21 @@ def _comparable(policy: Policy, field: str) -> object:
 @pytest.mark.parametrize("event", get_args(Name))
 def test_the_reference_names_every_event(event):
     assert f"`{event}`" in REFERENCE
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(EventSettings), ids=lambda field: field.name)
+def test_the_reference_names_every_setting_of_events(field):
+    if field.name not in ("domain", "stages"):
+        assert f"| `{field.name}` |" in REFERENCE
+
+
+def test_the_page_of_events_names_every_happening_and_metric():
+    text = (DOCS / "events.md").read_text("utf-8")
+    registry = CollectorRegistry()
+    PrometheusObserver(registry)
+    metrics = {re.sub(r"_created$", "_total", metric) for metric in registry._names_to_collectors}
+    shown = {name for name in metrics if name.endswith(("_total", "_followers"))}
+    assert not [name for name in (*get_args(Happened), *shown) if f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ class Calls:
 
     def report(self) -> None:
         """The test can read what happened here."""
-        facts = {"event": "unprotected", "task_type": "call"}
-        counted = self.metrics.get_sample_value("oncekey_events_total", facts)
+        facts = {"surface": "function", "task_type": "call"}
+        counted = self.metrics.get_sample_value("oncekey_unprotected_runs_total", facts)
         said = {"answers": self.answers, "unprotected": self.unprotected, "counted": counted or 0}
         draft = self.folder / f"draft.{self.name}"
         draft.write_text(json.dumps(said))

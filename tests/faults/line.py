@@ -38,7 +38,11 @@ class LossyLine:
             self._threads[-1].start()
 
     def _serve(self, caller):
-        server = socket.create_connection(("127.0.0.1", self._server_port))
+        try:
+            server = socket.create_connection(("127.0.0.1", self._server_port))
+        except ConnectionError:  # the server is down, and whoever calls shall see that
+            caller.close()
+            return
         with caller, server, contextlib.suppress(ConnectionError):
             losing = False
             while not self._closing:

@@ -4,6 +4,7 @@ import logging
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from oncekey import Once
 from oncekey.errors import ConfigurationError, StoreError
@@ -34,12 +35,24 @@ def test_everybody_hears_of_it(calling):
             scope="billing",
             key="charge:42",
             label="charge",
+            surface="function",
             attempt=2,
             seconds=0.5,
             detail="why",
             count=1,
         )
     ]
+
+
+def test_where_a_call_came_in_and_what_it_refers_to_is_told(calling):
+    heard = []
+    call = calling(surface="job", reference="task-7", trace="mine")
+    observers = Observers([heard.append])
+    observers.tell("completed", call, 1, size=12)
+    observers.tell("duplicate", call, 1, reference="task-1")
+    done, again = heard
+    assert (done.surface, done.reference, done.trace, done.size) == ("job", "task-7", "mine", 12)
+    assert again.reference == "task-1"
 
 
 def test_an_event_can_be_handed_on_as_it_is():
@@ -115,6 +128,36 @@ def test_the_log_wants_what_its_logger_writes(caplog):
     assert wanted == {name for name, (level, _) in LINES.items() if level >= logging.WARNING}
 
 
+class Tracer:
+    """Hangs something on calls."""
+
+    def __init__(self, broken=False):
+        self.broken = broken
+
+    def entering(self, call):
+        if self.broken:
+            raise KeyError(call.key)
+        return replace(call, trace=self)
+
+    def __call__(self, event):
+        """It hears nothing."""
+
+
+def test_one_observer_may_hang_something_on_a_call(calling):
+    call = calling()
+    assert Observers([]).entering(call) is call
+    tracer = Tracer()
+    assert Observers([lambda event: None, tracer]).entering(call).trace is tracer
+    with pytest.raises(ConfigurationError, match="two observers trace calls"):
+        Observers([tracer, Tracer()])
+
+
+def test_an_observer_that_fails_before_a_claim_does_not_stop_it(calling, log):
+    call = calling()
+    assert Observers([Tracer(broken=True)]).entering(call) is call
+    assert log.records[0].getMessage() == "an observer failed before a claim"
+
+
 @pytest.mark.parametrize("wrong", ["log", 7, None])
 def test_an_observer_must_be_callable(wrong):
     with pytest.raises(ConfigurationError) as caught:
@@ -130,6 +173,7 @@ LINES: dict[Name, tuple[int, str]] = {
     "new": (DEBUG, "task claimed"),
     "taken_over": (WARNING, "task taken over after an uncertain end"),
     "duplicate": (DEBUG, "duplicate task skipped"),
+    "waiting": (DEBUG, "duplicate task waits for the first"),
     "busy": (DEBUG, "duplicate task refused, the first is in progress"),
     "reused": (WARNING, "key reused with other arguments, refused"),
     "held": (WARNING, "outcome unknown, task held until it is resolved"),
@@ -143,6 +187,8 @@ LINES: dict[Name, tuple[int, str]] = {
     "not_recorded": (ERROR, "task completed, but not recorded yet"),
     "renewal_failed": (WARNING, "lease not renewed, trying again"),
     "purged": (DEBUG, "expired records purged"),
+    "breaker_opened": (WARNING, "store out of reach, not asked again until it answers"),
+    "breaker_closed": (WARNING, "store answers again"),
 }
 
 
@@ -157,7 +203,8 @@ def test_each_event_is_written_at_its_level_in_its_words(name, log):
     LogObserver()(event)
     [entry] = log.records
     assert (entry.name, entry.levelno) == ("oncekey", level)
-    assert entry.getMessage() == f"{words} [charge:42]"
+    about = "(1)" if name == "purged" else "[charge:42]"
+    assert entry.getMessage() == f"{words} {about}"
     assert (entry.idempotency_key, entry.task_type) == ("charge:42", "charge")
     assert (entry.idempotency_scope, entry.attempt) == ("billing", 2)
 
@@ -170,8 +217,12 @@ def test_the_reason_follows_the_key(log):
 
 def test_an_event_without_a_key_says_how_many(log):
     LogObserver(redact=lambda _: "***")(Event(name="purged", count=12))
-    assert log.records[0].getMessage() == "expired records purged (12)"
-    assert log.records[0].idempotency_key == ""
+    LogObserver()(Event(name="breaker_opened", detail="connection refused"))
+    assert [entry.getMessage() for entry in log.records] == [
+        "expired records purged (12)",
+        "store out of reach, not asked again until it answers: connection refused",
+    ]
+    assert {entry.idempotency_key for entry in log.records} == {""}
 
 
 def test_a_level_that_nobody_wants_costs_nothing(caplog):

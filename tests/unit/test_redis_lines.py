@@ -108,6 +108,7 @@ def test_a_server_that_was_restarted_is_reached_at_once(another_redis):
     server.start()
     assert isinstance(store.claim(ask()), Granted)
     server.kill()
+    time.sleep(redis_line.IDLE)
     with pytest.raises(StoreError, match="cannot be reached") as told:
         store.claim(ask("b"))
     assert told.value.happened is False

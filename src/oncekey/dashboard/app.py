@@ -136,8 +136,7 @@ def _check_store(once: Once) -> None:
 
 def _join(once: Once, pulse: Pulse) -> None:
     """The pulse hears of everything that this `Once` does."""
-    observers = once._core.observers  # noqa: SLF001 - whoever looks later than it was made
-    observers._all.append((pulse, pulse.wants))  # noqa: SLF001 - the same
+    once._core.observers.add(pulse)  # noqa: SLF001 - whoever looks later than it was made
 
 
 def _name(once: Once) -> str:

@@ -112,7 +112,8 @@ class Body:
                 except ValueError:  # the application will say what it thinks of it
                     return self._raw()
         elif kind == "application/x-www-form-urlencoded" and self.size <= _IN_MEMORY:
-            pairs = parse_qsl(self.whole().decode("latin-1"), keep_blank_values=True)
+            text = self.whole().decode("latin-1")  # byte by byte: no two become one
+            pairs = parse_qsl(text, keep_blank_values=True, encoding="latin-1")
             pairs.sort(key=lambda pair: pair[0])  # stable: equal names stay in order
             return "form:" + sha256(msgspec.msgpack.encode(pairs)).hexdigest()
         elif kind == "multipart/form-data":

@@ -178,6 +178,7 @@ class Rules:
             fingerprint=self._fingerprint(request, body),
             label=asked.label,
             reference=request.path[:255],
+            surface="http",
             codec=REPLIES,
             reconcile=self._reconcile,
         )

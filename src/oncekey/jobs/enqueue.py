@@ -126,6 +126,7 @@ def _call(  # noqa: PLR0913, PLR0917 - what both colours are told
         key=function_key(made),
         terms=_terms(Policy(ttl=ttl) if ttl else _SILENT, policy or _SILENT, once.policy),
         label=name or "enqueue",
+        surface="enqueue",
         cached=False,  # the worker frees the key, and must be believed at once
     )
 

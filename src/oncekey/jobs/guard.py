@@ -98,6 +98,7 @@ class Guard:
             fingerprint=None if said is None else of_value(said),
             label=self.name,
             reference=job.id[:255],
+            surface="job",
             codec=self._codec,
             reconcile=self._options.reconcile,
         )

@@ -94,4 +94,4 @@ def job_options(once: object, key: object, **said: Any) -> Options:
     if isinstance(key, type) or not callable(key):
         msg = f"a job needs a function that makes its key, such as by_task_id, not {key!r}"
         raise ConfigurationError(msg)
-    return replace(once.having(**said), surface=JOB)
+    return replace(once.having(**said), surface=JOB, kind="job")

@@ -63,7 +63,7 @@ def read_tag(text: object) -> Tag | None:
         return None
     try:
         return msgspec.json.decode(text, type=Tag)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return None
 
 

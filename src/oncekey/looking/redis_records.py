@@ -9,6 +9,7 @@ from msgspec import DecodeError
 from msgspec.msgpack import decode, encode
 from msgspec.structs import replace
 
+from oncekey.errors import UnreadableError
 from oncekey.looking.ask import STATUSES
 from oncekey.record import FORMAT, Record, Status
 from oncekey.stores import redis_codec as codec
@@ -43,7 +44,7 @@ def as_written(scope: str | None, key: str, fields: Fields) -> Record | None:
             packed = encode([FORMAT, *facts[1:]])
         found = codec.found(scope, key, [1, 0, packed, *(result or [None]), error, noted])
         return replace(found, version=version) if found and version > FORMAT else found
-    except (DecodeError, LookupError, TypeError, ValueError):
+    except (DecodeError, UnreadableError, LookupError, TypeError, ValueError):
         return _nameless(scope, key, version)
 
 

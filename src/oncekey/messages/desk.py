@@ -117,7 +117,7 @@ def _once(target: str | Once, table: Table | None, said: Settings) -> Once:
     if table is None:
         return target
     core = target._core  # noqa: SLF001 - the same library
-    told = [one for one, _ in core.observers._all] if said.observers is None else said.observers  # noqa: SLF001 - the same library
+    told = core.observers.everybody if said.observers is None else said.observers
     return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
 
 

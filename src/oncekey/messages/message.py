@@ -46,7 +46,7 @@ class Message(Struct, kw_only=True):
             return self.body
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             msg = (
                 "the body of the message is no JSON; decode it, or make the key from something else"
             )

@@ -90,6 +90,7 @@ class Rules(Struct, frozen=True, kw_only=True):
             fingerprint=None if said is None else of_value(said),
             label=_fitting(message.type, LONGEST_TYPE),
             reference=_fitting(message.id or key, LONGEST_ID),
+            surface="message",
             codec=_codec(returns),
         )
 

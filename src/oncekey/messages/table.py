@@ -77,8 +77,10 @@ class Table:
     def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record."""
         lives = rows.living(ask.lease, ask.ttl)
-        values = rows.of_claim(self.dialect, ask, self.own.identity(), lives)
+        identity = self.own.identity()
         for _ in range(_TRIES):
+            # Each try has its own time: what was alive at the last one may be over by now.
+            values = rows.of_claim(self.dialect, ask, identity, lives)
             try:
                 found = self.own.run(self.sql.claim_alone, values)
             except StoreError as error:

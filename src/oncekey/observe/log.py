@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from oncekey.observe import Event, Name
+from oncekey.observe.redaction import Redact, Redaction
 
-_LINES: Final[dict[Name, tuple[int, str]]] = {
+LINES: Final[dict[Name, tuple[int, str]]] = {
     "new": (logging.DEBUG, "task claimed"),
     "taken_over": (logging.WARNING, "task taken over after an uncertain end"),
     "duplicate": (logging.DEBUG, "duplicate task skipped"),
+    "waiting": (logging.DEBUG, "duplicate task waits for the first"),
     "busy": (logging.DEBUG, "duplicate task refused, the first is in progress"),
     "reused": (logging.WARNING, "key reused with other arguments, refused"),
     "held": (logging.WARNING, "outcome unknown, task held until it is resolved"),
@@ -25,43 +26,42 @@ _LINES: Final[dict[Name, tuple[int, str]]] = {
     "not_recorded": (logging.ERROR, "task completed, but not recorded yet"),
     "renewal_failed": (logging.WARNING, "lease not renewed, trying again"),
     "purged": (logging.DEBUG, "expired records purged"),
+    "breaker_opened": (logging.WARNING, "store out of reach, not asked again until it answers"),
+    "breaker_closed": (logging.WARNING, "store answers again"),
 }
+"""How each event is written: at which level, and in which words."""
 
 
 class LogObserver:
     """Writes each event to a logger.
 
-    `redact` turns a key into what may stand in a log, where keys hold personal data.
+    Keys that clients chose are written as short hashes, others as they are, unless `redact` says
+    otherwise.
     """
 
-    def __init__(
-        self,
-        logger: logging.Logger | None = None,
-        *,
-        redact: Callable[[str], str] | None = None,
-    ) -> None:
+    def __init__(self, logger: logging.Logger | None = None, *, redact: Redact = None) -> None:
         """Without a logger the one named `oncekey` is used."""
         self._log = logger or logging.getLogger("oncekey")
-        self._redact = redact
+        self._redaction = Redaction(redact)
 
     def wants(self, name: Name) -> bool:
         """Whether the logger writes events of this name."""
-        return self._log.isEnabledFor(_LINES[name][0])
+        return self._log.isEnabledFor(LINES[name][0])
 
     def __call__(self, event: Event, /) -> None:
         """Write the event, if its level is wanted."""
-        level, words = _LINES[event.name]
+        level, words = LINES[event.name]
         if not self._log.isEnabledFor(level):
             return
-        key = self._redact(event.key) if self._redact and event.key else event.key
+        told = self._redaction.told(event)
         extra = {
-            "idempotency_key": key,
+            "idempotency_key": told.key,
             "task_type": event.label,
-            "idempotency_scope": event.scope,
+            "idempotency_scope": told.scope,
             "attempt": event.attempt,
         }
-        detail = f": {event.detail}" if event.detail else ""
-        if event.key:
-            self._log.log(level, "%s [%s]%s", words, key, detail, extra=extra)
-        else:
-            self._log.log(level, "%s (%d)%s", words, event.count, detail, extra=extra)
+        about = f" [{told.key}]" if event.key else ""
+        if event.name == "purged":
+            about = f" ({event.count})"
+        detail = f": {told.detail}" if told.detail else ""
+        self._log.log(level, "%s%s%s", words, about, detail, extra=extra)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.observe import Event, Name
 
 with needing("prometheus", __name__):
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 _CHECKS: Final[dict[Name, str]] = {
     "new": "new",
@@ -22,37 +24,130 @@ _CHECKS: Final[dict[Name, str]] = {
 }
 """The events that end a check, and what the check found."""
 
+_NOUNS: Final[dict[Name, tuple[str, str]]] = {
+    "new": ("runs", "Calls that were granted and ran, take-overs aside"),
+    "taken_over": ("takeovers", "Calls that ran after an attempt whose end was uncertain"),
+    "duplicate": ("duplicates", "Calls that were answered from the record"),
+    "waiting": ("waits", "Times that a duplicate waited for the first call"),
+    "busy": ("busy", "Duplicates that were refused because the first call was in progress"),
+    "reused": (
+        "mismatches",
+        "Calls that were refused because their key belongs to other arguments",
+    ),
+    "held": ("held", "Attempts that nobody knows the end of, and calls refused because of them"),
+    "refused": ("refusals", "Calls that did not run because the store was down"),
+    "unprotected": ("unprotected_runs", "Calls that ran although the store was down"),
+    "completed": ("completions", "Results that were recorded"),
+    "failed": ("failures", "Failures that were kept"),
+    "released": ("releases", "Attempts that failed and freed their key"),
+    "lost": ("lost_leases", "Attempts that were taken over before they were recorded"),
+    "not_kept": ("results_not_kept", "Results that could not be kept"),
+    "not_recorded": ("unrecorded", "Ends of attempts that the store could not be told in time"),
+    "renewal_failed": ("failed_renewals", "Renewals of a lease that failed and were tried again"),
+}
+"""The events of calls, and what is counted for each: `oncekey_<noun>_total`."""
+
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
+_LABELS: Final = ("surface", "task_type")
+OTHER: Final = "(other)"
+"""The task of events whose own would be one label too many."""
+
+Count = tuple[Callable[[], None], Callable[[float], None], Callable[[], None] | None]
+"""How to count one more event, so many more bytes, and one more check where it ends one."""
 
 
 class PrometheusObserver:
-    """Counts checks and events. Keys are never labels: there are too many of them."""
+    """Counts checks and events by surface and task. Keys are never labels: there are too many."""
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        """The metrics are registered; one observer per registry serves any number of `Once`."""
-        self._checks = Counter(
+    def __init__(self, registry: CollectorRegistry = REGISTRY, *, most_tasks: int = 200) -> None:
+        """The metrics are registered; one observer per registry serves any number of `Once`.
+
+        Names of tasks beyond the first `most_tasks` are counted together.
+        """
+        if not isinstance(most_tasks, int) or isinstance(most_tasks, bool) or most_tasks < 1:
+            msg = f"most_tasks must be a whole number above zero, but it is {most_tasks!r}"
+            raise ConfigurationError(msg)
+        checks = Counter(
             "idempotency_check_total",
             "Checks of a key, by what they found",
             ["result"],
             registry=registry,
         )
-        self._seconds = Histogram(
+        self._checks: dict[Name, Callable[[], None]] = {
+            name: checks.labels(found).inc for name, found in _CHECKS.items()
+        }
+        self._time = Histogram(
             "idempotency_check_duration_seconds",
             "How long a check of a key took, waiting included",
             buckets=_BUCKETS,
             registry=registry,
-        )
-        self._events = Counter(
-            "oncekey_events_total",
-            "What happened to protected calls, by event and task",
-            ["event", "task_type"],
+        ).observe
+        self._counters = {
+            name: Counter(f"oncekey_{noun}_total", words, _LABELS, registry=registry)
+            for name, (noun, words) in _NOUNS.items()
+        }
+        self._bytes = Counter(
+            "oncekey_stored_bytes_total",
+            "Bytes of results and kept failures that were recorded",
+            _LABELS,
             registry=registry,
         )
+        self._purged = Counter(
+            "oncekey_purged_total", "Expired records that were removed", registry=registry
+        )
+        self._openings = Counter(
+            "oncekey_breaker_openings_total",
+            "Times that a store was found out of reach, and was no longer asked",
+            registry=registry,
+        )
+        self._open = Gauge(
+            "oncekey_open_breakers",
+            "Stores that are out of reach now, as this process sees them",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._most_tasks = most_tasks
+        self._tasks: set[str] = set()
+        self._known: dict[tuple[Name, str, str], Count] = {}
 
     def __call__(self, event: Event, /) -> None:
         """Count the event."""
-        found = _CHECKS.get(event.name)
-        if found is not None:
-            self._checks.labels(found).inc()
-            self._seconds.observe(event.seconds)
-        self._events.labels(event.name, event.label).inc(event.count)
+        name = event.name
+        known = self._known.get((name, event.surface, event.label))
+        if known is None:
+            if name not in self._counters:
+                self._count_what_is_no_call(event)
+                return
+            known = self._look_up(event)
+        count, add, check = known
+        count()
+        if event.size:
+            add(event.size)
+        # A run that ended as held is no check: of those the attempt is told.
+        if check is not None and (name != "held" or not event.attempt):
+            check()
+            self._time(event.seconds)
+
+    def _count_what_is_no_call(self, event: Event) -> None:
+        if event.name == "purged":
+            self._purged.inc(event.count)
+        elif event.name == "breaker_opened":
+            self._openings.inc()
+            self._open.inc()
+        elif event.name == "breaker_closed":
+            self._open.dec()
+
+    def _look_up(self, event: Event) -> Count:
+        """What counts events like this one; kept, because finding it costs most."""
+        task = event.label
+        if task not in self._tasks:
+            if len(self._tasks) >= self._most_tasks:
+                task = OTHER
+            else:
+                self._tasks.add(task)
+        labels = (event.surface, task)
+        count = self._counters[event.name].labels(*labels).inc
+        made = count, self._bytes.labels(*labels).inc, self._checks.get(event.name)
+        if task is event.label:
+            self._known[event.name, event.surface, task] = made
+        return made

@@ -195,7 +195,14 @@ def found(scope: str | None, key: str, reply: Any) -> Record | None:  # noqa: AN
 def _record(scope: str | None, key: str, reply: Any) -> Record:  # noqa: ANN401 - the same
     if reply[0] < 0:
         raise _newer(scope, key, reply[1])
-    packed = decode(reply[2])
+    try:
+        return _unpacked(scope, key, decode(reply[2]), reply)
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        msg = f"the record of {key!r} is not one that oncekey wrote ({error}); forget it"
+        raise UnreadableError(msg, key=key, scope=scope) from None
+
+
+def _unpacked(scope: str | None, key: str, packed: Any, reply: Any) -> Record:  # noqa: ANN401 - the same
     created = packed[6]
     return Record(
         scope=scope,

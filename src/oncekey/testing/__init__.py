@@ -1,25 +1,48 @@
-"""For your own tests: a suite that proves a store, a clock that you move, and the off switch.
+"""For your own tests: chaos for a handler, a suite that proves a store, a clock, the off switch.
 
-The suite needs pytest and Hypothesis; they are imported when you first name it, not before.
+The suite needs pytest and Hypothesis, the fixture pytest; all is imported when you first name it.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from oncekey.switch import disabled
 from oncekey.testing.clock import FakeClock
 
 if TYPE_CHECKING:
+    from oncekey.testing.chaos import Chaos
+    from oncekey.testing.chaos_report import ChaosError
     from oncekey.testing.conformance import AsyncStoreConformance, StoreConformance
+    from oncekey.testing.failing import FailingStore
+    from oncekey.testing.pytest_plugin import once_chaos
 
-__all__ = ["AsyncStoreConformance", "FakeClock", "StoreConformance", "disabled"]
+__all__ = [
+    "AsyncStoreConformance",
+    "Chaos",
+    "ChaosError",
+    "FailingStore",
+    "FakeClock",
+    "StoreConformance",
+    "disabled",
+    "once_chaos",
+]
+
+_PLAIN: Final = {
+    "Chaos": "chaos",
+    "ChaosError": "chaos_report",
+    "FailingStore": "failing",
+    "once_chaos": "pytest_plugin",
+}
 
 
 def __getattr__(name: str) -> object:
-    """The suites, imported so that pytest explains their failed assertions like your own."""
+    """What is named, from its module; the suites so that pytest explains failed assertions."""
+    if name in _PLAIN:
+        plain: object = getattr(import_module(f"{__name__}.{_PLAIN[name]}"), name)
+        return plain
     if name not in ("AsyncStoreConformance", "StoreConformance"):
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -155,6 +155,52 @@ def test_what_could_not_be_settled_is_settled_later(once, store, monkeypatch, ev
     assert once.run("later", answer_two) == 2
 
 
+def test_those_who_wait_here_are_told_only_what_is_recorded(once, store, gate, monkeypatch, events):
+    monkeypatch.setattr(leaving_module, "SETTLE_PATIENCE", 0.0)
+
+    def work():
+        gate.enter()
+        return 2
+
+    running = start(lambda: once.run("later", work))
+    gate.until_inside()
+    waiting = start(lambda: once.run("later", work))
+    until(lambda: "waiting" in [event.name for event in events])
+    store.refuse("settle", 3)
+    gate.go_on.set()
+    with pytest.raises(NotRecordedError):
+        running.outcome()
+    assert waiting.outcome() == 2
+    assert store.calls["claim"] > 1  # it has asked the store
+    assert once.get("later").attempt == 1
+
+
+def test_a_step_that_was_done_and_could_not_be_noted_leaves_a_doubt(once, store):
+    def work():
+        current().step("charge", answer_two)
+
+    store.refuse("note")
+    with pytest.raises(StoreError):
+        once.run("charge", work)
+    record = once.get("charge")
+    assert (record.status, record.uncertain) == ("released", True)
+
+
+def test_a_grant_that_was_long_on_its_way_is_renewed_at_once(once, store, clock):
+    def late(do):
+        do()
+        clock.advance(59)
+        msg = "the reply was lost"
+        raise StoreError(msg, happened=None)
+
+    def work():
+        until(lambda: store.calls["renew"])
+
+    store.instead("claim", late)
+    once.options(lease="1min").run("late", work)
+    assert once.get("late").attempt == 1
+
+
 def test_what_could_not_be_settled_is_returned_where_calls_fail_open(once, store, monkeypatch):
     monkeypatch.setattr(leaving_module, "SETTLE_PATIENCE", 0.0)
     store.refuse("settle")

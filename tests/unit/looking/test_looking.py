@@ -1,5 +1,7 @@
 """Looking at every kind of store: pages, choices, counts, and what stays in the store."""
 
+from contextvars import copy_context
+
 import pytest
 
 from oncekey import ConfigurationError, Once
@@ -27,7 +29,7 @@ def filled(store, count=7):
             attempt.note(said="so")
             raise error(key)
         keys.append(key)
-    once.attempt("running").__enter__()
+    copy_context().run(once.attempt("running").__enter__)  # nobody here is inside it
     return [*keys, "running"]
 
 

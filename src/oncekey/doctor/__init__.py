@@ -1,0 +1,95 @@
+"""The doctor: whether a store keeps what it is told, found out from its live settings.
+
+It only reads. What it may not read it says, and guesses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+from oncekey.doctor import memory, sqlite
+from oncekey.doctor.finding import Finding, Severity, fine, sorted_by_severity
+from oncekey.doctor.lifetimes import Asked, lifetimes
+from oncekey.duration import Duration
+from oncekey.errors import ConfigurationError
+from oncekey.stores import AsyncStore, MemoryStore, SQLiteStore, Store
+
+__all__ = ["Finding", "Severity", "examine", "examine_async"]
+
+
+def examine(
+    store: Store,
+    *,
+    ttl: Duration | None = None,
+    retry_horizon: Duration | None = None,
+    events: object | None = None,
+) -> list[Finding]:
+    """What was found, the worst first. Nothing is changed; `StoreError` if nobody answers.
+
+    `retry_horizon` is how long after a call its duplicates may come, and `ttl` how long records
+    answer them; `events` are the settings of a bus on the same server, `bus.settings`.
+    """
+    if inspect.iscoroutinefunction(getattr(store, "claim", None)):
+        msg = f"{type(store).__name__} is for coroutines; use `await examine_async(store)`"
+        raise ConfigurationError(msg)
+    asked = Asked.of(ttl, retry_horizon, events)
+    return sorted_by_severity([*_of_store(store, asked), *lifetimes(asked)])
+
+
+async def examine_async(
+    store: Store | AsyncStore,
+    *,
+    ttl: Duration | None = None,
+    retry_horizon: Duration | None = None,
+    events: object | None = None,
+) -> list[Finding]:
+    """The same, for stores of both colours; one that blocks is asked on a thread."""
+    asked = Asked.of(ttl, retry_horizon, events)
+    blocking = getattr(store, "blocking", store)  # a store seen from the other colour
+    if not inspect.iscoroutinefunction(getattr(blocking, "claim", None)):
+        found = await asyncio.to_thread(_of_store, blocking, asked)
+    else:
+        found = await _of_async_store(blocking, asked)
+    return sorted_by_severity([*found, *lifetimes(asked)])
+
+
+def _of_store(store: object, asked: Asked) -> list[Finding]:
+    if isinstance(store, MemoryStore):
+        return list(memory.findings())
+    if isinstance(store, SQLiteStore):
+        return list(sqlite.findings(store.path, store._connect.keywords["synchronous"]))  # noqa: SLF001 - the doctor looks inside
+    if _is(store, "RedisStore"):
+        from oncekey.doctor import redis_asking  # noqa: PLC0415 - it needs the driver
+
+        return redis_asking.of_store(store, asked)
+    if _is(store, "PostgresStore"):
+        from oncekey.doctor import postgres_asking  # noqa: PLC0415 - it needs the driver
+
+        return postgres_asking.of_store(store)
+    return [_unknown(store)]
+
+
+async def _of_async_store(store: object, asked: Asked) -> list[Finding]:
+    if _is(store, "AsyncRedisStore"):
+        from oncekey.doctor import redis_asking  # noqa: PLC0415 - it needs the driver
+
+        return await redis_asking.of_store_async(store, asked)
+    if _is(store, "AsyncPostgresStore"):
+        from oncekey.doctor import postgres_asking  # noqa: PLC0415 - it needs the driver
+
+        return await postgres_asking.of_store_async(store)
+    return [_unknown(store)]
+
+
+def _is(store: object, name: str) -> bool:
+    """Whether it is a store of this name or made from one, told without importing its driver."""
+    return any(
+        kind.__name__ == name and kind.__module__.startswith("oncekey.stores.")
+        for kind in type(store).__mro__
+    )
+
+
+def _unknown(store: object) -> Finding:
+    meaning = "nobody here knows what to ask this store"
+    return fine("store.kind", meaning, f"store={type(store).__name__}")

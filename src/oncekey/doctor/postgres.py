@@ -1,0 +1,146 @@
+"""What a PostgreSQL does to records: crashes, fail-overs, read-only servers, its clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from oncekey.doctor.finding import Finding, danger, fine, unread, warning
+from oncekey.doctor.lifetimes import skewed
+from oncekey.doctor.talk import Refused, Talk
+
+_OLDEST: Final = 14
+_SETTINGS: Final = (
+    "server_version_num",
+    "fsync",
+    "full_page_writes",
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "transaction_read_only",
+    "autovacuum",
+)
+SETTINGS: Final = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
+RECOVERY: Final = "SELECT pg_is_in_recovery()"
+REPLICAS: Final = "SELECT count(*) FROM pg_stat_replication"
+TABLE: Final = (
+    "SELECT relpersistence FROM pg_class "
+    "WHERE relname = 'oncekey_records' AND relkind = 'r' AND pg_table_is_visible(oid)"
+)
+CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+def talk() -> Talk[str]:
+    """Everything that can be found out about one server."""
+    findings: list[Finding] = []
+    rows = yield SETTINGS
+    if isinstance(rows, Refused):
+        what, fix = "the settings of the server", "connect as the role that your service uses"
+        findings.append(unread("postgres.settings", what, rows.words, fix))
+        settings: dict[str, str] = {}
+    else:
+        settings = dict(zip(_SETTINGS, map(str, rows[0]), strict=True))
+        findings += _findings(settings)
+    findings.append(_recovery((yield RECOVERY)))
+    findings.append(_replicas((yield REPLICAS), settings))
+    findings.append(_table((yield TABLE)))
+    before = time.time()
+    rows = yield CLOCK
+    if not isinstance(rows, Refused):
+        doubt = (time.time() - before) / 2
+        findings.append(skewed("postgres.clock", rows[0][0] - before - doubt, doubt))
+    return findings
+
+
+def _findings(settings: dict[str, str]) -> Iterator[Finding]:
+    yield _version(settings["server_version_num"])
+    yield _fsync(settings)
+    yield _commit(settings["synchronous_commit"])
+    if settings["transaction_read_only"] == "on":
+        meaning = "transactions are read-only: every claim is refused"
+        evidence = "transaction_read_only=on"
+        fix = "set default_transaction_read_only to off for this role and database"
+        yield danger("postgres.read_only", meaning, evidence, fix)
+    if settings["autovacuum"] == "off":
+        meaning = "nothing gives back the space of records that were purged: the table only grows"
+        fix = "set autovacuum to on"
+        yield warning("postgres.autovacuum", meaning, "autovacuum=off", fix)
+
+
+def _version(number: str) -> Finding:
+    check, version = "postgres.version", int(number) // 10_000
+    evidence = f"server_version_num={number}"
+    if version >= _OLDEST:
+        return fine(check, "the server is new enough", evidence)
+    fix = f"upgrade to {_OLDEST} or newer"
+    return danger(check, "the server is too old for the statements", evidence, fix)
+
+
+def _fsync(settings: dict[str, str]) -> Finding:
+    check = "postgres.fsync"
+    evidence = f"fsync={settings['fsync']}, full_page_writes={settings['full_page_writes']}"
+    if "off" in (settings["fsync"], settings["full_page_writes"]):
+        meaning = "a power cut loses or damages records, and everything else in the database"
+        return danger(check, meaning, evidence, "set fsync and full_page_writes to on")
+    return fine(check, "what was committed survives a power cut", evidence)
+
+
+def _commit(value: str) -> Finding:
+    check, evidence = "postgres.commit", f"synchronous_commit={value}"
+    if value != "off":
+        return fine(check, "a claim is on the disk before it is answered", evidence)
+    meaning = "a crash loses claims that were answered, and what they protect runs again"
+    fix = (
+        "set synchronous_commit to on, for the store alone with ?options=-csynchronous_commit%3Don"
+    )
+    return danger(check, meaning, evidence, fix)
+
+
+def _recovery(rows: Any) -> Finding:  # noqa: ANN401 - rows, or Refused
+    check = "postgres.role"
+    if isinstance(rows, Refused):
+        return unread(check, "whether the server takes writes", rows.words, "it must be a primary")
+    evidence = f"pg_is_in_recovery()={'true' if rows[0][0] else 'false'}"
+    if not rows[0][0]:
+        return fine(check, "the server takes writes", evidence)
+    meaning = "the server is a standby: every claim is refused"
+    fix = "name all servers and add ?target_session_attrs=read-write to the URL"
+    return danger(check, meaning, evidence, fix)
+
+
+def _replicas(rows: Any, settings: dict[str, str]) -> Finding:  # noqa: ANN401 - rows, or Refused
+    check = "postgres.replication"
+    if isinstance(rows, Refused):
+        what = "whether a fail-over can lose records"
+        return unread(check, what, rows.words, "synchronous_standby_names should name a standby")
+    names, commit = (
+        settings.get(name, "unknown")
+        for name in ("synchronous_standby_names", "synchronous_commit")
+    )
+    evidence = (
+        f"standbys={rows[0][0]}, synchronous_standby_names={names!r}, synchronous_commit={commit}"
+    )
+    if not rows[0][0] and not names:
+        return fine(check, "there is no standby, so no fail-over can lose records", evidence)
+    if names and commit in ("on", "remote_apply"):
+        return fine(check, "a claim is on a standby's disk before it is answered", evidence)
+    meaning = "a fail-over loses records that no standby had yet, and what they protect runs again"
+    fix = "name a standby in synchronous_standby_names, with synchronous_commit on"
+    return warning(check, meaning, evidence, fix)
+
+
+def _table(rows: Any) -> Finding:  # noqa: ANN401 - rows, or Refused
+    check = "postgres.table"
+    if isinstance(rows, Refused):
+        return unread(check, "the table of records", rows.words, "it must not be UNLOGGED")
+    if not rows:
+        return fine(check, "the table of records is made at the first use", "no oncekey_records")
+    evidence = f"relpersistence={_text(rows[0][0])}"
+    if _text(rows[0][0]) == "p":
+        return fine(check, "the table of records survives a crash", evidence)
+    fix = "ALTER TABLE oncekey_records SET LOGGED"
+    return danger(check, "a crash empties the table of records: it is UNLOGGED", evidence, fix)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a "char" comes as text or as bytes
+    return value.decode() if isinstance(value, bytes) else str(value)

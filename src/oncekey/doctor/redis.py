@@ -1,0 +1,229 @@
+"""What a Redis or a Valkey does to records: eviction, restarts, fail-overs, its clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+from msgspec import Struct
+
+from oncekey.doctor.finding import Finding, danger, fine, unread, warning
+from oncekey.doctor.lifetimes import Asked, Retention, retained, skewed
+from oncekey.doctor.talk import Refused, Talk
+
+Words = tuple[Any, ...]
+
+_OLDEST: Final = (6, 2)
+_NEARLY_FULL: Final = 0.9
+_LOOKED_AT: Final = 100
+_GRANT: Final = "grant this user +info and +config|get, or ask whoever runs the server"
+
+
+class Patient(Struct, frozen=True, kw_only=True):
+    """What is known of the server before it is asked."""
+
+    prefix: str = ""
+    needed: int = 0
+    """How many replicas a claim waits for."""
+    cluster: bool = False
+    """Whether the client knows its way about a cluster."""
+    asked: Asked = Asked()
+
+
+class Facts(Struct, kw_only=True):
+    """What the server said; what it would not say is not there."""
+
+    info: dict[str, Any]
+    unread: str
+    """Why INFO or CONFIG was not answered."""
+    settings: dict[str, str]
+
+
+def talk(patient: Patient) -> Talk[Words]:
+    """Everything that can be found out about one server."""
+    facts = yield from _facts()
+    findings = list(_findings(facts, patient))
+    before = time.time()
+    reply = yield ("TIME",)
+    if not isinstance(reply, Refused):
+        doubt = (time.time() - before) / 2
+        theirs = float(reply[0]) + float(reply[1]) / 1e6
+        findings.append(skewed("redis.clock", theirs - before - doubt, doubt))
+    if patient.asked.events is not None:
+        findings += yield from _retention(patient.asked.events)
+    return findings
+
+
+def _facts() -> Generator[Words, Any, Facts]:
+    reply = yield ("INFO",)
+    refused = f"INFO: {reply.words}" if isinstance(reply, Refused) else ""
+    info = {} if isinstance(reply, Refused) else dict(reply)
+    settings: dict[str, str] = {}
+    # INFO has the first two as well, where a managed server hides CONFIG.
+    for name in ("maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write"):
+        reply = yield ("CONFIG GET", name)
+        if isinstance(reply, Refused):
+            refused = refused or f"CONFIG GET: {reply.words}"
+            break
+        settings |= {_text(one): _text(value) for one, value in dict(reply).items()}
+    return Facts(info=info, unread=refused, settings=settings)
+
+
+def _findings(facts: Facts, patient: Patient) -> Iterator[Finding]:
+    yield _version(facts)
+    yield _role(facts)
+    yield from _cluster(facts, patient)
+    yield _eviction(facts)
+    yield from _memory(facts)
+    yield from _persistence(facts)
+    yield _replication(facts, patient)
+
+
+def _version(facts: Facts) -> Finding:
+    check, said = "redis.version", facts.info.get("redis_version")
+    if said is None:
+        return unread(check, "the version of the server", facts.unread, "it must be 6.2 or newer")
+    evidence = f"redis_version={said}"
+    numbers = tuple(int(part) for part in str(said).split(".")[:2] if part.isdecimal())
+    if numbers >= _OLDEST:
+        return fine(check, "the server is new enough", evidence)
+    return danger(
+        check, "the server is too old for the scripts", evidence, "upgrade to 6.2 or newer"
+    )
+
+
+def _role(facts: Facts) -> Finding:
+    check, role = "redis.role", facts.info.get("role")
+    if role is None:
+        return unread(check, "whether the server takes writes", facts.unread, _GRANT)
+    if role == "master":
+        return fine(check, "the server takes writes", f"role={role}")
+    fix = "give the address of the primary, or use Sentinel"
+    return danger(check, "the server is a replica: every claim is refused", f"role={role}", fix)
+
+
+def _cluster(facts: Facts, patient: Patient) -> Iterator[Finding]:
+    check = "redis.cluster"
+    if not int(facts.info.get("cluster_enabled", 0)):
+        return
+    evidence = "cluster_enabled=1"
+    if not patient.cluster:
+        meaning = "the server is a node of a cluster, and the client does not know the others"
+        yield danger(check, meaning, evidence, "pass RedisStore(redis.RedisCluster(...))")
+    elif "{" in patient.prefix and "}" in patient.prefix.partition("{")[2]:
+        meaning = "the prefix has a hash tag, which puts every record on one node"
+        evidence = f"{evidence}, prefix={patient.prefix!r}"
+        yield warning(check, meaning, evidence, "take the braces out of the prefix")
+    else:
+        yield fine(check, "records spread over the nodes of the cluster", evidence)
+
+
+def _eviction(facts: Facts) -> Finding:
+    check = "redis.eviction"
+    policy = facts.info.get("maxmemory_policy") or facts.settings.get("maxmemory-policy")
+    if policy is None:
+        what = "what the server does when its memory is full"
+        return unread(check, what, facts.unread, f"maxmemory-policy must be noeviction; {_GRANT}")
+    evidence = f"maxmemory-policy={policy}, maxmemory={facts.info.get('maxmemory', 'unknown')}"
+    if policy == "noeviction":
+        meaning = "a full server refuses new claims, and loses no record"
+        return fine(check, meaning, evidence)
+    meaning = "a full server removes records, and what they protect runs again"
+    if str(policy).startswith("volatile"):
+        meaning += "; records have a time to live, so they go first"
+    fix = "set maxmemory-policy to noeviction, on a server that holds no cache"
+    return danger(check, meaning, evidence, fix)
+
+
+def _memory(facts: Facts) -> Iterator[Finding]:
+    used, most = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
+    if most and used > _NEARLY_FULL * most:
+        evidence = f"used_memory={used}, maxmemory={most}"
+        meaning = "the server is nearly full, and will refuse new claims"
+        yield warning("redis.memory", meaning, evidence, "raise maxmemory, or shorten ttl")
+
+
+def _persistence(facts: Facts) -> Iterator[Finding]:
+    check, enabled = "redis.persistence", facts.info.get("aof_enabled")
+    if enabled is None and "appendonly" in facts.settings:
+        enabled = facts.settings["appendonly"] == "yes"
+    if enabled is None:
+        what = "whether records survive a restart of the server"
+        yield unread(check, what, facts.unread, f"appendonly must be yes; {_GRANT}")
+    elif not int(enabled):
+        meaning = "a restart forgets records: all of them, or those since the last snapshot"
+        fix = "set appendonly to yes, with appendfsync everysec or always"
+        yield danger(check, meaning, "appendonly=no", fix)
+    elif facts.info.get("aof_last_write_status", "ok") != "ok":
+        meaning = "the server could not write its append-only file"
+        evidence = f"aof_last_write_status={facts.info['aof_last_write_status']}"
+        yield danger(check, meaning, evidence, "see the log of the server, and its disk")
+    else:
+        yield fine(check, "records survive a restart of the server", "appendonly=yes")
+        yield _fsync(facts)
+
+
+def _fsync(facts: Facts) -> Finding:
+    check, fsync = "redis.fsync", facts.settings.get("appendfsync")
+    if fsync is None:
+        what = "what a power cut loses"
+        return unread(check, what, facts.unread, "appendfsync should be everysec or always")
+    evidence = f"appendfsync={fsync}"
+    if fsync == "always":
+        return fine(check, "a power cut loses no record that was answered", evidence)
+    if fsync == "everysec":
+        return fine(check, "a power cut loses about the last second", evidence)
+    meaning = "a power cut loses what the system had not written yet, half a minute or so"
+    return warning(check, meaning, evidence, "set appendfsync to everysec or always")
+
+
+def _replication(facts: Facts, patient: Patient) -> Finding:
+    check, replicas = "redis.replication", facts.info.get("connected_slaves")
+    if replicas is None:
+        what = "whether a fail-over can lose records"
+        return unread(check, what, facts.unread, f"use wait= where there are replicas; {_GRANT}")
+    least = facts.settings.get("min-replicas-to-write")
+    evidence = (
+        f"connected_slaves={replicas}, min-replicas-to-write={least or 'unknown'}, "
+        f"wait={patient.needed or 'off'}"
+    )
+    if patient.needed > int(replicas):
+        meaning = "a claim waits for more replicas than there are: every claim is refused"
+        return danger(check, meaning, evidence, "start the replicas, or lower wait")
+    if not int(replicas):
+        return fine(check, "there is no replica, so no fail-over can lose records", evidence)
+    if patient.needed:
+        return fine(check, "a claim waits until replicas have it", evidence)
+    if int(least or 0):
+        meaning = "a claim does not wait for replicas: a fail-over loses those of the last moment"
+        fix = "let claims wait, as in redis://host/0?wait=1,100ms"
+        return warning(check, meaning, evidence, fix)
+    meaning = "a fail-over loses records that no replica had yet, and what they protect runs again"
+    fix = "let claims wait, as in redis://host/0?wait=1,100ms, and set min-replicas-to-write to 1"
+    return warning(check, meaning, evidence, fix)
+
+
+def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:
+    """Some jobs of the domain: whether their logs last as long as their markers."""
+    seen: list[Finding] = []
+    stored = yield ("GET", f"{{{events.domain}}}:shards")
+    shards = events.shards if isinstance(stored, Refused) or stored is None else int(stored)
+    for shard in range(shards):
+        place = f"{{{events.domain}:{shard}}}:"
+        reply = yield ("SCAN", 0, "MATCH", f"{place}job:*", "COUNT", _LOOKED_AT)
+        if isinstance(reply, Refused):
+            what, fix = "how long logs of events are kept", "grant this user +scan"
+            return [unread("events.retention", what, f"SCAN: {reply.words}", fix)]
+        for name in reply[1]:
+            job = _text(name).removeprefix(f"{place}job:")
+            markers = yield ("PTTL", name)
+            log = yield ("PTTL", f"{place}log:{job}")
+            if isinstance(markers, int) and isinstance(log, int) and markers > 0:
+                seen.append(retained(log, markers, f"{place}log:{job}"))
+    bad = [finding for finding in seen if finding.severity != "fine"]
+    return bad or seen[:1]
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - text or bytes, as the client decodes
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,45 @@
+"""Events as entries of structlog. Needs the extra `oncekey[structlog]`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from oncekey.extras import needing
+from oncekey.observe import Event
+from oncekey.observe.log import LINES
+from oncekey.observe.redaction import Redact, Redaction
+
+with needing("structlog", __name__):
+    import structlog
+
+
+class StructlogObserver:
+    """Writes each event to a logger of structlog, in the words of `LogObserver`.
+
+    Keys that clients chose are written as short hashes, others as they are, unless `redact` says
+    otherwise.
+    """
+
+    def __init__(self, logger: Any = None, *, redact: Redact = None) -> None:  # noqa: ANN401 - structlog has many kinds
+        """Without a logger the one named `oncekey` is used, as structlog is configured by then."""
+        self._log = logger if logger is not None else structlog.get_logger("oncekey")
+        self._redaction = Redaction(redact)
+
+    def __call__(self, event: Event, /) -> None:
+        """Write the event; facts that say nothing are left out."""
+        level, words = LINES[event.name]
+        told = self._redaction.told(event)
+        facts = {
+            "idempotency_key": told.key,
+            "task_type": event.label,
+            "idempotency_scope": told.scope,
+            "surface": event.surface if event.key else "",
+            "attempt": event.attempt,
+            "seconds": event.seconds,
+            "size": event.size,
+            "detail": told.detail,
+            "count": event.count if event.name == "purged" else 0,
+        }
+        write = getattr(self._log, logging.getLevelName(level).lower())
+        write(words, **{name: fact for name, fact in facts.items() if fact})

@@ -1,0 +1,96 @@
+"""The program: which cells are asked for, how far it is, what came of it."""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.faults.matrix import rows, show
+from tests.faults.matrix.cells import CELLS, Done, Entry
+from tests.faults.matrix.crowd import Herd
+from tests.faults.matrix.lab import Lab
+from tests.faults.matrix.places import Places
+from tests.faults.matrix.soak import length_of, soak_in
+
+STORES = ("sqlite", "redis", "postgres")
+ROWS = rows.ROWS
+
+
+@contextmanager
+def laboratory(*, small: bool) -> Iterator[Lab]:
+    """Processes and servers that end with the block, in folders that are gone then."""
+    with tempfile.TemporaryDirectory(prefix="oncekey-faults-") as name:
+        folder = Path(name)
+        herd = Herd()
+        places = Places(folder)
+        try:
+            yield Lab(herd, places, folder, small=small)
+        finally:
+            try:
+                herd.close()
+            finally:
+                places.close()
+
+
+def run(lab: Lab, entry: Entry) -> Done:
+    """The cell, run; one that breaks has failed, and the others go on."""
+    started = time.monotonic()
+    result, error = None, ""
+    try:
+        result = entry.run(lab, entry.store)
+    except Exception as trouble:  # noqa: BLE001 - told in the table; the run fails for it
+        error = f"{type(trouble).__name__}: {trouble}"
+    return Done(
+        row=entry.row,
+        title=entry.title,
+        store=entry.store,
+        surface=entry.surface,
+        mode=entry.mode,
+        seconds=round(time.monotonic() - started, 1),
+        result=result,
+        error=error,
+    )
+
+
+def chosen(wanted_rows: list[str], wanted_stores: list[str]) -> list[Entry]:
+    """The cells of these rows and stores. Asking for what there is not is an error."""
+    unknown = set(wanted_rows) - set(ROWS)
+    if unknown:
+        raise SystemExit(f"there is no row {', '.join(sorted(unknown))}; rows are F1 to F24")
+    strangers = set(wanted_stores) - set(STORES)
+    if strangers:
+        raise SystemExit(f"there is no store {', '.join(sorted(strangers))}: {', '.join(STORES)}")
+    found = [one for one in CELLS if one.row in wanted_rows and one.store in wanted_stores]
+    if not found:
+        raise SystemExit("none of these rows is run on these stores")
+    return sorted(found, key=lambda one: (int(one.row[1:]), one.mode, one.surface))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.matrix")
+    parser.add_argument("--rows", default=",".join(ROWS), help="for example F1,F4")
+    parser.add_argument("--stores", default=",".join(STORES), help="for example sqlite,redis")
+    parser.add_argument("--small", action="store_true", help="fewer keys, fewer troubles")
+    parser.add_argument("--write", action="store_true", help="write the pages of the docs")
+    parser.add_argument("--list", action="store_true", help="only say what would be run")
+    parser.add_argument("--soak", default="", metavar="TIME", help="row F24 for so long: 10min")
+    said = parser.parse_args(arguments)
+    stores = said.stores.split(",")
+    if said.soak:
+        length = length_of(said.soak)
+        chosen(ROWS, stores)
+        with laboratory(small=False) as lab:
+            soaked = soak_in(lab, length, stores, show.soaking(length))
+        return show.soak_report(soaked, write=said.write)
+    entries = chosen(said.rows.split(","), stores)
+    if said.list:
+        show.say("\n".join(entry.name for entry in entries))
+        return 0
+    if said.write and (said.small or len(entries) != len(CELLS)):
+        raise SystemExit("--write is for the whole matrix: leave --small, --rows and --stores out")
+    started = time.monotonic()
+    with laboratory(small=said.small) as lab:
+        done = [run(lab, entry) for entry in show.going_through(entries)]
+    return show.report(done, time.monotonic() - started, write=said.write)

@@ -1,0 +1,29 @@
+"""The rows of the matrix: all of them, and those that are not run here, with the reason."""
+
+from tests.faults.matrix import (
+    rows_events,
+    rows_meaning,
+    rows_network,
+    rows_stores,
+    rows_workers,
+)
+
+__all__ = ["rows_events", "rows_meaning", "rows_network", "rows_stores", "rows_workers"]
+
+ROWS = [f"F{number}" for number in range(1, 25)]
+
+NOT_RUN = {
+    "F6": (
+        "Power cuts on SQLite: nothing here tells what of its file was on the disk. Of Redis it is"
+        " not known either: with `everysec` its file loses its last second, with `always` nothing,"
+        " because it answers only after the disk did. Of PostgreSQL it is known."
+    ),
+    "F10": "SQLite: its time is that of the machine, so that a wrong clock is the store's own.",
+    "F13": "HTTP (5xx, streams, large bodies): `tests/surfaces/http/suite` has each of them.",
+    "F14": "Jobs, messages, events: `tests/surfaces` has their dead-letter queues.",
+    "F19": "A place older than the log, another epoch: `tests/surfaces/events/test_kills.py`.",
+    "F22": "MOVED, CLUSTERDOWN and pools without a free connection: `tests/unit` has them.",
+    "F23": "There is no earlier release whose records could be read yet.",
+    "F24": "`make soak` runs it; its figures stand below.",
+}
+"""What is left out, and where it is tested instead."""

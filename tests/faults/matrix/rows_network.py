@@ -1,0 +1,273 @@
+"""Rows about the way to the store: lost replies, no way at all, a crowd that comes back."""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+from oncekey import Once, StoreError
+from oncekey.observe import Event
+from oncekey.stores import PostgresStore
+from tests.faults.line import LossyLine, is_postgres_verb, is_redis_verb
+from tests.faults.matrix.cells import Cell, cell
+from tests.faults.matrix.crowd import Crowd
+from tests.faults.matrix.gate import Gate
+from tests.faults.matrix.lab import Lab, Result, Run
+from tests.faults.matrix.places import PostgresPlace, RedisPlace
+from tests.faults.matrix.spec import Surface
+from tests.faults.matrix.verdict import Figures
+
+WITH_SERVER = ("redis", "postgres")
+TIMEOUT = 0.5
+
+
+class Sometimes:
+    """A plan for a line: each reply is lost with this chance."""
+
+    def __init__(self, chance: float) -> None:
+        self._chance, self._random = chance, random.Random(7)  # noqa: S311 - no secret
+
+    def __bool__(self) -> bool:
+        return True
+
+    def pop(self, _place: int) -> bool:
+        return self._random.random() < self._chance
+
+
+def through(url: str, real: int, port: int) -> str:
+    """The same URL by way of another port."""
+    return url.replace(f":{real}/", f":{port}/")
+
+
+def _lossy(surface: Surface) -> Cell:
+    """F2: one reply in ten is lost, of claims and settles alike; the verb was done."""
+
+    def run(lab: Lab, store: str) -> Result:
+        place = lab.places.get(store)
+        line = LossyLine(place.port, is_redis_verb if store == "redis" else is_postgres_verb)
+        try:
+            line.plan = Sometimes(0.1)
+            url = through(place.fresh(), place.port, line.port)
+            figures = lab.crowd(
+                Run(
+                    place=url,
+                    surface=surface,
+                    mode="bare",
+                    keys=60 if lab.small else 300,
+                    options={"lease": "20s", "settle_patience": 5.0},
+                )
+            )
+        finally:
+            line.plan = []
+            line.close()
+        return Result(
+            figures=figures,
+            passed=figures.clean and not figures.asked_again and line.lost > 5,
+            promise="1 effect per key, the same answer for all",
+            notes={"replies lost": line.lost},
+        )
+
+    return run
+
+
+for _surface in ("function", "coroutine", "job", "http"):
+    cell("F2", "replies of the store are lost", WITH_SERVER, surface=_surface, mode="bare")(
+        _lossy(_surface)
+    )
+
+
+def quick(store: str, url: str) -> Any:
+    """The store, which gives up a server that does not answer after half a second."""
+    if store == "postgres":
+        return PostgresStore(url, timeout=TIMEOUT, patience=TIMEOUT)
+    return f"{url}?socket_timeout={TIMEOUT}&socket_connect_timeout={TIMEOUT}"
+
+
+@cell("F9", "no way to the store: refused, silent, late", WITH_SERVER, mode="bare")
+def no_way(lab: Lab, store: str) -> Result:
+    """F9: closed refuses in time and runs nothing; open runs everything and counts it."""
+    calls = 10 if lab.small else 30
+    slowest: dict[str, float] = {}
+    wrong: list[str] = []
+    figures = Figures()
+    for trouble in ("refused", "silent", "late"):
+        for mode in ("closed", "open"):
+            with ExitStack() as stack:
+                kind = PostgresPlace if store == "postgres" else RedisPlace
+                maker = (lab.places.folder,) if kind is RedisPlace else ()
+                place = stack.enter_context(lab.places.alone(kind, *maker))
+                gate = Gate(place.port)
+                stack.callback(gate.close)
+                url = through(place.fresh(), place.port, gate.port)
+                ran: list[int] = []
+                told: list[Event] = []
+                observers: list[Callable[[Event], None]] = [told.append]
+                once = Once(quick(store, url), cache=False, observers=observers)
+                stack.enter_context(closing(once))
+                once.run("warm", lambda: None)
+                if trouble == "refused":
+                    place.kill()
+                elif trouble == "silent":
+                    gate.freeze()
+                else:
+                    gate.delay(5.0)
+                took = []
+                view = once.options(fail_mode=mode)
+                for number in range(calls):
+                    began = time.monotonic()
+                    try:
+                        view.run(f"k{number}", partial(ran.append, number))
+                    except StoreError:
+                        if mode == "open":
+                            wrong.append(f"{trouble}: open refused")
+                    took.append(time.monotonic() - began)
+                slowest[f"{trouble}, {mode}, s"] = round(max(took), 2)
+                counted = sum(event.name == "unprotected" for event in told)
+                figures.operations += calls
+                figures.keys += calls
+                if mode == "closed" and ran:
+                    wrong.append(f"{trouble}: closed ran {len(ran)}")
+                if mode == "open" and not len(ran) == counted == calls:
+                    wrong.append(f"{trouble}: open ran {len(ran)} and counted {counted} of {calls}")
+                gate.thaw()
+                gate.delay(0.0)
+                gate.cut()
+    # A claim of unknown outcome is asked for four times before it is given up. libpq gives a
+    # connection that is being opened two seconds at least.
+    each = 2.0 if store == "postgres" else TIMEOUT
+    slow = {name: one for name, one in slowest.items() if one > 4 * each + 1.0}
+    return Result(
+        figures=figures,
+        passed=not wrong and not slow,
+        promise="closed runs nothing; open runs and counts all; both decide in time",
+        notes={**slowest, "wrong": wrong} if wrong else slowest,
+    )
+
+
+@cell("F15", "510 callers come back after an outage", WITH_SERVER, surface="coroutine", mode="bare")
+def storm(lab: Lab, store: str) -> Result:
+    """F15: all retry at once when the store is back; single flight keeps them off it."""
+    kind = PostgresPlace if store == "postgres" else RedisPlace
+    maker = (lab.places.folder,) if kind is RedisPlace else ()
+    outage = 1.5 if lab.small else 5.0
+    keys = 5 if lab.small else 20
+    with lab.places.alone(kind, *maker) as place:
+        url = place.fresh()
+        with closing(Once(url, observers=())) as once:
+            once.run("warm", lambda: None)
+        place.kill()
+        back: list[float] = []
+        began = time.monotonic()
+
+        def trouble(_crowd: Crowd) -> None:
+            if not back and time.monotonic() - began > outage:
+                place.start()
+                back.append(time.monotonic())
+
+        options = {"callers": 170, "together": True, "lease": "20s", "effect": 0.01}
+        figures = lab.crowd(
+            Run(place=url, surface="coroutine", mode="bare", keys=keys, options=options), trouble
+        )
+        notes: dict[str, Any] = {"callers": 510}
+        asked = 0
+        if store == "redis":
+            with place.redis.client() as client:
+                stats = client.info("commandstats")
+            asked = sum(
+                stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval")
+            )
+            notes["verbs per key at the server"] = round(asked / keys, 1)
+    return Result(
+        figures=figures,
+        passed=figures.clean and not figures.asked_again and asked / keys < 40,
+        promise="1 effect per key; the server is not stormed",
+        notes=notes,
+    )
+
+
+@cell("F22", "scripts flushed, read-only, full, clients sent away", WITH_SERVER, mode="bare")
+def replies(lab: Lab, store: str) -> Result:
+    """F22: the server answers with errors of every kind while the crowd works."""
+    kind = PostgresPlace if store == "postgres" else RedisPlace
+    maker = (lab.places.folder,) if kind is RedisPlace else ()
+    seconds = 3.0 if lab.small else 12.0
+    done: dict[str, int] = {}
+    with lab.places.alone(kind, *maker) as place:
+        url = place.fresh()
+        troubles = _redis_troubles(place) if store == "redis" else _postgres_troubles(place)
+        due = time.monotonic() + 0.3
+
+        def trouble(_crowd: Crowd) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                name = sorted(troubles)[sum(done.values()) % len(troubles)]
+                troubles[name]()
+                done[name] = done.get(name, 0) + 1
+                due = time.monotonic() + 0.15
+
+        figures = lab.crowd(
+            Run(place=url, mode="bare", seconds=seconds, options={"lease": "20s"}), trouble
+        )
+    return Result(
+        figures=figures,
+        passed=figures.clean and not figures.asked_again and len(done) == len(troubles),
+        promise="unknown is never taken for not done: 1 effect per key",
+        notes=done,
+    )
+
+
+def _redis_troubles(place: RedisPlace) -> dict[str, Callable[[], None]]:
+    def with_client(act: Callable[[Any], None]) -> Callable[[], None]:
+        def do() -> None:
+            with place.redis.client() as client:
+                act(client)
+
+        return do
+
+    def read_only(client: Any) -> None:
+        client.replicaof("127.0.0.1", 1)  # nobody is there, so nothing is copied from it
+        time.sleep(0.05)
+        client.replicaof("NO", "ONE")
+
+    def full(client: Any) -> None:
+        client.config_set("maxmemory", "1")
+        time.sleep(0.05)
+        client.config_set("maxmemory", "0")
+
+    return {
+        "SCRIPT FLUSH": with_client(lambda client: client.script_flush()),
+        "READONLY": with_client(read_only),
+        "OOM": with_client(full),
+        "CLIENT KILL": with_client(lambda client: client.client_kill_filter(_type="normal")),
+        "stands still": lambda: _still(place),
+    }
+
+
+def _postgres_troubles(place: PostgresPlace) -> dict[str, Callable[[], None]]:
+    def sql(statement: str) -> Callable[[], None]:
+        def do() -> None:
+            with place.connect() as connection:
+                connection.execute(statement)
+
+        return do
+
+    return {
+        "57P01 connections ended": sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
+        ),
+        "57014 statements cancelled": sql(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
+        ),
+        "stands still": lambda: _still(place),
+    }
+
+
+def _still(place: RedisPlace | PostgresPlace) -> None:
+    place.send(signal.SIGSTOP)
+    time.sleep(0.2)
+    place.send(signal.SIGCONT)

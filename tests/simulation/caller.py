@@ -1,0 +1,246 @@
+"""Those who call: each asks until it is answered, gives up, or is cut off."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from oncekey import attempt, attempt_async
+from oncekey.breaker import OPENS_AFTER
+from oncekey.call import Call
+from oncekey.codec import PLAIN
+from oncekey.errors import (
+    InProgressError,
+    KeyReusedError,
+    LeaseLostError,
+    NotRecordedError,
+    OutcomeUnknownError,
+    RememberedError,
+    ResultNotKeptError,
+    StoreError,
+)
+from tests.simulation.dice import mix
+from tests.simulation.handler import DOUBTS, FencedError, handle, reconciler
+from tests.simulation.hub import Activity, ClosedWaitsError, DeadError
+from tests.simulation.oracle import ViolationError, must
+from tests.simulation.plan import Caller, Declined
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger import Story
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+FINAL = frozenset({"answered", "failed", "reused", "not kept"})
+RETRY_ALWAYS = 800_000
+
+
+class Interrupted:
+    """The plain codec, during which a signal may arrive once."""
+
+    typed = False
+
+    def __init__(self, call: "Try") -> None:
+        self._call = call
+
+    def encode(self, value: object) -> bytes:
+        if self._call.interrupted:
+            self._call.interrupted = False
+            self._call.cut = self._call.gone = True
+            self._call.world.seen.add("interrupted")
+            raise KeyboardInterrupt
+        return PLAIN.encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        return PLAIN.decode(data)
+
+
+class Try:
+    """One call of one caller in one process."""
+
+    __slots__ = (
+        "activity",
+        "began",
+        "cut",
+        "doubtful",
+        "ended",
+        "gone",
+        "interrupted",
+        "outcome",
+        "over",
+        "overdue",
+        "payload",
+        "process",
+        "ran",
+        "recorded",
+        "renews",
+        "story",
+        "token",
+        "told_late",
+        "unprotected",
+        "world",
+    )
+
+    activity: Activity
+
+    def __init__(self, story: "Story", process: "Process", payload: str) -> None:
+        self.world = story.world
+        self.story = story
+        self.process = process
+        self.payload = payload
+        self.token = 0
+        self.began = self.world.hub.now
+        self.over = False
+        self.ended = 0
+        self.outcome = "died"
+        self.cut = self.doubtful = self.ran = self.unprotected = self.told_late = False
+        self.recorded = False
+        self.overdue = False
+        self.interrupted = False
+        self.gone = False
+        """Cut off in the library's own code, where nothing is left but to let the lease end."""
+        terms = story.plan.terms
+        self.renews = terms.heartbeat and terms.max_run is None
+
+    def main(self, call: Call, in_coroutine: bool) -> None:
+        """Make the call; what became of it is its outcome."""
+        hub, process = self.world.hub, self.process
+        process.use()
+        try:
+            if in_coroutine:
+                made = hub.drive(
+                    attempt_async.perform(
+                        process.engine_async, call, handle, (self,), {}, active=True
+                    )
+                )
+            else:
+                made = attempt.perform(process.engine, call, handle, (self,), {}, active=True)
+        except BaseException as error:  # noqa: BLE001 - sorted out there
+            self.outcome = self._failed(error)
+            error.__traceback__ = None  # what is refused knows its frames, and they know it
+        else:
+            self.outcome = "answered"
+            if made.duplicate:
+                self.world.seen.add("answered with the first result")
+            self.story.check_answer(self, made.value)
+        self.over, self.ended = True, hub.now
+        if process.breaker.open:
+            self.world.seen.add("breaker opened")
+            reason = process.out_of_reach >= OPENS_AFTER
+            must(reason, "a store that answers, if only to refuse, is in reach")
+
+    def _failed(self, error: BaseException) -> str:
+        seen = self.world.seen
+        if isinstance(error, DeadError):
+            raise error
+        if isinstance(error, (ViolationError, ClosedWaitsError)):
+            must(isinstance(error, ViolationError), "who is being closed waits for nothing")
+            raise error
+        if isinstance(error, KeyReusedError):
+            return "reused"
+        if isinstance(error, (Declined, RememberedError)):
+            if not self.ran:
+                seen.add("kept failure raised again")
+                return "failed"
+            terms = self.story.plan.terms
+            return "failed" if terms.keep or terms.keep_all else "declined"
+        if isinstance(error, ResultNotKeptError):
+            kept = self.story.plan.value != "unkeepable"
+            must(not kept, "a result that can be kept is kept", error)
+            seen.add("result not kept")
+            return "not kept"
+        for kind, word in _REFUSALS:
+            if isinstance(error, kind):
+                self.told_late = kind is NotRecordedError
+                seen.add(word)
+                return word
+        if isinstance(error, DOUBTS) or self.cut:
+            return "cut off" if self.cut else "in doubt"
+        raise ViolationError(f"a call raised what it must not raise: {error!r}") from error
+
+
+_REFUSALS: tuple[tuple[type[BaseException], str], ...] = (
+    (InProgressError, "in progress"),
+    (OutcomeUnknownError, "outcome unknown"),
+    (LeaseLostError, "lease lost"),
+    (NotRecordedError, "told late"),
+    (StoreError, "store trouble"),
+    (FencedError, "fenced"),
+)
+
+
+class Asking:
+    """A caller at work: one try after the other."""
+
+    def __init__(self, world: "World", number: int, plan: Caller, last: bool) -> None:
+        self.world = world
+        self.number = number
+        self.plan = plan
+        self.last = last
+        """Whether it comes after everything has healed, and asks until there is an answer."""
+        self.tries = 0
+        self.outcome = ""
+
+    def next(self, _: object = None) -> None:
+        """One more call, in some process that lives."""
+        world, plan = self.world, self.plan
+        bits = mix(world.seed, 100 + self.number, self.tries)
+        living = [one for one in world.processes if not one.dead and not one.stopping]
+        if not living:
+            world.hub.at(world.hub.now + 100_000, self.next)
+            return
+        self.tries += 1
+        process = living[bits % len(living)]
+        story = world.stories[plan.key]
+        call = Try(story, process, plan.payload)
+        call.interrupted = bool(plan.cut) and bits >> 50 & 7 == 0 and not self.last
+        world.tries.append(call)
+        colour = world.plan.colours
+        in_coroutine = colour == "async" or (colour == "both" and bool(bits >> 20 & 1))
+        asked = Call(
+            scope=story.plan.scope,
+            key=story.plan.key,
+            terms=story.plan.terms,
+            fingerprint=f"1:{plan.payload}",
+            codec=Interrupted(call) if call.interrupted else PLAIN,  # type: ignore[arg-type]  # has what it takes
+            reconcile=reconciler(story, plan.payload) if story.plan.reconciles else None,
+        )
+        call.activity = world.hub.start(process, lambda: call.main(asked, in_coroutine))
+        call.activity.ident = -process.index - 1 if in_coroutine else len(world.tries)
+        call.activity.owner = call
+        world.tell("caller", self.number, "calls in", process.index, asked.fingerprint)
+        call.activity.when_over.append(lambda: self._over(call))
+        if plan.cut and self.tries == 1 + (bits >> 24) % 2 and not self.last:
+            kind = plan.cut if in_coroutine else "exit"
+            world.hub.at(world.hub.now + plan.cut_after, self._cut, (call, kind))
+
+    def _cut(self, what: tuple[Try, str]) -> None:
+        call, kind = what
+        if call.over or call.process.dead or self.world.masked(("caller", self.number)):
+            return
+        self.world.injected.append(("caller", self.number))
+        self.world.seen.add({"cancel": "cancelled", "exit": "exited", "close": "closed"}[kind])
+        call.cut = True
+        if kind == "close":
+            call.activity.closed = True
+            self.world.hub.throw(call.activity, GeneratorExit())
+            call.over, call.ended, call.outcome = True, self.world.hub.now, "cut off"
+            return
+        error = asyncio.CancelledError() if kind == "cancel" else SystemExit()
+        self.world.hub.throw(call.activity, error)
+
+    def _over(self, call: Try) -> None:
+        world = self.world
+        if not call.over:
+            call.over, call.ended = True, world.hub.now
+        self.outcome = call.outcome
+        if call.process.ends_soon and not call.process.dead:
+            world.stop(call.process)
+        world.tell("caller", self.number, "in", call.process.index, call.outcome)
+        if call.outcome in FINAL:
+            world.answered()
+        elif self.last:
+            if call.outcome == "outcome unknown":
+                world.resolve(self.plan.key)
+            world.hub.at(world.hub.now + RETRY_ALWAYS, self.next)
+        elif self.tries < self.plan.tries and not world.healed:
+            world.hub.at(world.hub.now + self.plan.backoff, self.next)
+        else:
+            world.answered()

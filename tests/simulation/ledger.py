@@ -1,0 +1,173 @@
+"""What really happened: every effect, counted by somebody who is no part of the library."""
+
+from typing import TYPE_CHECKING, Any
+
+from oncekey.record import Record
+from oncekey.verbs import Release
+from tests.simulation.oracle import must
+from tests.simulation.plan import KeyPlan
+
+if TYPE_CHECKING:
+    from tests.simulation.caller import Try
+    from tests.simulation.world import World
+
+
+class Effect:
+    """One time that something happened outside."""
+
+    __slots__ = ("at", "by", "payload", "token", "value")
+
+    def __init__(self, at: int, by: "Try", token: int, value: object) -> None:
+        self.at = at
+        self.by = by
+        self.payload = by.payload
+        self.token = token
+        self.value = value
+
+
+class Story:
+    """All that happened under one key."""
+
+    def __init__(self, world: "World", number: int, plan: KeyPlan) -> None:
+        self.world = world
+        self.number = number
+        self.plan = plan
+        self.runs = 0
+        self.effects: list[Effect] = []
+        self.largest_token = 0
+        self.settled_as: bytes | None = None
+        self.is_settled = False
+        self.expires = 0
+        self.amnesia = False
+        """The store has lost something of this key, or somebody made it forget."""
+        self.over = False
+        """The life of a settled record has ended, and the key was used again."""
+        self.retries = 0
+        """How often a human said that it may run again."""
+        self.fence = 0
+        self.done: dict[str, Effect] = {}
+        """By the key that the effect was given: what a keyed service has done."""
+
+    # What the store says
+
+    def granted(self, record: Record) -> None:
+        call = self.world.whose(record.nonce)
+        if call is not None:
+            call.token = record.token
+
+    def settled(self, record: Record) -> None:
+        self.is_settled = True
+        self.expires = record.expires
+        if record.status == "completed":
+            self.settled_as = record.result
+
+    def released(self, ask: Release) -> None:
+        """A definite end says that nothing happened: that must be true."""
+        call = self.world.whose(ask.nonce)
+        if call is None or ask.uncertain or ask.unused or self.plan.mode != "bare":
+            return
+        must(
+            not any(effect.by is call for effect in self.effects),
+            "an attempt whose effect may have happened does not count as not done",
+            ask,
+        )
+
+    def begin_again(self) -> None:
+        """A record's life was over: what follows is another operation."""
+        self.over = True
+        self.is_settled = False
+        self.settled_as = None
+
+    def forget(self, *, on_purpose: bool = False) -> None:
+        """The store knows less than it did."""
+        self.amnesia = True
+        self.over = self.over or on_purpose
+        self.is_settled = False
+        self.settled_as = None
+        record = self.world.store.records.get((self.plan.scope, self.plan.key))
+        self.largest_token = 0 if record is None else record.token
+
+    # Effects
+
+    def happen(self, call: "Try", token: int) -> object:
+        """The effect happens, and this is what it gives."""
+        value = self._value(call)
+        self.effects.append(Effect(self.world.hub.now, call, token, value))
+        self.world.tell("effect", call.payload, value, token)
+        self._check_count(call.payload)
+        return value
+
+    def _value(self, call: "Try") -> object:
+        kind = self.plan.value
+        if kind == "dict":
+            return {"payload": call.payload, "serial": len(self.effects)}
+        if kind == "unkeepable":
+            return object()
+        return {"none": None, "zero": 0, "empty": ""}[kind]
+
+    def of(self, payload: str) -> list[Effect]:
+        return [effect for effect in self.effects if effect.payload == payload]
+
+    def undo(self, effect: Effect) -> None:
+        """The database that held it went back to an earlier state."""
+        self.effects.remove(effect)
+        self.world.seen.add("undone with its record")
+
+    def _check_count(self, payload: str) -> None:
+        effects = self.of(payload)
+        if len(effects) < 2:
+            return
+        must(self.plan.mode != "keyed", "a keyed effect happens once", payload, len(effects))
+        if self.over:
+            return
+        must(self.plan.mode != "atomic", "an atomic effect happens once", payload, len(effects))
+        if self.amnesia:
+            return
+        must(
+            sum(not self._excused(one.by) for one in effects) <= 1 + self.retries,
+            "an effect happens again only after an end that nobody could tell",
+            payload,
+            len(effects),
+            self.plan,
+        )
+        self.world.seen.add("bare effect doubled after a crash")
+
+    def _excused(self, call: "Try") -> bool:
+        """Whether the policy allowed another attempt after this one."""
+        if call.unprotected or call.overdue:
+            return True
+        if self.plan.terms.hold or self.plan.reconciles:
+            # Refused, or asked first: only a zombie that slept past the quiet period remains.
+            return self.plan.reconciles and call.process.slept
+        died = call.process.dead or call.process.trouble_at >= call.began
+        return died or call.cut or call.doubtful or not call.renews
+
+    # Answers
+
+    def check_answer(self, call: "Try", value: Any) -> None:
+        """The answer is that of the caller's own operation, which has happened."""
+        kind = self.plan.value
+        expected: Any
+        if kind == "dict":
+            must(isinstance(value, dict), "an answer is a result", value)
+            must(value["payload"] == call.payload, "nobody gets another's answer", value)
+        elif kind != "unkeepable":
+            expected = {"none": None, "zero": 0, "empty": ""}[kind]
+            must(value == expected and type(value) is type(expected), "a result comes back", value)
+        if self.amnesia and self.plan.mode != "keyed":
+            return
+        effects = self.of(call.payload)
+        if not effects and self.plan.mode == "atomic" and call.process.unsettled():
+            # A neighbour's settle is still on its way; see docs/simulation.md, "What it found".
+            self.world.seen.add("answered before it was recorded")
+            return
+        must(effects, "what is answered has happened", call.payload, value)
+        if kind != "dict" or self.over:
+            return
+        if self.plan.mode == "bare":
+            if call.unprotected or call.told_late:
+                return
+            known = [one.value for one in effects]
+            must(value in known, "an answer is that of an effect", value, known)
+        else:
+            must(value == effects[0].value, "everybody gets the same answer", value)

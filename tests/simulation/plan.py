@@ -1,0 +1,216 @@
+"""What a seed stands for: the processes, the keys and their terms, the callers and the faults.
+
+Each seed switches some kinds of faults on and the rest off (a swarm), so that rare combinations
+are met and each fault is also met alone. About one seed in eight has no faults at all.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
+
+from oncekey.policy import NETWORK, Terms
+from tests.simulation.dice import WHOLE, Dice
+
+SECOND: Final = 1_000_000
+DAY: Final = 86_400 * SECOND
+FORKS: Final = 1
+
+Mode = Literal["atomic", "keyed", "bare"]
+MODES: Final[tuple[Mode, ...]] = ("atomic", "keyed", "bare")
+ON_THE_LINE: Final = ("request lost", "reply lost", "late", "doubled", "refused", "full")
+IN_TIME: Final = (
+    "crash",
+    "crash",
+    "stop",
+    "pause",
+    "pause",
+    "cut",
+    "outage",
+    "full",
+    "fail over",
+    "evict",
+    "fork",
+    "wall clock jumps",
+    "store clock stands",
+    "resolve",
+    "forget",
+)
+VALUES: Final = ("dict", "dict", "dict", "none", "zero", "empty", "unkeepable")
+CUTS: Final = ("cancel", "cancel", "exit", "close")
+
+
+class Declined(Exception):  # noqa: N818 - as a user would name it
+    """The user's code says no, definitely."""
+
+
+class TransportError(Exception):
+    """The connection of a client broke: as httpx names its own."""
+
+
+TransportError.__module__ = "httpx"
+
+
+class KeyPlan(Struct):
+    """One key: how it is protected and what the code under it does."""
+
+    scope: str
+    key: str
+    mode: Mode
+    terms: Terms
+    reconciles: bool
+    notes: int
+    stepped: bool
+    value: str
+    before: int
+    after: int
+    errors: int
+    """In parts of WHOLE: how often the code raises before its effect."""
+    doubts: int
+    """In parts of WHOLE: how often the effect's own connection breaks."""
+
+
+class Caller(NamedTuple):
+    """Somebody who wants one thing and asks until it is answered."""
+
+    key: int
+    payload: str
+    start: int
+    tries: int
+    backoff: int
+    cut: str
+    """How one of its calls is cut off; empty when none is."""
+    cut_after: int
+
+
+class Fault(NamedTuple):
+    """Something that befalls a process or the store at a time."""
+
+    number: int
+    at: int
+    kind: str
+    where: int
+    long: int
+    bits: int
+
+
+class Plan:
+    """Everything about a seed that is drawn before the first event."""
+
+    def __init__(self, seed: int) -> None:
+        swarm = Dice(seed, 1)
+        quiet = swarm.one_in(8)
+        self.heal_at = swarm.between(4, 9) * SECOND
+        self.nodes = swarm.pick((1, 2, 2, 2, 3))
+        self.colours = swarm.pick(("sync", "async", "both", "both"))
+        self.latency = swarm.pick((100, 1_000, 5_000))
+        self.time_out = swarm.pick((0.3, 1.0))
+        self.lateness = swarm.pick((200_000, SECOND, 3 * SECOND))
+        self.watching = swarm.one_in(2)
+        self.cached = swarm.one_in(2)
+        self.purging = swarm.one_in(6)
+        self.edges = swarm.one_in(3)
+        drifts = (0.97, 1.0, 1.03) if swarm.one_in(4) else (1.0,)
+        self.rates = [swarm.pick(drifts) for _ in range(self.nodes + FORKS)]
+        self.skews = [swarm.between(-5, 5) * SECOND for _ in range(self.nodes + FORKS)]
+        self.limits, self.trouble = self._on_the_line(swarm, quiet)
+        expiring = swarm.one_in(6)
+        self.evicts = not quiet and swarm.one_in(5)
+        atomic = not self.evicts
+        self.keys = [
+            _key(Dice(seed, 20 + number), number, self.watching, expiring, atomic)
+            for number in range(swarm.pick((1, 1, 1, 2)))
+        ]
+        shortest = min(key.terms.lease for key in self.keys)
+        self.tick = shortest // 2 if swarm.one_in(5) else 1
+        """The store's clock moves in steps of so many microseconds."""
+        self.callers = self._callers(Dice(seed, 2), quiet)
+        self.faults = [] if quiet else self._in_time(Dice(seed, 3))
+
+    @staticmethod
+    def _on_the_line(swarm: Dice, quiet: bool) -> tuple[list[tuple[int, str]], int]:
+        """Up to which number each kind of loss is meant, and the largest of them."""
+        limits, total = [], 0
+        if not quiet and not swarm.one_in(4):
+            for kind in ON_THE_LINE:
+                if swarm.one_in(2):
+                    most = WHOLE - total
+                    total += min(WHOLE * swarm.pick((1, 4, 12, 50)) // 100, most)
+                    limits.append((total, kind))
+        return limits, total
+
+    def _callers(self, dice: Dice, quiet: bool) -> list[Caller]:
+        callers = []
+        cuts = not quiet and dice.one_in(2)
+        others = dice.one_in(3)
+        for key in range(len(self.keys)):
+            start = dice.below(SECOND)
+            for _ in range(dice.pick((1, 2, 2, 3))):
+                one = Caller(
+                    key=key,
+                    payload="b" if others and dice.one_in(3) else "a",
+                    start=start + dice.pick((0, 1_000, 30_000, SECOND, 3 * SECOND)),
+                    tries=dice.pick((1, 2, 3)),
+                    backoff=dice.pick((50_000, 400_000, 1_500_000)),
+                    cut=dice.pick(CUTS) if cuts and dice.one_in(2) else "",
+                    cut_after=dice.below(dice.pick((20_000, 300_000, 3 * SECOND))),
+                )
+                callers.append(one)
+        return callers
+
+    def _in_time(self, dice: Dice) -> list[Fault]:
+        faults: list[Fault] = []
+        on = [kind for kind in IN_TIME if dice.one_in(4)]
+        starts = [caller.start for caller in self.callers]
+        for kind in on:
+            if kind == "evict" and not self.evicts:
+                continue
+            near = dice.pick(starts) + dice.below(dice.pick((30_000, 500_000, 4 * SECOND)))
+            faults.append(
+                Fault(
+                    number=len(faults),
+                    at=min(near, self.heal_at - 1),
+                    kind=kind,
+                    where=dice.below(self.nodes),
+                    long=dice.pick((200_000, SECOND, 3 * SECOND, 6 * SECOND)),
+                    bits=dice.bits(),
+                )
+            )
+        return faults
+
+
+def _key(dice: Dice, number: int, watching: bool, expiring: bool, atomic: bool) -> KeyPlan:
+    mode = dice.pick(MODES if atomic else MODES[1:])
+    lease = dice.pick((1, 2, 4, 8)) * SECOND
+    waits = (0.0, 0.5, 3.0) if watching else (0.0, 0.02, 0.15)
+    terms = Terms(
+        ttl=dice.between(1, 5) * SECOND if expiring else DAY,
+        lease=lease,
+        heartbeat=not dice.one_in(10),
+        max_run=1.5 * lease / SECOND if dice.one_in(10) else None,
+        wait=dice.pick(waits),
+        retry_after=0.5,
+        keep_all=dice.one_in(5),
+        keep=(Declined,) if dice.one_in(3) else (),
+        uncertain=NETWORK,
+        uncertain_clients=True,
+        hold=dice.one_in(3),
+        max_attempts=dice.pick((2, 3)) if dice.one_in(5) else None,
+        fail_open=mode != "atomic" and dice.one_in(3),
+        max_result=1_000_000,
+        quiet=2 * lease,
+        heartbeat_every=lease / SECOND / 3,
+    )
+    return KeyPlan(
+        scope="ab"[number],
+        key="order",
+        mode=mode,
+        terms=terms,
+        reconciles=mode == "bare" and dice.one_in(3),
+        notes=dice.pick((0, 0, 1, 2)),
+        stepped=mode != "atomic" and dice.one_in(6),
+        value=dice.pick(VALUES),
+        before=dice.below(dice.pick((1_000, 100_000, lease))),
+        after=dice.below(dice.pick((1_000, 100_000, 2 * lease))),
+        errors=dice.pick((0, 0, WHOLE // 4)),
+        doubts=dice.pick((0, 0, WHOLE // 4)),
+    )

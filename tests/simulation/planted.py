@@ -1,0 +1,107 @@
+"""Planted defects of the core: the simulator runs against a copy of the sources with each in it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.defects.__main__ import HERE, ROOT, Defect, read
+from tests.defects.patch import apply
+from tests.simulation.stage import CORE
+
+ENOUGH: Final = 1_000
+"""Within so many schedules a planted defect must have been found."""
+FOUND: Final = 1
+PATIENCE: Final = 300
+
+_TARGET = re.compile(r"(?m)^--- a/src/oncekey/(\S+)\.py")
+
+BLIND: Final[dict[str, str]] = {}
+"""Defects of the core that a schedule cannot show, and why."""
+
+ELSEWHERE: Final = {
+    "key": "keys are texts, and no schedule changes them; tests/fuzz looks for such defects",
+}
+"""Modules that lie beside the core and are not simulated, and why."""
+
+
+class Verdict(NamedTuple):
+    """What came of one planted defect."""
+
+    defect: Defect
+    seed: int | None
+    words: str
+
+
+def defects() -> dict[str, Defect]:
+    """The planted defects of what is simulated, by name."""
+    found = {}
+    for path in sorted(HERE.glob("*.patch")):
+        defect = read(path)
+        if modules(defect) & set(CORE):
+            found[defect.name] = defect
+    return found
+
+
+def beside() -> dict[str, str]:
+    """The planted defects of modules beside the core, and why they are not looked for here."""
+    return {
+        path.stem: ELSEWHERE[module]
+        for path in sorted(HERE.glob("*.patch"))
+        for module in modules(read(path)) & set(ELSEWHERE)
+    }
+
+
+def modules(defect: Defect) -> set[str]:
+    """The modules that the patch changes."""
+    return set(_TARGET.findall(defect.patch))
+
+
+def look_for(wanted: list[Defect], workers: int) -> Iterator[Verdict]:
+    """Each defect is planted and looked for."""
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(plant, wanted)
+
+
+NONE: Final = Defect("none", "nothing", [], "")
+"""The sources as they are."""
+
+
+def plant(defect: Defect) -> Verdict:
+    """At which seed the simulator finds the defect."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "src", copy / "src", ignore=ignored)
+        try:
+            apply(defect.patch, copy)
+        except SystemExit as misfit:
+            return Verdict(defect, None, str(misfit).partition(":\n")[0])
+        command = [sys.executable, "-m", "tests.simulation", "--until-found"]
+        try:
+            done = subprocess.run(
+                [*command, "--seeds", str(ENOUGH), "--workers", "1"],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(copy / "src"),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                },
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Verdict(defect, None, "it hangs")
+    match = re.search(r"^violation in seed (\d+): ([^:\n]*)", done.stdout, re.MULTILINE)
+    if done.returncode != FOUND or match is None:
+        last = (done.stdout + done.stderr).splitlines()[-3:]
+        return Verdict(defect, None, " / ".join(last))
+    return Verdict(defect, int(match[1]), match[2])

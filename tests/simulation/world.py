@@ -1,0 +1,414 @@
+"""One schedule: a seed lived through, from the first call over all misfortunes to the last answer.
+
+Chaos first. Then everything heals, and whoever asks must get an answer.
+"""
+
+from zlib import crc32
+
+from oncekey.codec import PLAIN
+from oncekey.errors import StoreError
+from oncekey.verbs import Claim, Forget, Request, Resolve
+from tests.simulation.caller import Asking, Try
+from tests.simulation.dice import mix
+from tests.simulation.hub import DeadError, Hub
+from tests.simulation.ledger import Story
+from tests.simulation.line import FULL, Message
+from tests.simulation.oracle import Oracle, must
+from tests.simulation.plan import SECOND, Caller, Fault, Plan
+from tests.simulation.process import Process
+from tests.simulation.stage import EPOCH, STAGE
+from tests.simulation.store import SimulatedStore
+
+Injected = tuple[str, int] | tuple[str, int, int, str]
+
+PATIENCE = 120 * SECOND
+GRACE = 3 * SECOND
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(self, seed: int, only: frozenset[Injected] | None = None) -> None:
+        """`only` leaves every fault out that is not in it."""
+        self.seed = seed
+        self.plan = plan = Plan(seed)
+        self.hub = Hub(seed)
+        self.seen: set[str] = set()
+        self.injected: list[Injected] = []
+        self.trace = 0
+        self.told: list[str] | None = None
+        """What happened, in words, where somebody wants to read it."""
+        self.steps = 0
+        self.healed = False
+        self.clock_odd = plan.tick > 1
+        """Whether the store may have told the same time twice."""
+        self.full_until = 0
+        self.store_offset = EPOCH
+        self.strays: set[str] = set()
+        """Nonces of claims that came once more when their asker had its answer and was gone."""
+        self._asked: set[str] = set()
+        self._only = only
+        self._frozen: int | None = None
+        self._nonces: dict[str, Try] = {}
+        self._nonce = 0
+        self.sent = [0] * len(plan.rates)
+        self.tries: list[Try] = []
+        self.store = SimulatedStore(self.store_time, Oracle(self))
+        self.stories = [Story(self, number, key) for number, key in enumerate(plan.keys)]
+        self._by_scope = {key.scope: self.stories[n] for n, key in enumerate(plan.keys)}
+        self.lived: list[Process] = []
+        """Every process there ever was."""
+        STAGE.hub, STAGE.new_nonce = self.hub, self._new_nonce
+        self.processes = [Process(self, index) for index in range(plan.nodes)]
+        self.asking = 0
+
+    # The whole of it
+
+    def run(self) -> None:
+        """The schedule is over, and nothing was broken."""
+        hub, plan = self.hub, self.plan
+        for number, caller in enumerate(plan.callers):
+            self.asking += 1
+            hub.at(caller.start, Asking(self, number, caller, last=False).next)
+        for fault in plan.faults:
+            hub.at(fault.at, self._befall, fault)
+        hub.run(plan.heal_at)
+        self._heal()
+        hub.run(hub.now + PATIENCE)
+        must(not self.asking, "once everything is well, everybody is answered")
+        hub.run(hub.now + GRACE)
+        self._check_the_end()
+
+    def answered(self) -> None:
+        """One caller asks no more."""
+        self.asking -= 1
+        self.hub.enough = self.healed and not self.asking
+
+    def close(self) -> None:
+        """Nothing of it is left in memory, and the garbage collector has nothing to look for."""
+        for process in self.lived:
+            process.dead = True
+            for activity in list(process.activities):
+                self.hub.throw(activity, DeadError())
+        for process in self.lived:
+            vars(process.keeper).clear()
+            vars(process).clear()
+        for one in (self.store, *self.stories, self.hub, self):
+            vars(one).clear()
+
+    def _heal(self) -> None:
+        self.healed = True
+        self._thaw()
+        now = self.hub.now
+        for index, process in enumerate(self.processes):
+            if process.dead or process.stopping or process.ends_soon:
+                self._restart(index)
+        for key in range(len(self.stories)):
+            self.asking += 1
+            payload = self.plan.callers[0].payload if key == 0 else "a"
+            last = Caller(key, payload, 0, 0, 0, "", 0)
+            self.hub.at(now, Asking(self, 50 + key, last, last=True).next)
+
+    def _check_the_end(self) -> None:
+        for story in self.stories:
+            record = self.store.get(story.plan.scope, story.plan.key)
+            if record is not None and record.status == "completed" and not story.amnesia:
+                must(story.effects, "what is completed has happened", record)
+        for call in self.tries:
+            living = not call.process.dead and not call.process.stopping
+            if not living or call.gone:
+                continue
+            if call.unprotected:
+                must(call.recorded, "a run that began without the store is recorded", call.outcome)
+                self.seen.add("recorded late")
+            elif call.told_late:
+                must(call.recorded, "what could not be recorded in time is recorded later")
+        for process in self.processes:
+            must(not process.breaker.open, "a store that answers closes the breaker", process.index)
+
+    # Time and names
+
+    def store_time(self) -> int:
+        now = self.hub.now if self._frozen is None else self._frozen
+        tick = self.plan.tick
+        return (now if tick == 1 else now - now % tick) + self.store_offset
+
+    def _new_nonce(self) -> bytes:
+        self._nonce += 1
+        made = mix(self.seed, 7, self._nonce).to_bytes(8, "big")
+        current = self.hub.current
+        if current is not None and isinstance(current.owner, Try):
+            self._nonces[made.hex()] = current.owner
+        return made
+
+    def whose(self, nonce: str) -> Try | None:
+        """The call that chose this nonce."""
+        return self._nonces.get(nonce)
+
+    def story(self, ask: Request) -> Story:
+        """What happened under the key of the request."""
+        return self._by_scope[ask.scope or ""]
+
+    def tell(self, *words: object) -> None:
+        """Something happened."""
+        if self.told is not None:
+            self.told.append(f"{self.hub.now / SECOND:9.6f}  " + "  ".join(map(str, words)))
+
+    # The network
+
+    def fault(self, process: Process, number: int, bits: int) -> str | None:
+        """What befalls this message, if anything does."""
+        if self.healed:
+            return None
+        roll = bits & 0xFFFF
+        for limit, kind in self.plan.limits:
+            if roll < limit:
+                if self.masked(("line", process.index, number, kind)):
+                    return None
+                self.injected.append(("line", process.index, number, kind))
+                self.tell("message", number, "of", process.index, kind)
+                return kind
+        return None
+
+    def masked(self, fault: Injected) -> bool:
+        """Whether this fault is to be left out."""
+        return self._only is not None and fault not in self._only
+
+    def lateness(self, bits: int) -> int:
+        return (bits >> 20) % self.plan.lateness
+
+    def edge(self, ask: Claim, out: int) -> int:
+        """A claim that arrives exactly when a lease or a life ends, where one does soon."""
+        record = self.store.records.get((ask.scope or "", ask.key))
+        if record is None:
+            return out
+        for moment in (record.lease_end, record.expires):
+            wait = moment - self.store_time()
+            if 0 < wait < self.plan.time_out * SECOND * 0.9:
+                return wait
+        return out
+
+    def arrive(self, message: Message) -> None:
+        """The store answers."""
+        hub, process, verb = self.hub, message.who, message.verb
+        self.steps += 1
+        self.trace = crc32(b"%d %d %b" % (hub.now, process.index, verb.encode()), self.trace)
+        if verb == "claim":
+            ask: Claim = message.what[0]
+            heard = message.reply and message.activity.waits == message.waits
+            if not heard and ask.nonce in self._asked:
+                self.strays.add(ask.nonce)
+            self._asked.add(ask.nonce)
+            if message.full or self.full_until > hub.now:
+                self.seen.add("full")
+                process.suffer(hub.now)
+                error = StoreError(FULL, happened=False)
+                hub.wake_at(hub.now + message.back, message.activity, message.waits, error)
+                return
+            call = self._nonces.get(ask.nonce)
+            if call is not None and call.over:
+                call.recorded = True
+        elif verb == "settle":
+            call = self._nonces.get(message.what[0].nonce)
+            if call is not None:
+                call.recorded = True
+        answer = getattr(self.store, verb)(*message.what)
+        self.tell(process.index, verb, message.what, answer, "" if message.reply else "(unheard)")
+        if not message.reply:
+            self.seen.add("arrived, and nobody heard of it")
+            return
+        if process.cut_until > hub.now:
+            process.suffer(message.sent + int(self.plan.time_out * SECOND))
+            process.out_of_reach += 1
+            self.seen.add("arrived, and nobody heard of it")
+            silence = message.sent + int(self.plan.time_out * SECOND)
+            error = StoreError("no answer in time", happened=None, unreachable=True)
+            hub.wake_at(max(silence, hub.now), message.activity, message.waits, error)
+            return
+        hub.wake_at(hub.now + message.back, message.activity, message.waits, answer)
+
+    # What befalls processes and the store
+
+    def _befall(self, fault: Fault) -> None:
+        if self.masked((fault.kind, fault.number)):
+            return
+        self.injected.append((fault.kind, fault.number))
+        self.trace = crc32(b"%d %b" % (self.hub.now, fault.kind.encode()), self.trace)
+        process = self.processes[fault.where]
+        self.tell(fault)
+        _KINDS[fault.kind](self, fault, process)
+
+    def _restart(self, index: int) -> None:
+        old = self.processes[index]
+        if not old.dead:
+            old.die()
+        self.processes[index] = Process(self, index)
+
+    def _crash(self, fault: Fault, process: Process) -> None:
+        if process.dead:
+            return
+        self.seen.add("crash")
+        process.die()
+        self.hub.at(self.hub.now + fault.long // 4, self._again, process)
+
+    def _again(self, process: Process) -> None:
+        if self.processes[process.index] is process:
+            self._restart(process.index)
+
+    def _stop(self, fault: Fault, process: Process) -> None:
+        """The process is to end: now, or right behind the next call."""
+        if process.dead or process.stopping:
+            return
+        process.ends_soon = True
+        if process.urgent:
+            self.stop(process)
+
+    def stop(self, process: Process) -> None:
+        """The process ends as `atexit` ends one, with a last try at what is urgent."""
+        process.stopping, process.ends_soon = True, False
+        self.seen.add("stopped")
+        begun = self.hub.now
+
+        def last_moments() -> None:
+            waiting = list(process.urgent)
+            process.keeper.finish()
+            if process.trouble_at < begun and process.paused_until < begun:
+                left = [one for one in waiting if process.urgent.get(one) is False]
+                must(not left, "what must be recorded is tried before the process ends", left)
+            self.hub.at(self.hub.now, lambda _: self._again(process))
+
+        self.hub.start(process, last_moments)
+
+    def _pause(self, fault: Fault, process: Process) -> None:
+        process.paused_until = min(self.hub.now + fault.long, self.plan.heal_at)
+        process.suffer(process.paused_until)
+        process.slept = True
+        self.seen.add("paused")
+
+    def _cut(self, fault: Fault, process: Process) -> None:
+        process.cut_until = min(self.hub.now + fault.long, self.plan.heal_at)
+        process.cut_how = ("refused", "silent", "deaf", "deaf")[fault.bits % 4]
+        process.suffer(process.cut_until)
+        self.seen.add("cut off from the store")
+
+    def _outage(self, fault: Fault, process: Process) -> None:
+        for one in self.processes:
+            self._cut(fault, one)
+        self.seen.add("outage")
+
+    def _full(self, fault: Fault, process: Process) -> None:
+        self.full_until = min(self.hub.now + fault.long, self.plan.heal_at)
+
+    def _fail_over(self, fault: Fault, process: Process) -> None:
+        lost = self.store.fail_over(fault.long // 4)
+        for scope, _ in lost:
+            self._by_scope[scope].forget()
+        if lost:
+            self.seen.add("fail-over that lost something")
+        if fault.bits & 1:
+            self.store_offset -= (fault.bits >> 8) % (2 * SECOND)
+            self.clock_odd = True
+            self.seen.add("store clock went back")
+
+    def _evict(self, fault: Fault, process: Process) -> None:
+        place = self.store.evict(fault.bits)
+        if place is not None:
+            self._by_scope[place[0]].forget()
+            self.seen.add("evicted")
+
+    def _fork(self, fault: Fault, process: Process) -> None:
+        if process.dead or len(self.processes) == len(self.sent):
+            return
+        self.seen.add("forked")
+        child = Process(self, len(self.processes), process)
+        self.processes.append(child)
+
+    def _jump(self, fault: Fault, process: Process) -> None:
+        process.skew += (fault.bits >> 8) % (7200 * SECOND) - 3600 * SECOND
+        self.seen.add("wall clock jumped")
+
+    def _stand(self, fault: Fault, process: Process) -> None:
+        """The clock of the store stands still for a while and then goes on from where it stood."""
+        if self._frozen is not None:
+            return
+        self._frozen = stood = self.hub.now
+        self.clock_odd = True
+        self.seen.add("store clock stood still")
+
+        self.hub.at(stood + fault.long, self._thaw)
+
+    def _thaw(self, _: object = None) -> None:
+        if self._frozen is not None:
+            self.store_offset -= self.hub.now - self._frozen
+            self._frozen = None
+
+    def _resolve_in_chaos(self, fault: Fault, process: Process) -> None:
+        self.resolve(fault.bits % len(self.stories), fault.long)
+
+    def resolve(self, key: int, later: int = 0) -> None:
+        """A human looks at a held record and decides, now or somewhat later."""
+        story = self.stories[key]
+        record = self.store.get(story.plan.scope, story.plan.key)
+        if record is None or record.status != "held":
+            return
+        self.hub.at(self.hub.now + later, self._resolve, (story, record.token))
+
+    def _resolve(self, what: tuple[Story, int]) -> None:
+        story, token = what
+        payload = ""
+        record = self.store.get(story.plan.scope, story.plan.key)
+        if record is not None and record.fingerprint is not None:
+            payload = record.fingerprint[2:]
+        effects = story.of(payload)
+        result = None
+        if effects and story.plan.value != "unkeepable":
+            result = PLAIN.encode(effects[0].value)
+        if not effects:
+            story.retries += 1
+        self.seen.add("resolved as done" if effects else "resolved: run again")
+        self.store.resolve(
+            Resolve(
+                story.plan.scope,
+                story.plan.key,
+                token=token,
+                status="completed" if effects else "released",
+                result=result,
+                error=None,
+                ttl=story.plan.terms.ttl,
+            )
+        )
+
+    def _forget(self, fault: Fault, process: Process) -> None:
+        story = self.stories[fault.bits % len(self.stories)]
+        record = self.store.get(story.plan.scope, story.plan.key)
+        if record is None:
+            return
+
+        def forget(_: object) -> None:
+            ask = Forget(
+                record.scope, record.key, token=record.token, force=bool(fault.bits >> 8 & 1)
+            )
+            had = self.store.get(record.scope, record.key)
+            self.store.forget(ask)
+            if had is not None and self.store.get(record.scope, record.key) is None:
+                story.forget(on_purpose=True)
+                self.seen.add("forgotten")
+
+        self.hub.at(self.hub.now + fault.long // 2, forget)
+
+
+_KINDS = {
+    "crash": World._crash,
+    "stop": World._stop,
+    "pause": World._pause,
+    "cut": World._cut,
+    "outage": World._outage,
+    "full": World._full,
+    "fail over": World._fail_over,
+    "evict": World._evict,
+    "fork": World._fork,
+    "wall clock jumps": World._jump,
+    "store clock stands": World._stand,
+    "resolve": World._resolve_in_chaos,
+    "forget": World._forget,
+}

@@ -1,0 +1,166 @@
+"""What the doctor finds on a real PostgreSQL, and on one that will not tell."""
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from oncekey.doctor import examine, examine_async
+from oncekey.doctor.postgres import CLOCK, RECOVERY, REPLICAS, SETTINGS, TABLE, talk
+from oncekey.doctor.talk import Refused, carry
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from tests.servers.postgres_fixtures import postgres, postgres_url  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.xdist_group("doctor-postgres")  # they share a server that starts slowly
+
+
+@pytest.fixture
+def look(by_check):
+    return lambda url: by_check(examine(PostgresStore(url)))
+
+
+def test_a_server_as_it_comes_is_fine_and_nothing_is_made_by_looking(safe_database, look):
+    found = look(safe_database)
+    assert {finding.severity for finding in found.values()} == {"fine"}
+    assert set(found) == {
+        *("postgres.version", "postgres.fsync", "postgres.commit", "postgres.role"),
+        *("postgres.replication", "postgres.table", "postgres.clock"),
+    }
+    assert found["postgres.table"].evidence == "no oncekey_records"
+    with psycopg.connect(safe_database) as connection:
+        tables = connection.execute("SELECT 1 FROM pg_class WHERE relname LIKE 'oncekey%'")
+        assert not tables.fetchall()
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "severity"),
+    [
+        ({"synchronous_commit": "off"}, "postgres.commit", "danger"),
+        ({"synchronous_commit": "local"}, "postgres.commit", "fine"),
+        ({"default_transaction_read_only": "on"}, "postgres.read_only", "danger"),
+    ],
+)
+def test_settings_of_the_database_count(setting, look, settings, check, severity):
+    found = look(setting(**settings))[check]
+    assert found.severity == severity
+    [(name, value)] = settings.items()
+    assert found.evidence == f"{name.removeprefix('default_')}={value}"
+
+
+def test_a_setting_in_the_url_counts_more(setting, look):
+    url = setting(synchronous_commit="off")
+    found = look(f"{url}?options=-csynchronous_commit%3Don")["postgres.commit"]
+    assert (found.severity, found.evidence) == ("fine", "synchronous_commit=on")
+
+
+def test_a_server_that_does_not_write_is_dangerous(postgres_url, look):  # noqa: F811 - as above
+    found = look(postgres_url)
+    assert found["postgres.fsync"].severity == "danger"
+    assert found["postgres.fsync"].evidence == "fsync=off, full_page_writes=off"
+    assert found["postgres.autovacuum"].severity == "warning"
+
+
+def test_the_table_must_be_logged(safe_database, look):
+    store = PostgresStore(safe_database)
+    assert store.get(None, "nobody") is None
+    store.close()
+    assert look(safe_database)["postgres.table"].evidence == "relpersistence=p"
+    with psycopg.connect(safe_database, autocommit=True) as connection:
+        connection.execute("ALTER TABLE oncekey_records SET UNLOGGED")
+    found = look(safe_database)["postgres.table"]
+    assert (found.severity, found.evidence) == ("danger", "relpersistence=u")
+    assert "SET LOGGED" in found.fix
+
+
+def test_a_server_that_is_not_there_is_an_error(safe_database):
+    nowhere = psycopg.conninfo.make_conninfo(safe_database, port=1)
+    with pytest.raises(StoreError, match="cannot be reached"):
+        examine(PostgresStore(nowhere))
+
+
+# What the caller gave
+
+
+def test_a_connection_and_a_pool_of_the_caller_are_asked_and_left_as_they_were(safe_database, look):
+    wanted = {check: finding.severity for check, finding in look(safe_database).items()}
+    with psycopg.connect(safe_database, row_factory=dict_row) as connection:
+        found = examine(PostgresStore(connection))
+        assert {one.check: one.severity for one in found} == wanted
+        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        connection.execute("SELECT 1")
+        with pytest.raises(ConfigurationError, match="inside a transaction"):
+            examine(PostgresStore(connection))
+    with ConnectionPool(safe_database, min_size=1, open=True) as pool:
+        found = examine(PostgresStore(pool))
+        assert {one.check: one.severity for one in found} == wanted
+
+
+async def test_coroutines_find_the_same(safe_database, look):
+    wanted = {check: finding.severity for check, finding in look(safe_database).items()}
+    async with (
+        AsyncConnectionPool(safe_database, min_size=1, open=False) as pool,
+        await psycopg.AsyncConnection.connect(safe_database) as connection,
+    ):
+        for given in (safe_database, pool, connection):
+            store = AsyncPostgresStore(given)
+            found = await examine_async(store)
+            assert {one.check: one.severity for one in found} == wanted
+            await store.aclose()
+        found = await examine_async(PostgresStore(safe_database))
+        assert {one.check: one.severity for one in found} == wanted
+
+
+# What no server here says
+
+HEALTHY = {
+    SETTINGS: [("170002", "on", "on", "on", "", "off", "on")],
+    RECOVERY: [(False,)],
+    REPLICAS: [(0,)],
+    TABLE: [(b"p",)],
+    CLOCK: Refused("not today"),
+}
+
+
+def said(by_check, **instead):
+    names = {"settings": SETTINGS, "recovery": RECOVERY, "replicas": REPLICAS, "table": TABLE}
+    replies = HEALTHY | {names[name]: reply for name, reply in instead.items()}
+    return by_check(carry(talk(), replies.__getitem__))
+
+
+def test_a_standby_is_no_store(by_check):
+    found = said(by_check, recovery=[(True,)])["postgres.role"]
+    assert (found.severity, found.evidence) == ("danger", "pg_is_in_recovery()=true")
+
+
+@pytest.mark.parametrize(
+    ("standbys", "names", "commit", "severity"),
+    [
+        (0, "", "on", "fine"),
+        (1, "", "on", "warning"),
+        (1, "one", "on", "fine"),
+        (2, "any 1 (a, b)", "remote_apply", "fine"),
+        (1, "one", "local", "warning"),
+        (1, "one", "remote_write", "warning"),
+    ],
+)
+def test_standbys_that_nobody_waits_for_are_a_warning(by_check, standbys, names, commit, severity):
+    settings = [("170002", "on", "on", commit, names, "off", "on")]
+    found = said(by_check, settings=settings, replicas=[(standbys,)])["postgres.replication"]
+    assert found.severity == severity
+    assert f"standbys={standbys}" in found.evidence
+
+
+def test_an_old_server_is_named(by_check):
+    settings = [("130014", "on", "on", "on", "", "off", "on")]
+    assert said(by_check, settings=settings)["postgres.version"].severity == "danger"
+
+
+def test_what_it_will_not_say_is_said(by_check):
+    no = Refused("permission denied")
+    found = said(by_check, settings=no, recovery=no, replicas=no, table=no)
+    assert set(found) == {
+        *("postgres.settings", "postgres.role", "postgres.replication", "postgres.table"),
+    }
+    for finding in found.values():
+        assert (finding.severity, finding.evidence) == ("warning", "permission denied")

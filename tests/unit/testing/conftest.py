@@ -1,0 +1,3 @@
+from oncekey.testing import once_chaos
+
+__all__ = ["once_chaos"]
