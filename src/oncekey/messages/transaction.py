@@ -79,13 +79,13 @@ class Transaction:
             ((before, _),) = self._run(_LIMIT, {"limit": f"{self._limit}ms"})
             found = self._run(table.sql.claim, values)
             self._run(_RESTORE, {"limit": before})
-        return self._answer(ask, values, found)
+        return self._answer(ask, found)
 
     def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as _run runs it
         self._connection.savepoint()
         return []
 
-    def _answer(self, ask: Claim, values: Values, found: list[Any]) -> Answer:
+    def _answer(self, ask: Claim, found: list[Any]) -> Answer:
         table = self._table
         for _ in range(_TRIES):
             if found:
@@ -96,6 +96,8 @@ class Transaction:
                 after, answer = machine.claim(before, ask, now)
                 if after is before:  # otherwise it has become free since
                     return answer
+            # What was alive the last time may be over by now: each try has its own time.
+            values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
             found = self._run(table.sql.claim, values)
         msg = f"{ask.key!r} changes all the time; nothing was claimed"
         raise StoreError(msg, happened=False)
