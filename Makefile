@@ -69,7 +69,7 @@ types: $(STAMP_DEV) ## mypy (strict) and pyright
 # Tracing takes as long as the tests do, so that here only the tests of the core are traced.
 tests: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core
 	$(PY) -m coverage erase
-	$(PYTEST) --cov --cov-report= $(CORE_TESTS)
+	$(PYTEST) --cov --cov-report= --cov-fail-under=0 $(CORE_TESTS)
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
 	$(PYTEST) $(CORE_TESTS:%=--ignore=%)
 
