@@ -29,7 +29,8 @@ CORE := errors extras duration fork policy key fingerprint codec notes record ve
         entering records marks protected once
 CORE_STORES := __init__ base adapt memory sqlite* redis* postgres* wire wires
 # The tests that cover them.
-CORE_TESTS := tests/unit tests/conformance tests/twins tests/faults tests/processes tests/surfaces/functions
+CORE_TESTS := $(wildcard tests/unit/test_*.py) tests/unit/doctor tests/conformance tests/twins tests/fuzz \
+              tests/surfaces/functions tests/surfaces/observe
 comma := ,
 empty :=
 CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* $(CORE_STORES:%=src/oncekey/stores/%.py)))

@@ -72,3 +72,9 @@ def test_an_answer_that_something_is_wrong_is_an_answer(kept):
     store.instead("get", wrong)
     assert kept[0].do() is None
     made.check()
+
+
+def test_a_child_of_a_process_whose_store_was_down_asks_for_itself(kept):
+    made = opened(MemoryStore())
+    made.after_fork()  # the knocking stays with the parent
+    made.check()

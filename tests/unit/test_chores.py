@@ -303,6 +303,7 @@ def test_the_late_end_of_a_run_is_urgent(calling, observers):
     assert chore.urgent
     assert chore.do() is None
     assert store.get(*call.identity).result == b"r"
+    assert chore.do() is None  # its reply was lost: there is nothing more to tell
 
 
 def test_what_must_get_through_has_to_say_what_it_asks():

@@ -554,3 +554,10 @@ def test_another_process_makes_the_same_fingerprints():
 def test_the_argument_that_cannot_be_written_down_is_named_among_others():
     with pytest.raises(ConfigurationError, match="'second'"):
         of_arguments({"first": "fine", "second": "\ud800", "third": 3})
+
+
+def test_long_integers_are_found_wherever_they_stand():
+    long, short = b"1" + b"0" * 30, b"1e30"
+    inside = b'{"a": [1, {"b": %s}], "c": "x", "d": 2}'
+    assert of_json(inside % long) == of_json(inside % short)
+    assert of_json(inside % long) != of_json(inside % b"1e31")

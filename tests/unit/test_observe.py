@@ -317,3 +317,14 @@ def test_closed_refuses_and_logs_an_error(log):
     [entry] = [entry for entry in log.records if entry.levelno >= logging.WARNING]
     assert entry.levelno == logging.ERROR
     assert entry.getMessage().startswith("idempotency check failed")
+
+
+def test_who_comes_later_hears_from_then_on(calling):
+    first, second = [], []
+    observers = Observers([first.append])
+    observers.tell("new", calling())
+    observers.add(second.append)
+    observers.tell("completed", calling())
+    assert [event.name for event in first] == ["new", "completed"]
+    assert [event.name for event in second] == ["completed"]
+    assert observers.everybody == [first.append, second.append]

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from oncekey import Once
 from oncekey.arguments import Arguments
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.fingerprint import of_arguments, of_value
@@ -142,3 +143,12 @@ def test_a_key_function_that_gives_something_else_is_wrong(made):
         made_key(made)
     words = f"the key function returned {type(made).__name__}; it must return a string"
     assert str(caught.value) == words
+
+
+def test_a_view_tells_what_surfaces_build_on():
+    once = Once("memory://")
+    view = once.options(ttl="1h")
+    assert view.policy.ttl == "1h"
+    assert view.having(label="charge").label == "charge"
+    assert view.store is once.store
+    assert view.store_async is once.store_async

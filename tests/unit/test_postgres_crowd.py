@@ -302,6 +302,48 @@ async def test_a_crowd_whose_answer_is_lost_is_in_doubt_as_a_whole(store, monkey
     assert {type(answer) for answer in again} == {Granted}
 
 
+async def test_what_is_wrong_with_the_configuration_is_told_to_all(store, monkeypatch):
+    link = store._links.here()._link
+    run = link.run
+
+    async def refuses(statement, values):
+        if statement in [one for _, one in sql.CROWDS]:
+            raise ConfigurationError("upgrade the server")
+        return await run(statement, values)
+
+    monkeypatch.setattr(link, "run", refuses)
+    asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(4)]
+    await asyncio.sleep(0)
+    asking[3].cancel()
+    told = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in told[1:3]] == [ConfigurationError, ConfigurationError]
+
+
+async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
+    link = store._links.here()._link
+    run, inside = link.run, asyncio.Event()
+
+    async def stands_still(statement, values):
+        if statement in [one for _, one in sql.CROWDS]:
+            inside.set()
+            await asyncio.Event().wait()
+        return await run(statement, values)
+
+    monkeypatch.setattr(link, "run", stands_still)
+    asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(4)]
+    await inside.wait()
+    asking[3].cancel()
+    await asyncio.sleep(0)
+    store._links.here()._crowds[sql.CLAIM.name]._batch.cancel()
+    told = await asyncio.gather(*asking, return_exceptions=True)
+    assert [getattr(one, "happened", type(one)) for one in told] == [
+        Granted,
+        None,
+        None,
+        asyncio.CancelledError,
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "read"),
     [

@@ -10,6 +10,7 @@ from redis.backoff import NoBackoff
 
 from oncekey.errors import StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, wire
+from oncekey.stores.redis_scripts import scripts_for
 from oncekey.stores.wires import LARGE, Wires
 from oncekey.verbs import Busy, Granted, Renew, Replay, Scan, Verdict
 from tests.servers.redis_asks import HOUR, ask, settle
@@ -217,7 +218,7 @@ async def test_all_who_wait_for_a_wire_are_told_why_there_is_none(another_redis)
     server = another_redis()
     server.kill()
     store = AsyncRedisStore.from_url(server.url)
-    store._scripts = RedisStore.from_url(server.url)._scripts  # nothing is asked before
+    store._scripts = scripts_for({})  # nothing is asked before
     answers = await claims(store, 5)
     assert {type(error) for error in answers} == {StoreError}
     assert {error.happened for error in answers} == {False}
@@ -325,6 +326,56 @@ async def test_what_is_no_reply_breaks_the_wire(said):
     server.close()
 
 
+async def test_a_wire_that_is_called_elsewhere_waits_for_what_is_on_it():
+    told = asyncio.Queue()
+
+    async def answer(reader, writer):
+        await reader.read(100)
+        while said := await told.get():
+            writer.write(said)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    line = wire.Wire(Opened(writer), pytest.fail)
+    replies = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    for reply in replies:
+        line.ask((b"PING\r\n", reply))
+    told.put_nowait(b">1\r\n$4\r\nmove\r\n+one\r\n")
+    assert await replies[0] == b"one"
+    assert not line.fit
+    told.put_nowait(b"+two\r\n")
+    assert await replies[1] == b"two"
+    told.put_nowait(b"")
+    await writer.wait_closed()
+    server.close()
+
+
+async def test_whoever_went_away_hears_nothing_of_the_end(store, client):
+    await store.claim(ask("first"))
+    client.client_pause(150)
+    asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(2)]
+    await on_the_way(store, 2)
+    asking[0].cancel()
+    await asyncio.sleep(0)
+    store._clients._wires._swift.wire.close()
+    told = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in told] == [asyncio.CancelledError, StoreError]
+
+
+async def test_nor_of_a_wire_that_there_is_not(another_redis):
+    server = another_redis()
+    server.kill()
+    own = redis.asyncio.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
+    wires = Wires(own.connection_pool)
+    replies = [wires.ask(("PING",), apart=False) for _ in range(2)]
+    replies[0].cancel()
+    with pytest.raises(redis.exceptions.ConnectionError):
+        await replies[1]
+    await wires.aclose()
+    await own.aclose()
+
+
 async def test_what_is_on_a_wire_that_is_closed_is_unknown(store, client):
     await store.get(None, "nothing")
     client.client_pause(150)
@@ -384,6 +435,27 @@ async def test_a_client_that_tries_again_does_so(empty_redis):
     await store.aclose()
     await own.aclose()
     line.close()
+
+
+async def test_a_line_on_which_something_broke_is_not_used_again(store):
+    with pytest.raises(redis.exceptions.ConnectionError):
+        async with store._clients.held() as line:
+            raise redis.exceptions.ConnectionError
+    assert not line.connection.is_connected
+
+
+async def test_what_a_client_breaks_by_itself_is_unknown():
+    class Broken:
+        """A cluster's client whose node has just closed what another task used."""
+
+        async def execute_command(self, *_, **__):
+            raise AttributeError("'NoneType' object has no attribute 'writelines'")
+
+    store = AsyncRedisStore(Broken())
+    store._scripts = scripts_for({})
+    with pytest.raises(StoreError, match="redis-py lost the connection") as told:
+        await store.claim(ask())
+    assert told.value.happened is None
 
 
 @pytest.mark.parametrize("how", [{"fast": False}, {"most": 3}])

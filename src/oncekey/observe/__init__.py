@@ -69,10 +69,6 @@ class Observer(Protocol):
         ...
 
 
-def _everything(_: Name) -> bool:
-    return True
-
-
 def _wanted(wants: Callable[[Name], bool], name: Name) -> bool:
     try:
         return wants(name)
@@ -86,13 +82,13 @@ class Observers:
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         """Each observer is a callable that takes one event."""
-        self._all: list[tuple[Observer, Callable[[Name], bool]]] = []
+        self._all: list[tuple[Observer, Callable[[Name], bool] | None]] = []
         self._entering: Callable[[Call], Call] | None = None
         for observer in observers:
             if not callable(observer):
                 msg = f"an observer must be a callable that takes one event, not {observer!r}"
                 raise ConfigurationError(msg)
-            self._all.append((observer, getattr(observer, "wants", _everything)))
+            self._all.append((observer, getattr(observer, "wants", None)))
             entering = getattr(observer, "entering", None)
             if entering is not None and self._entering is not None:
                 msg = "two observers trace calls; a call has room for the trace of one of them"
@@ -106,7 +102,7 @@ class Observers:
 
     def add(self, observer: Observer) -> None:
         """From now on this one hears as well."""
-        self._all.append((observer, getattr(observer, "wants", _everything)))
+        self._all.append((observer, getattr(observer, "wants", None)))
 
     def entering(self, call: Call) -> Call:
         """The call as it is made: with a trace, where somebody traces."""
@@ -131,7 +127,7 @@ class Observers:
     ) -> None:
         """Everybody has heard of it; nobody can stop the call by failing."""
         for _, wants in self._all:
-            if wants is _everything or _wanted(wants, name):
+            if wants is None or _wanted(wants, name):
                 break
         else:
             return  # most events are of no interest to anybody, and are not even made

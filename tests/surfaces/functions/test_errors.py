@@ -12,7 +12,7 @@ from oncekey import (
     Unknown,
     current,
 )
-from tests.surfaces.functions.things import CardDeclinedError, replace_by_completed
+from tests.surfaces.functions.things import CardDeclinedError, replace_by_completed, until_status
 
 
 @pytest.mark.row("P6")
@@ -253,6 +253,23 @@ def test_a_reconcile_that_fails_leaves_everything_as_it_was(once, runs):
     with pytest.raises(ConfigurationError, match="cannot be kept"):
         once.options(reconcile=lambda record: Done(object())).run("asking", work)
     assert runs == [1]
+
+
+def test_a_reconcile_that_is_closed_waits_for_nothing_more(once):
+    def work():
+        raise TimeoutError
+
+    def reconcile(record):
+        raise GeneratorExit
+
+    with pytest.raises(TimeoutError):
+        once.run("closed", work)
+    before = once.get("closed").token
+    with pytest.raises(GeneratorExit):
+        once.options(reconcile=reconcile, quiet=0).run("closed", work)
+    until_status(once, "closed", "released")  # by the keeper
+    assert once.get("closed").token > before
+    assert once.get("closed").attempt == 1
 
 
 def test_what_reconcile_found_gives_way_to_whoever_was_quicker(once, other, clock):
