@@ -235,7 +235,7 @@ def test_a_server_that_wants_a_pause_gets_it(follow, failing):
 
 
 def test_a_silent_connection_is_given_up(follow, server):
-    page = follow(Answer((event(1),)), Answer((b":\n\n", event(2))), silence=100)
+    page = follow(Answer((event(1),)), Answer((b":\n\n", event(2))), silence=1000)
     page.wait_for_function("seen().length === 2")
     assert server.asked[:2] == [{}, {"after": "ab.1.0c"}]
 

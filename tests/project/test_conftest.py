@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.heavy import HEAVY
+
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 PASSES = "def test_it(): pass"
@@ -44,7 +46,10 @@ BREAKS_THE_RULES = {
 }
 
 
-@pytest.fixture(params=["-n0", "-n1"], ids=["one process", "workers"])
+WAYS = {"one process": "-n0", "workers": "-n1"} if HEAVY else {"workers": "-n1"}
+
+
+@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
 def run(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch):
     def run(**modules: str) -> pytest.RunResult:
         # The inner run is no part of what the outer one measures.
