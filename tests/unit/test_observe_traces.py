@@ -25,7 +25,7 @@ from oncekey import (
     StoreError,
     Unknown,
 )
-from oncekey.observe.opentelemetry import OpenTelemetryObserver
+from oncekey.observe.opentelemetry import OpenTelemetryObserver, Run
 from oncekey.observe.traceparent import Place, place_in, with_place
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore, SQLiteStore
@@ -342,3 +342,9 @@ def test_no_warning_of_opentelemetry_was_provoked(traced, caplog):
         with once.attempt("k"):
             pass
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
+
+
+def test_a_run_that_nobody_is_inside_of_can_be_left():
+    run = Run(trace.INVALID_SPAN, {})
+    run.detach()
+    assert not run.over

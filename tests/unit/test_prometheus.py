@@ -204,3 +204,10 @@ def test_a_check_that_fails_is_counted_and_timed_in_both_modes(registry, observe
         assert mode == "closed"
     assert samples(registry, "idempotency_check_total")[("result", "error"),] == 1.0
     assert samples(registry, "idempotency_check_duration_seconds_sum")[()] > 0
+
+
+def test_what_is_not_counted_counts_nothing(registry, observer):
+    before = [(one.name, one.labels, one.value) for m in registry.collect() for one in m.samples]
+    observer(Event(name="new occurrence"))
+    after = [(one.name, one.labels, one.value) for m in registry.collect() for one in m.samples]
+    assert after == before
