@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 # Coverage and parallel workers slow generation down; how slow says nothing about the code.
 settings.register_profile(
     "modest",
-    max_examples=16,
+    max_examples=12,
     deadline=None,
     derandomize=False,
     print_blob=True,

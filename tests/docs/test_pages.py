@@ -150,9 +150,17 @@ def test_links_inside_the_project_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+FEW = """
+from hypothesis import settings
+settings.register_profile("few", max_examples=5, deadline=None)
+settings.load_profile("few")
+"""
+
+
 def test_the_store_in_the_reference_passes_the_suite_that_it_names(pytester):
     code = [block.code for block in blocks(REFERENCE) if "DictStore" in block.code]
     pytester.makepyfile("\n".join(["from oncekey import Once", *code]))
+    pytester.makeconftest(FEW)
     result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider")
     assert result.ret == 0
     assert result.parseoutcomes().keys() == {"passed"}

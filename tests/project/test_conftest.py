@@ -46,7 +46,7 @@ BREAKS_THE_RULES = {
 }
 
 
-WAYS = {"one process": "-n0", "workers": "-n1"} if HEAVY else {"workers": "-n1"}
+WAYS = {"one process": "-n0", "workers": "-n1"} if HEAVY else {"one process": "-n0"}
 
 
 @pytest.fixture(params=WAYS.values(), ids=list(WAYS))

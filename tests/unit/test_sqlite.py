@@ -12,7 +12,19 @@ from oncekey import ConfigurationError, StoreError, UnreadableError, machine
 from oncekey.stores import SQLiteStore, sqlite_file, sqlite_writer
 from oncekey.stores.sqlite_writer import Job
 from oncekey.testing import FakeClock
-from oncekey.verbs import Busy, Claim, Forget, Granted, Scan, Settle, Verdict
+from oncekey.verbs import (
+    Busy,
+    Claim,
+    Forget,
+    Granted,
+    Note,
+    Release,
+    Renew,
+    Resolve,
+    Scan,
+    Settle,
+    Verdict,
+)
 
 
 def a_claim(key="k", nonce="n"):
@@ -584,3 +596,21 @@ def test_closing_twice_and_going_on_is_fine(store):
 def test_a_database_without_a_file_is_refused(path):
     with pytest.raises(ConfigurationError, match="memory://"):
         SQLiteStore(path)
+
+
+async def test_coroutines_have_every_verb(store):
+    other = store.as_async()
+    owned = {"token": (await other.claim(a_claim())).record.token, "nonce": a_claim().nonce}
+    place = (None, a_claim().key)
+    life = {"lease": 10**8, "ttl": 10**8}
+    assert await other.renew(Renew(*place, **owned, **life)) is Verdict.DONE
+    assert await other.note(Note(*place, **owned, noted=b"", revision=1)) is Verdict.DONE
+    end = {"error": None, "uncertain": True, "hold": True, "unused": False}
+    assert await other.release(Release(*place, **owned, **end, **life)) is Verdict.DONE
+    held = await other.get(*place)
+    said = {"status": "released", "result": None, "error": None, "ttl": 10**8}
+    assert await other.resolve(Resolve(*place, token=held.token, **said)) is Verdict.DONE
+    free = await other.get(*place)
+    assert await other.forget(Forget(*place, token=free.token, force=False)) is Verdict.DONE
+    assert await other.get(*place) is None
+    await other.aclose()
