@@ -245,8 +245,9 @@ class AsyncEngine(AsyncLeaving):
             await self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
             raise unknown(call)
         if isinstance(choice, Postpone):
-            await self.leave(ticket, call.release(ticket.record, unused=True))
-            if patience <= 0:
+            told = await self.leave(ticket, call.release(ticket.record, unused=True))
+            # Who could not give it back would meet its own claim as a stranger's.
+            if patience <= 0 or not told:
                 raise in_progress(call, choice.seconds)
             return Wait(min(choice.seconds, patience))
         self._end(ticket, None)

@@ -112,9 +112,9 @@ class Leaving:
         assert record is not None  # noqa: S101 - `after_refusal` has looked
         ticket.record, ticket.duplicate = record, True
 
-    def leave(self, ticket: Ticket, ask: Release) -> None:
-        """The claim is given back, now or, while the store does not answer, later."""
-        started = perf_counter()
+    def leave(self, ticket: Ticket, ask: Release) -> bool:
+        """The claim is given back now, or, False, as soon as the store answers."""
+        started, told = perf_counter(), True
         try:
             if ticket.protected:
                 self._store.release(ask)
@@ -122,6 +122,7 @@ class Leaving:
                 self._end_late(ticket, ask)
         except OncekeyError:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
+            told = False
         except BaseException:  # cut off: the key must not stay taken for a lease
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
             self._end(ticket, None)
@@ -131,6 +132,7 @@ class Leaving:
             name: Name = "held" if ask.hold else "released"
             took = perf_counter() - started
             self.observers.tell(name, ticket.call, ticket.record.attempt, took)
+        return told
 
     def leave_later(self, ticket: Ticket, ask: Release) -> None:
         """The claim is given back by the keeper."""

@@ -272,6 +272,24 @@ def test_a_reconcile_that_is_closed_waits_for_nothing_more(once):
     assert once.get("closed").attempt == 1
 
 
+def test_who_could_not_give_its_claim_back_does_not_run_beside_it(once, store, clock, runs):
+    def work():
+        runs.append(1)
+        raise TimeoutError
+
+    asking = once.options(
+        reconcile=lambda record: NotDone(), lease="1min", wait="5min", fail_mode="open"
+    )
+    with pytest.raises(TimeoutError):
+        asking.run("postponed", work)
+    store.refuse("release")
+    with pytest.raises(InProgressError):  # the quiet period is not over
+        asking.run("postponed", work)
+    assert runs == [1]
+    until_status(once, "postponed", "released")  # by the keeper
+    assert once.get("postponed").attempt == 1
+
+
 def test_what_reconcile_found_gives_way_to_whoever_was_quicker(once, other, clock):
     def reconcile(record):
         clock.advance("10min")  # our lease ends while we ask
