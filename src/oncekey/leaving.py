@@ -105,6 +105,9 @@ class Leaving:
             record = self._store.get(call.scope, call.key)
         except OncekeyError:  # down, or unreadable: there is no answer to give way to
             record = None
+        except BaseException:  # cut off: those who wait here must not wait for ever
+            self._end(ticket, None)
+            raise
         choice = after_refusal(record, call)
         self._end(ticket, lambda: record)
         if type(choice) is Refuse:

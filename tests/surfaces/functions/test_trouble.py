@@ -18,6 +18,7 @@ from tests.surfaces.functions.things import (
     CUT_OFF,
     answer_two,
     fail_definitely,
+    replace_record,
     start,
     until,
     until_status,
@@ -173,6 +174,24 @@ def test_those_who_wait_here_are_told_only_what_is_recorded(once, store, gate, m
     assert waiting.outcome() == 2
     assert store.calls["claim"] > 1  # it has asked the store
     assert once.get("later").attempt == 1
+
+
+def test_who_is_cut_off_while_it_gives_way_keeps_nobody_waiting(once, store):
+    """The settle of a kept failure is refused, and the look at the winner is cut off."""
+
+    def cut_off(_):
+        raise CUT_OFF
+
+    def work():
+        replace_record(store.store, "gone")
+        store.instead("get", cut_off)
+        raise ValueError
+
+    keeping = once.options(on_error="keep", fingerprint=None, wait=0)
+    with pytest.raises(CUT_OFF):
+        keeping.run("gone", work)
+    once.forget("gone", force=True)
+    assert keeping.run("gone", answer_two) == 2  # the store was asked, and not who is gone
 
 
 def test_a_step_that_was_done_and_could_not_be_noted_leaves_a_doubt(once, store):
