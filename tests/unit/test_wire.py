@@ -8,7 +8,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from oncekey.errors import StoreError
+from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, wire
 from oncekey.stores.redis_scripts import scripts_for
 from oncekey.stores.wires import LARGE, Wires
@@ -465,6 +465,12 @@ async def test_without_wires_every_command_goes_through_redis_py(empty_redis, ho
     assert {type(answer) for answer in await claims(store)} == {Granted}
     assert store._clients._wires is None
     await store.aclose()
+
+
+@pytest.mark.parametrize("store", [RedisStore, AsyncRedisStore])
+def test_fast_is_true_or_false(store):
+    with pytest.raises(ConfigurationError, match="fast must be True or False, not 'no'"):
+        store.from_url("redis://localhost:1/0", fast="no")
 
 
 async def test_the_slow_way_is_the_slow_way_in_both_colours(empty_redis):

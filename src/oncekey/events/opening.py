@@ -55,8 +55,7 @@ def _memory(where: Where) -> Memory | None:
             raise ConfigurationError(msg)
         return Memory()
     if scheme not in ("redis", "rediss", "unix"):
-        msg = (
-            f"the URL of a bus starts with redis://, rediss://, unix:// or memory://, not {where!r}"
-        )
+        found = f"{scheme}://" if "://" in where else "so"  # the rest may hold a password
+        msg = f"the URL of a bus starts with redis://, rediss://, unix:// or memory://, not {found}"
         raise ConfigurationError(msg)
     return None

@@ -58,8 +58,8 @@ class Router:
             raise ConfigurationError(f"max_deliveries must be 1 or more, not {max_deliveries!r}")
         settings = settings_of(domain, None, options)
         if isinstance(where, str) and not where.startswith(("redis://", "rediss://", "unix://")):
-            scheme = where.partition(":")[0]  # the rest may hold a password
-            raise ConfigurationError(f"a router reads streams of Redis, and none of {scheme}:")
+            msg = "a router reads streams of Redis; its URL starts with redis://, rediss:// or unix://"
+            raise ConfigurationError(msg)  # what it is instead may hold a password
         self._clients = (
             Clients.of_url(where) if isinstance(where, str) else Clients.of_client(where)
         )

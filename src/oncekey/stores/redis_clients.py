@@ -20,6 +20,7 @@ from oncekey.fork import renew_after_fork
 from oncekey.stores.redis_ears import Ears, Seats, listening
 from oncekey.stores.redis_facts import (
     awaits,
+    checked_fast,
     connections_of,
     no_client,
     no_url,
@@ -46,7 +47,7 @@ class Clients:
         """
         self._client = client
         self._ours = ours
-        self._fast = fast
+        self._fast = checked_fast(fast)
         self.where = where_is(client)
         self.sent_once = sends_once(client)
         self._connections = connections_of(client)

@@ -22,6 +22,7 @@ from oncekey.fork import renew_after_fork
 from oncekey.stores.redis_ears import AsyncEars, Seats, listening_async
 from oncekey.stores.redis_facts import (
     awaits,
+    checked_fast,
     connections_of,
     no_client,
     no_url,
@@ -73,7 +74,7 @@ class AsyncClients:
         Where it is not to be fast, every command goes through redis-py.
         """
         self._make = make
-        self._fast = fast
+        self._fast = checked_fast(fast)
         self._own: Any = None
         self._inherited: list[object] = []
         self.where = where

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from oncekey import ConfigurationError
-from oncekey.events import AsyncBus, Bus, Memory, Resync, Stages
+from oncekey.events import AsyncBus, Bus, Memory, Resync, Router, Stages
 
 MANY = Stages({"work": (0, 9999)})
 
@@ -75,3 +75,11 @@ def test_a_memory_by_name_is_refused_and_another_scheme_too():
         for kind in (Bus, AsyncBus):
             with pytest.raises(ConfigurationError):
                 kind(url, domain="scan")
+
+
+@pytest.mark.parametrize("url", ["http://user:hush@host", "user:hush@host"])
+@pytest.mark.parametrize("door", [Bus, AsyncBus, Router])
+def test_a_wrong_url_is_refused_without_repeating_its_password(door, url):
+    with pytest.raises(ConfigurationError) as told:
+        door(url, domain="scan")
+    assert "hush" not in str(told.value)
