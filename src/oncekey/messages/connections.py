@@ -6,6 +6,7 @@ set there and left again, and how a statement is run. Its twin awaits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol
@@ -61,20 +62,20 @@ class Connected(Protocol):
         ...
 
 
-class OneByOne:
+class OneByOne(ABC):
     """A driver that sends one statement after the other."""
 
+    @abstractmethod
     def savepoint(self) -> None:
         """As the driver does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, statement: str, values: Values) -> list[Any]:
         """As the driver does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> None:
         """As the driver does it."""
-        raise NotImplementedError
 
     def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
         """A savepoint is set."""

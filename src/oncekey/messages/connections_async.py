@@ -6,6 +6,7 @@ set there and left again, and how a statement is run. The twin of `connections.p
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol
@@ -60,20 +61,20 @@ class AsyncConnected(Protocol):
         ...
 
 
-class AsyncOneByOne:
+class AsyncOneByOne(ABC):
     """A driver that sends one statement after the other."""
 
+    @abstractmethod
     async def savepoint(self) -> None:
         """As the driver does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def run(self, statement: str, values: Values) -> list[Any]:
         """As the driver does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def release(self) -> None:
         """As the driver does it."""
-        raise NotImplementedError
 
     async def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
         """A savepoint is set."""
