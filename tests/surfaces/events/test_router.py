@@ -4,9 +4,10 @@ import threading
 import time
 
 import pytest
+from redis.exceptions import NoScriptError
 
 from oncekey import ConfigurationError, StoreError
-from oncekey.events import Bus, Router, Stages, shard_of
+from oncekey.events import Bus, Router, Stages, router_shard, scripts, shard_of
 
 JOB = "job-1"
 TAG = f"{{scan:{shard_of(JOB, 4)}}}"
@@ -53,6 +54,26 @@ def until(met):
     while not met():
         assert time.monotonic() < give_up
         time.sleep(0.01)
+
+
+def test_what_was_routed_counts_when_the_server_learned_the_script_on_the_way(
+    bus, open_router, client, monkeypatch
+):
+    """Another router teaches the server in the middle of the pipeline of this one."""
+    piped, first = router_shard._piped, []
+
+    def half_known(given, commands):
+        if first:
+            return piped(given, commands)
+        first.append(len(commands))
+        given.script_load(scripts.script("route").text)
+        return [NoScriptError("no matching script"), *piped(given, commands[1:])]
+
+    monkeypatch.setattr(router_shard, "_piped", half_known)
+    publish(bus, 1, 2, 3, 4)
+    assert open_router().step() == 4
+    assert first == [4]
+    assert pending(client) == 0
 
 
 @pytest.mark.row("E3")
