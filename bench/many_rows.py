@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from psycopg_pool import AsyncConnectionPool
 
 from bench.interleave import Side, Tick, Timings, interleave
+from bench.rates import rate_row
 from bench.redis_server import Server
 from bench.row import Row
 from bench.settings import Settings
@@ -191,18 +192,14 @@ def _postgres(folder: Path, settings: Settings, tick: Tick) -> Timings:
     return timings
 
 
-def _row(timings: Timings | None, id_: str, title: str, against: str, least: float) -> Row:
-    speed = None if timings is None else timings.speed(id_, f"raw {id_}")
-    store = "Redis" if id_.startswith("redis") else "PostgreSQL"
-    return Row(
-        id=id_,
+def _row(timings: Timings | None, side: str, title: str, against: str, least: float) -> Row:
+    store = "Redis" if side.startswith("redis") else "PostgreSQL"
+    return rate_row(
+        timings,
+        side,
+        id_=side,
         title=f"{store}, {title}",
-        value=0.0 if timings is None else 1 / timings.per_call(id_),
-        unit="calls/s",
         against=against,
-        against_value=None if timings is None else 1 / timings.per_call(f"raw {id_}"),
-        ratio=speed,
-        target=f"at least {least}x",
-        met=None if speed is None else speed.median >= least,
         remark="a stale settle was tried and refused" if timings else "no server was found",
+        least=least,
     )

@@ -10,6 +10,7 @@ from typing import Final
 import psycopg
 
 from bench.interleave import Side, Tick, Timings, interleave
+from bench.rates import rate_row
 from bench.row import Row
 from bench.settings import Settings
 from bench.subject import new_order, protect
@@ -98,18 +99,14 @@ def _duplicates(raw: psycopg.Connection, once: Once, reads: int) -> dict[str, Si
 
 
 def _row(timings: Timings | None, side: str, title: str, least: float | None = None) -> Row:
-    speed = None if timings is None else timings.speed(side, f"raw {side}")
-    return Row(
-        id=f"postgres-{side}",
+    return rate_row(
+        timings,
+        side,
+        id_=f"postgres-{side}",
         title=f"PostgreSQL, {title}, 1 caller",
-        value=0.0 if timings is None else 1 / timings.per_call(side),
-        unit="calls/s",
         against=_RAW[side],
-        against_value=None if timings is None else 1 / timings.per_call(f"raw {side}"),
-        ratio=speed,
-        target="" if least is None else f"at least {least}x",
-        met=None if speed is None or least is None else speed.median >= least,
         remark=_remark(timings, side),
+        least=least,
     )
 
 

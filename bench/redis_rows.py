@@ -10,6 +10,7 @@ import redis
 
 from bench.cores import mover, on_one_core
 from bench.interleave import Side, Tick, Timings, interleave
+from bench.rates import rate_row
 from bench.redis_server import Server
 from bench.row import Row
 from bench.settings import Settings
@@ -90,18 +91,14 @@ def _after(move: Callable[[], None], work: Callable[[int], None]) -> Callable[[i
 
 
 def _row(timings: Timings | None, side: str, title: str) -> Row:
-    speed = None if timings is None else timings.speed(side, f"raw {side}")
-    return Row(
-        id=f"redis-{side}",
+    return rate_row(
+        timings,
+        side,
+        id_=f"redis-{side}",
         title=f"Redis, {title}, 1 caller",
-        value=0.0 if timings is None else 1 / timings.per_call(side),
-        unit="calls/s",
         against=_RAW[side],
-        against_value=None if timings is None else 1 / timings.per_call(f"raw {side}"),
-        ratio=speed,
-        target=f"at least {_LEAST_SPEED}x",
-        met=None if speed is None else speed.median >= _LEAST_SPEED,
         remark=_remark(timings, side),
+        least=_LEAST_SPEED,
     )
 
 
