@@ -15,6 +15,7 @@ from oncekey.dashboard.trouble import Trouble
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.looking import STATUSES, Look
+from oncekey.looking.meaning import meaning
 from oncekey.looking.places import Place, place_of
 from oncekey.record import FORMAT, Record
 
@@ -123,7 +124,7 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
         "seen": views.seen(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
-        "meaning": views.meaning(found, present),
+        "meaning": meaning(found, present),
         "timeline": views.timeline(found, present),
         "now": present,
         "notes": notes,

@@ -13,15 +13,8 @@ from oncekey.dashboard.times import SECOND, length
 from oncekey.errors import UnreadableError
 from oncekey.key import stored_key
 from oncekey.looking import STATUSES, Sight
-from oncekey.record import FORMAT, Record
+from oncekey.record import Record
 
-_MEANING: Final = {
-    "running": "An attempt is running; a duplicate waits for it, or is told to come back.",
-    "completed": "A duplicate gets the result without running.",
-    "failed": "A duplicate gets the same failure without running.",
-    "released": "The next call runs.",
-    "held": "Nobody knows how the last attempt ended. Find out, then say so.",
-}
 _ENDED: Final = {
     "completed": "Completed",
     "failed": "Failed, and the failure is kept",
@@ -83,22 +76,6 @@ def tone_of(record: Record) -> str:
 def seen(record: Record) -> str:
     """What is compared before an action: that the record is still the one that was looked at."""
     return f"{record.token}.{record.status}"
-
-
-def meaning(record: Record, present: int) -> str:
-    """What the record means for the next call."""
-    if record.version > FORMAT:
-        return (
-            f"A newer release of oncekey wrote this record (format {record.version}, this one "
-            f"reads up to {FORMAT}). What is shown here is what this release understands of it."
-        )
-    if record.status == "running" and record.lease_end <= present:
-        return "Its attempt has not renewed its lease; the next call takes over or holds it."
-    if record.status == "completed" and record.result is None:
-        return "It was done, but its result was not kept; a duplicate hears that."
-    if record.status == "released" and record.noted:
-        return "The next call runs, and finds what was noted."
-    return _MEANING[record.status]
 
 
 def timeline(record: Record, present: int) -> list[Moment]:

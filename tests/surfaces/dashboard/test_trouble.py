@@ -99,7 +99,7 @@ async def test_a_record_of_a_newer_release_is_shown_as_far_as_it_is_understood(
     assert (await browser.post("/record/forget", data=form)).status_code == 409
     page = await browser.get("/record?at=k-1")
     assert page.status_code == 200
-    assert "A newer release of oncekey wrote this record" in page.text
+    assert "A newer release wrote it" in page.text
     assert "charge" in page.text
     assert "Forget it" not in page.text
     listed = await browser.get("/records")

@@ -6,6 +6,7 @@ import pytest
 
 from oncekey.dashboard import times, views
 from oncekey.dashboard.text import as_json, lines, of_bytes, shown, visible
+from oncekey.looking.meaning import meaning
 from oncekey.record import Record
 
 SECOND = 1_000_000
@@ -74,7 +75,7 @@ def test_an_uncertain_end_and_what_came_of_it():
 def test_a_status_of_a_newer_release():
     one = record(status="paused", version=2, finished=BEGIN + SECOND)
     assert views.tone_of(one) == "unknown"
-    assert "A newer release" in views.meaning(one, BEGIN)
+    assert "A newer release" in meaning(one, BEGIN)
     assert told(one)[-1] == "Ended after 1 s"
 
 
