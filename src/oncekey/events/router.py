@@ -28,6 +28,8 @@ from oncekey.stores.redis_clients import Clients
 from oncekey.stores.redis_errors import CAUGHT, explain
 
 _BLOCK: Final = 500
+_SIGNALS: Final = 0.5
+"""How long the handler of a signal, which runs in the thread of `run`, may have to wait."""
 _TIDY: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
@@ -100,7 +102,8 @@ class Router:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():  # a signal that hits another thread cannot wake this one
+                thread.join(_SIGNALS)
         if self._broken:
             raise self._broken[0]
 
