@@ -11,6 +11,7 @@ from oncekey.attempt_running import current_of, forbid_nesting
 from oncekey.call import Call
 from oncekey.codec import codec_of, encode_error
 from oncekey.colours import invoke
+from oncekey.decide import served
 from oncekey.engine import Engine
 from oncekey.ticket import Ticket, unprotected
 from oncekey.verbs import Settle
@@ -120,21 +121,26 @@ def perform(  # noqa: PLR0913 - a call, a function and all that it is called wit
     active: bool,
 ) -> Outcome[Any]:
     """The outcome of the function, which ran now or before."""
-    attempt = enter(engine, call, active=active)
-    if not attempt._ended:  # noqa: SLF001 - the same module
-        attempt._become_current()  # noqa: SLF001 - the same module
-        try:
-            value = invoke(function, *args, **kwargs)
-        except BaseException as error:
-            if attempt._ended or not attempt._fail(error):  # noqa: SLF001 - the same module
-                raise
-        else:
-            if not attempt._ended:  # noqa: SLF001 - the same module
-                attempt.complete(value)
-        finally:
-            attempt._stop_being_current()  # noqa: SLF001 - the same module
-            attempt._let_go()  # noqa: SLF001 - the same module
-    ticket = attempt._ticket  # noqa: SLF001 - the same module
+    if active:
+        forbid_nesting(call, engine.observers)
+        ticket = engine.enter(call)
+        if ticket.duplicate:
+            return Outcome(served(ticket.record, call), True, call.key, ticket.record.attempt)  # noqa: FBT003 - a duplicate
+    else:
+        ticket = unprotected(call)
+    attempt = Attempt(engine, ticket)
+    attempt._become_current()  # noqa: SLF001 - the same module
+    try:
+        value = invoke(function, *args, **kwargs)
+    except BaseException as error:
+        if attempt._ended or not attempt._fail(error):  # noqa: SLF001 - the same module
+            raise
+    else:
+        if not attempt._ended:  # noqa: SLF001 - the same module
+            attempt.complete(value)
+    finally:
+        attempt._stop_being_current()  # noqa: SLF001 - the same module
+        attempt._let_go()  # noqa: SLF001 - the same module
     return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
 
 

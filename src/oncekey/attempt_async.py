@@ -11,6 +11,7 @@ from oncekey.attempt_running import current_of, forbid_nesting
 from oncekey.call import Call
 from oncekey.codec import codec_of, encode_error
 from oncekey.colours import invoke_async
+from oncekey.decide import served
 from oncekey.engine_async import AsyncEngine
 from oncekey.ticket import Ticket, unprotected
 from oncekey.verbs import Settle
@@ -135,21 +136,26 @@ async def perform(  # noqa: PLR0913 - a call, a function and all that it is call
     active: bool,
 ) -> Outcome[Any]:
     """The outcome of the function, which ran now or before."""
-    attempt = await enter(engine, call, active=active)
-    if not attempt._ended:  # noqa: SLF001 - the same module
-        attempt._become_current()  # noqa: SLF001 - the same module
-        try:
-            value = await invoke_async(function, *args, **kwargs)
-        except BaseException as error:
-            if attempt._ended or not await attempt._fail(error):  # noqa: SLF001 - the same module
-                raise
-        else:
-            if not attempt._ended:  # noqa: SLF001 - the same module
-                await attempt.complete(value)
-        finally:
-            attempt._stop_being_current()  # noqa: SLF001 - the same module
-            attempt._let_go()  # noqa: SLF001 - the same module
-    ticket = attempt._ticket  # noqa: SLF001 - the same module
+    if active:
+        forbid_nesting(call, engine.observers)
+        ticket = await engine.enter(call)
+        if ticket.duplicate:
+            return Outcome(served(ticket.record, call), True, call.key, ticket.record.attempt)  # noqa: FBT003 - a duplicate
+    else:
+        ticket = unprotected(call)
+    attempt = AsyncAttempt(engine, ticket)
+    attempt._become_current()  # noqa: SLF001 - the same module
+    try:
+        value = await invoke_async(function, *args, **kwargs)
+    except BaseException as error:
+        if attempt._ended or not await attempt._fail(error):  # noqa: SLF001 - the same module
+            raise
+    else:
+        if not attempt._ended:  # noqa: SLF001 - the same module
+            await attempt.complete(value)
+    finally:
+        attempt._stop_being_current()  # noqa: SLF001 - the same module
+        attempt._let_go()  # noqa: SLF001 - the same module
     return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
 
 

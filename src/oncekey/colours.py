@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from oncekey.errors import ConfigurationError
@@ -32,7 +32,11 @@ def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  
     return value
 
 
-async def invoke_async(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
-    """What the function returns, awaited if that is what it is for."""
+def invoke_async(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    """What the function returns, to be awaited: most often that is what it is for."""
     value = function(*args, **kwargs)
-    return await value if hasattr(type(value), "__await__") else value
+    return value if hasattr(type(value), "__await__") else _there(value)
+
+
+async def _there(value: object) -> object:
+    return value

@@ -185,8 +185,12 @@ class AsyncEngine(AsyncLeaving):
     async def _claim(self, call: Call, nonce: str) -> Answer:
         """The store's answer. A claim that nobody waits for any more is given back."""
         self._breaker.check()
+        ask = call.claim(nonce)
         try:
-            answer = await self.insist(self._store.claim, call.claim(nonce))
+            try:
+                answer = await self._store.claim(ask)
+            except StoreError as error:
+                answer = await self._ask_again(self._store.claim, ask, error)
         except StoreError as error:
             self._breaker.missed(error)
             raise

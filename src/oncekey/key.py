@@ -84,10 +84,14 @@ def escape(value: str) -> str:
 
 def stored_key(scope: str | None, key: str) -> str:
     """One string for scope and key; different pairs give different strings."""
-    plain = key.replace("%", "%25").replace("/", "%2F")
-    if scope is None:
-        return plain
-    return f"{scope.replace('%', '%25').replace('/', '%2F')}/{plain}"
+    plain = _without_slash(key)
+    return plain if scope is None else f"{_without_slash(scope)}/{plain}"
+
+
+def _without_slash(text: str) -> str:
+    if "%" in text or "/" in text:  # most have neither
+        return text.replace("%", "%25").replace("/", "%2F")
+    return text
 
 
 class Path:
@@ -167,10 +171,14 @@ class Template:
         for literal, path in self._parts:
             made.append(literal)
             if path is not None:
-                value = path.of(arguments)
-                # A number needs no escape, and most keys are made of numbers.
-                plain = type(value) is int
-                text = str(value) if plain else _escaped(_as_text(value, path.text), path.text)
+                value = path.of(arguments) if path.rest else arguments[path.root]
+                # Most keys are made of numbers, and of texts that need no escape.
+                if type(value) is str and _NEEDS_NO_ESCAPE.fullmatch(value):
+                    text = value
+                elif type(value) is int:
+                    text = str(value)
+                else:
+                    text = _escaped(_as_text(value, path.text), path.text)
                 for one in self._also_escaped:
                     text = text.replace(one, f"%{ord(one):02X}")
                 made.append(text)

@@ -63,7 +63,10 @@ class AsyncLeaving:
             return True
         started = perf_counter()
         try:
-            verdict = await self._settle(ask)
+            try:
+                verdict = await self._store.settle(ask)
+            except StoreError as error:
+                verdict = await self._settle_again(ask, error)
         except OncekeyError as error:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
             self._end_unrecorded(ticket, ask)
@@ -85,16 +88,16 @@ class AsyncLeaving:
         self.observers.tell(ask.status, ticket.call, ticket.record.attempt, took, size=size)
         return True
 
-    async def _settle(self, ask: Settle) -> Verdict:
-        give_up = None
-        while True:
+    async def _settle_again(self, ask: Settle, failed: StoreError) -> Verdict:
+        """The verdict on what failed just now, if the store tells it before patience ends."""
+        give_up = monotonic() + SETTLE_PATIENCE
+        while monotonic() < give_up:
+            await pause_async(0.05)
             try:
                 return await self._store.settle(ask)
-            except StoreError:
-                give_up = give_up or monotonic() + SETTLE_PATIENCE
-                if monotonic() >= give_up:
-                    raise
-            await pause_async(0.05)
+            except StoreError as error:
+                failed = error
+        raise failed
 
     async def _give_way(self, ticket: Ticket) -> None:
         """Another attempt owns the record: its answer stands, or the lease is lost."""
@@ -156,18 +159,22 @@ class AsyncLeaving:
 
     async def insist(self, verb: Callable[[R], Awaitable[A]], ask: R) -> A:
         """The answer of the verb; while its outcome is unknown it is asked for again."""
-        delays, unknown = iter(_ASK_AGAIN), False
-        while True:
+        try:
+            return await verb(ask)
+        except StoreError as error:
+            return await self._ask_again(verb, ask, error)
+
+    async def _ask_again(self, verb: Callable[[R], Awaitable[A]], ask: R, failed: StoreError) -> A:
+        """The answer of a verb that failed just now, if that was not the end of it."""
+        if failed.happened is False:
+            raise failed
+        for delay in _ASK_AGAIN:
+            await pause_async(delay)
             try:
                 return await verb(ask)
             except StoreError as error:
-                if error.happened is False and not unknown:
-                    raise
-                unknown = True  # no later try tells what became of this one
-                delay = next(delays, None)
-                if delay is None:
-                    raise doubted(error) from None
-            await pause_async(delay)
+                failed = error  # no later try tells what became of the first
+        raise doubted(failed) from None
 
     def _end_unrecorded(self, ticket: Ticket, ask: Settle) -> None:
         """Those who wait here are told what the store does not know only where nobody insists."""

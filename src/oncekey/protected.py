@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from oncekey import attempt, attempt_async
@@ -159,14 +159,19 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, which ran now or before."""
-        return (await self.outcome(*args, **kwargs)).value
+        return (await self._performed(args, kwargs)).value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
+        return await self._performed(args, kwargs)
+
+    def _performed(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Outcome[R]]:
         given = self._receiver + args
         call = self._call_of(given, kwargs)
         core, active, call = self._once.use(call, self._terms)
-        return await attempt_async.perform(
+        return attempt_async.perform(
             core.engine_async(), call, self._function, given, kwargs, active=active
         )
 

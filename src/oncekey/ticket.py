@@ -9,14 +9,39 @@ from typing import Final
 from oncekey import machine
 from oncekey.call import Call
 from oncekey.flight import Flight
+from oncekey.fork import renew_after_fork
 from oncekey.lease import Chore
 from oncekey.record import Record
 from oncekey.verbs import Answer, Release, Settle
 
+_LENGTH: Final = 16
+_MANY: Final = 128
 
-def new_nonce() -> str:
-    """A name for one claim that nobody else chooses."""
-    return urandom(8).hex()
+
+class _Nonces:
+    """Nonces in stock: the system is asked for many at once."""
+
+    def __init__(self) -> None:
+        self._stock: list[str] = []
+        renew_after_fork(self)
+
+    def take(self) -> str:
+        try:
+            return self._stock.pop()  # one step: threads need no lock
+        except IndexError:
+            digits = urandom(_LENGTH // 2 * _MANY).hex()
+            fresh = [digits[at : at + _LENGTH] for at in range(0, len(digits), _LENGTH)]
+            nonce = fresh.pop()
+            self._stock.extend(fresh)
+            return nonce
+
+    def after_fork(self) -> None:
+        """The parent goes on with what it has: no nonce may be used in both."""
+        self._stock = []
+
+
+new_nonce: Final = _Nonces().take
+"""A name for one claim that nobody else chooses, and nobody can guess."""
 
 
 class Ticket:

@@ -65,6 +65,7 @@ def time_ns() -> int:
 
 
 def urandom(size: int) -> bytes:
+    """One nonce for whoever asks for a stock of them: each belongs to the call that takes it."""
     return STAGE.new_nonce()
 
 

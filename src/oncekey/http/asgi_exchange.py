@@ -42,9 +42,10 @@ class Exchange:
         self._to_client = send
         self._attempt: AsyncAttempt | None = None
         self._messages = _messages(body)
-        self._sending = asyncio.Event()
-        self._changing = asyncio.Lock()
+        self._sending = False
+        self._listening: asyncio.Event | None = None  # told when the response goes out
         self._timer: asyncio.Task[None] | None = None
+        self._changing: asyncio.Lock | None = None  # there is one where there is a timer
         self._start: Message | None = None
         self._parts: list[bytes] = []
         self._held = 0
@@ -139,7 +140,9 @@ class Exchange:
         message = next(self._messages, None)
         if message is not None:
             return message
-        await self._sending.wait()
+        if not self._sending:
+            self._listening = self._listening or asyncio.Event()
+            await self._listening.wait()
         if self._over or self._deaf:
             return {"type": "http.disconnect"}
         return await self._from_client()
@@ -153,17 +156,24 @@ class Exchange:
         if self._attempt is None or self._passing:
             await self._forward(message)
             return
+        if self._changing is None:
+            await self._take(message)
+            return
         async with self._changing:
             if self._passing:
                 await self._forward(message)
-            elif message["type"] == "http.response.start":
-                self._start = {**message, "headers": _lower(message.get("headers", ()))}
-                if self._rules.endless(self._start["headers"]):
-                    await self._let_through("the response is a stream")
-            elif message["type"] == "http.response.body":
-                await self._hold(message)
             else:
-                await self._forward(message)
+                await self._take(message)
+
+    async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = {**message, "headers": _lower(message.get("headers", ()))}
+            if self._rules.endless(self._start["headers"]):
+                await self._let_through("the response is a stream")
+        elif message["type"] == "http.response.body":
+            await self._hold(message)
+        else:
+            await self._forward(message)
 
     async def _hold(self, message: Message) -> None:
         part = message.get("body", b"")
@@ -174,11 +184,12 @@ class Exchange:
         elif self._held > self._rules.terms.max_result:
             await self._let_through("the response is larger than max_result")
         elif self._timer is None:
-            self._timer = asyncio.create_task(self._lose_patience())
+            self._changing = asyncio.Lock()
+            self._timer = asyncio.create_task(self._lose_patience(self._changing))
 
-    async def _lose_patience(self) -> None:
+    async def _lose_patience(self, changing: asyncio.Lock) -> None:
         await asyncio.sleep(_HELD_FOR)
-        async with self._changing:
+        async with changing:
             if not self._passing:
                 await self._let_through("the response takes longer than a second to write")
 
@@ -234,7 +245,7 @@ class Exchange:
         if attempt is not None and not attempt._ended and not self._concluded:  # noqa: SLF001 - see above
             await attempt.release("no whole response that is kept")
         self._over = True
-        self._sending.set()
+        self._goes_out()
 
     async def _failed(self, error: BaseException) -> None:
         attempt = self._attempt
@@ -267,7 +278,12 @@ class Exchange:
             await self._to_client(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self._over = True
-        self._sending.set()
+        self._goes_out()
+
+    def _goes_out(self) -> None:
+        self._sending = True
+        if self._listening is not None:
+            self._listening.set()
 
 
 async def send_reply(send: Send, reply: Reply) -> None:

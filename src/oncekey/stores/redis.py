@@ -95,7 +95,8 @@ class RedisStore:
 
     def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        return self._write("settle", ask.scope, ask.key, codec.settle(ask))
+        reply = self._run("settle", ask.scope, ask.key, codec.settle(ask))
+        return codec.verdict(ask.scope, ask.key, reply)
 
     def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""

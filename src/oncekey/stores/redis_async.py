@@ -87,7 +87,8 @@ class AsyncRedisStore:
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        return await self._write("settle", ask.scope, ask.key, codec.settle(ask))
+        reply = await self._run("settle", ask.scope, ask.key, codec.settle(ask))
+        return codec.verdict(ask.scope, ask.key, reply)
 
     async def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""

@@ -277,9 +277,11 @@ def test_who_could_not_give_its_claim_back_does_not_run_beside_it(once, store, c
         runs.append(1)
         raise TimeoutError
 
-    asking = once.options(
-        reconcile=lambda record: NotDone(), lease="1min", wait="5min", fail_mode="open"
-    )
+    def reconcile(record):
+        store.refuse("claim", 100)  # who asks again is not answered, and would run all the same
+        return NotDone()
+
+    asking = once.options(reconcile=reconcile, lease="1min", wait="1s", fail_mode="open")
     with pytest.raises(TimeoutError):
         asking.run("postponed", work)
     store.refuse("release")

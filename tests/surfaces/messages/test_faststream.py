@@ -140,7 +140,7 @@ async def test_a_message_in_progress_elsewhere_waits_in_place(jet_of, inbox):
     jet = jet_of()
     ran, beats = [], Heard()
 
-    @jet.subscriber(ack_wait=0.3, max_deliver=1)
+    @jet.subscriber(ack_wait=1, max_deliver=1)
     @jet.publisher()
     @once_message(inbox, wait="20s")
     async def bill(number: int) -> str:
