@@ -104,6 +104,11 @@ def test_there_is_no_lock_file_of_another_tool():
     assert not [path for path in tree_files() if path.name == "uv.lock"]
 
 
+def test_nothing_that_a_run_has_left_behind_is_part_of_the_tree():
+    left = (".db", ".db-wal", ".db-shm", ".orig", ".rej", ".log", ".pyc")
+    assert not [relative(path) for path in tree_files() if path.name.endswith(left)]
+
+
 def test_constraints_are_names_and_versions():
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     assert lines

@@ -13,14 +13,8 @@ from typing import Any, Final, Unpack
 
 from oncekey.attempt_async import AsyncAttempt
 from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.http.asgi_exchange import (
-    App,
-    Exchange,
-    Receive,
-    Scope,
-    Send,
-    send_reply,
-)
+from oncekey.http.asgi_exchange import Exchange
+from oncekey.http.asgi_messages import App, Receive, Scope, Send, send_reply
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Rules

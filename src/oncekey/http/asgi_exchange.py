@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from typing import Any, Final
+from typing import Final
 
 from oncekey import attempt_async
 from oncekey.attempt_async import AsyncAttempt
 from oncekey.bridge import bridge
 from oncekey.call import Call
 from oncekey.errors import ConfigurationError, InProgressError, OncekeyError
+from oncekey.http.asgi_messages import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    lowered,
+    of_body,
+    send_reply,
+)
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Asked, Rules
 from oncekey.http.reply import Reply, Unkept, packed
-from oncekey.http.request import Headers
 from oncekey.options import UNSET
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _HELD_FOR: Final = 1.0
 
@@ -41,7 +43,7 @@ class Exchange:
         self._from_client = receive
         self._to_client = send
         self._attempt: AsyncAttempt | None = None
-        self._messages = _messages(body)
+        self._messages = of_body(body)
         self._sending = False
         self._listening: asyncio.Event | None = None  # told when the response goes out
         self._timer: asyncio.Task[None] | None = None
@@ -167,7 +169,7 @@ class Exchange:
 
     async def _take(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._start = {**message, "headers": _lower(message.get("headers", ()))}
+            self._start = {**message, "headers": lowered(message.get("headers", ()))}
             if self._rules.endless(self._start["headers"]):
                 await self._let_through("the response is a stream")
         elif message["type"] == "http.response.body":
@@ -284,21 +286,3 @@ class Exchange:
         self._sending = True
         if self._listening is not None:
             self._listening.set()
-
-
-async def send_reply(send: Send, reply: Reply) -> None:
-    """The client has the reply."""
-    start = {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": reply.body})
-
-
-def _messages(body: Body) -> Iterator[Message]:
-    left = body.size
-    for chunk in body.chunks():
-        left -= len(chunk)
-        yield {"type": "http.request", "body": chunk, "more_body": left > 0}
-
-
-def _lower(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    return [(bytes(name).lower(), bytes(value)) for name, value in headers]
