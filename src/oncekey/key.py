@@ -82,6 +82,16 @@ def escape(value: str) -> str:
     return value if _NEEDS_NO_ESCAPE.fullmatch(value) else quote(value, safe=_SAFE)
 
 
+def readable(text: str, longest: int = LONGEST) -> str:
+    """A text for people, such as a label, as every store can keep it.
+
+    It may come from outside, as a path or the id of a message, and must never stop a call.
+    """
+    if text.isprintable():
+        return text[:longest]
+    return escape(text.encode("utf-8", "replace").decode())[:longest]
+
+
 def stored_key(scope: str | None, key: str) -> str:
     """One string for scope and key; different pairs give different strings."""
     plain = _without_slash(key)

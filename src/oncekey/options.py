@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from oncekey.arguments import Arguments
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.fingerprint import of_arguments, of_value
-from oncekey.key import Path, checked_scope
+from oncekey.key import Path, checked_scope, readable
 from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, terms
 
 ALL: Final = "all arguments"
@@ -70,8 +70,8 @@ class Options(Struct, frozen=True, kw_only=True):
             scope=self.scope if scope is UNSET else checked_scope(scope),
             fingerprint=self.fingerprint if fingerprint is UNSET else fingerprint,
             reconcile=self.reconcile if reconcile is None else reconcile,
-            label=self.label if label is None else label,
-            reference=self.reference if reference is None else reference,
+            label=self.label if label is None else readable(label),
+            reference=self.reference if reference is None else readable(reference),
         )
 
 

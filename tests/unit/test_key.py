@@ -12,7 +12,16 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.key import Path, Template, checked_key, checked_scope, escape, function_key, stored_key
+from oncekey.key import (
+    Path,
+    Template,
+    checked_key,
+    checked_scope,
+    escape,
+    function_key,
+    readable,
+    stored_key,
+)
 
 PRINTABLE = re.compile(r"[ -~]{1,255}")
 printable = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=255)
@@ -330,3 +339,19 @@ def test_no_other_separator_lets_values_run_into_each_other(between, ones, other
         return  # a template that cannot keep them apart may be refused, but never made
     one = template.fill({"a": ones[0], "b": ones[1]})
     assert one != template.fill({"a": others[0], "b": others[1]})
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("POST /orders", "POST /orders"),
+        ("Größe", "Größe"),
+        ("a\x00b", "a%00b"),
+        ("one\ntwo", "one%0Atwo"),
+        ("half \ud800", "half%20?"),
+        ("x" * 300, "x" * 255),
+        ("\n" * 300, "%0A" * 85),
+    ],
+)
+def test_a_text_for_people_is_one_that_every_store_can_keep(text, kept):
+    assert readable(text) == kept

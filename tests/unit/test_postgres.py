@@ -45,6 +45,13 @@ def lived(desk):
     assert desk.forget(again) is DONE
 
 
+def test_a_label_that_the_server_cannot_keep_stops_no_call(postgres_url):
+    once = Once(postgres_url).options(label="a\x00b", reference="half \ud800")
+    assert once.run("order-1", lambda: "ran") == "ran"
+    assert once.get("order-1").label == "a%00b"
+    once.close()
+
+
 @pytest.fixture
 def proxy(postgres):
     proxy = Proxy(postgres.port)

@@ -32,6 +32,7 @@ from oncekey.http.request import Headers, Request, Scoping
 from oncekey.http.routes import Routes
 from oncekey.http.settings import When, by_handler, once_of, scoping, terms_of
 from oncekey.http.status import Pointing, Status, with_url
+from oncekey.key import readable
 from oncekey.once import Once
 from oncekey.options import UNSET
 from oncekey.policy import Policy
@@ -177,7 +178,7 @@ class Rules:
             terms=self.terms,
             fingerprint=self._fingerprint(request, body),
             label=asked.label,
-            reference=request.path[:255],
+            reference=readable(request.path),
             surface="http",
             codec=REPLIES,
             reconcile=self._reconcile,

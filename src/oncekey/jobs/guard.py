@@ -22,7 +22,7 @@ from oncekey.fingerprint import of_value
 from oncekey.jobs.handler import job_options
 from oncekey.jobs.job import Job
 from oncekey.jobs.keys import by_task_id
-from oncekey.key import function_key
+from oncekey.key import function_key, readable
 from oncekey.once import Once, Reconciler
 from oncekey.options import UNSET, Options, made_key
 from oncekey.policy import Errors, Policy, PolicyFields, of_a_client
@@ -97,7 +97,7 @@ class Guard:
             terms=self._terms,
             fingerprint=None if said is None else of_value(said),
             label=self.name,
-            reference=job.id[:255],
+            reference=readable(job.id),
             surface="job",
             codec=self._codec,
             reconcile=self._options.reconcile,

@@ -20,7 +20,7 @@ from oncekey.errors import (
     OncekeyError,
 )
 from oncekey.fingerprint import of_value
-from oncekey.key import escape
+from oncekey.key import readable
 from oncekey.messages.keys import ON_MISSING_KEY, KeyOfMessage, OnMissingKey, key_of
 from oncekey.messages.message import Message
 from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
@@ -88,8 +88,8 @@ class Rules(Struct, frozen=True, kw_only=True):
             key=key,
             terms=self.terms,
             fingerprint=None if said is None else of_value(said),
-            label=_fitting(message.type, LONGEST_TYPE),
-            reference=_fitting(message.id or key, LONGEST_ID),
+            label=readable(message.type, LONGEST_TYPE),
+            reference=readable(message.id or key, LONGEST_ID),
             surface="message",
             codec=_codec(returns),
         )
@@ -147,12 +147,6 @@ def _codec(returns: object) -> Codec:
     if isinstance(returns, Codec):
         return returns
     return PLAIN if returns is None else Codec(returns)
-
-
-def _fitting(text: str, longest: int) -> str:
-    """The text as a column of that length can hold it."""
-    whole = text.encode("utf-8", "replace").decode()
-    return (whole if whole.isprintable() else escape(whole))[:longest]
 
 
 def inbox_terms(terms: Terms) -> Terms:

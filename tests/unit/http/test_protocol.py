@@ -57,6 +57,14 @@ def test_the_key_of_a_request_that_is_not_wanted_may_be_anything():
     assert found(rules, request_of(headers=[(b"idempotency-key", b"a,b")])) is None
 
 
+@pytest.mark.parametrize("path", ["/orders/a\x00b", "/orders/\ud800", "/orders/" + "x" * 999])
+def test_whatever_a_client_writes_into_a_path_can_be_kept(path):
+    call = call_of(rules_of(), request=request_of(path, headers=KEYED))
+    assert call.reference.isprintable()
+    assert len(call.reference) <= 255
+    assert call.scope.isprintable()
+
+
 def test_a_required_key_that_is_missing_is_named():
     with pytest.raises(MissingKeyError, match="Idempotency-Key is missing"):
         found(rules_of(required=True), request_of())
