@@ -18,14 +18,16 @@ _LENGTH: Final = 16
 _MANY: Final = 128
 
 
-class _Nonces:
+class Nonces:
     """Nonces in stock: the system is asked for many at once."""
 
     def __init__(self) -> None:
+        """Nothing in stock yet."""
         self._stock: list[str] = []
         renew_after_fork(self)
 
     def take(self) -> str:
+        """One that nobody has taken."""
         try:
             return self._stock.pop()  # one step: threads need no lock
         except IndexError:
@@ -40,7 +42,7 @@ class _Nonces:
         self._stock = []
 
 
-new_nonce: Final = _Nonces().take
+new_nonce: Final = Nonces().take
 """A name for one claim that nobody else chooses, and nobody can guess."""
 
 

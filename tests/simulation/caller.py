@@ -1,6 +1,7 @@
 """Those who call: each asks until it is answered, gives up, or is cut off."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oncekey import attempt, attempt_async
@@ -52,6 +53,10 @@ class Interrupted:
         return PLAIN.decode(data)
 
 
+def _nothing(_: object) -> None:
+    return
+
+
 class Try:
     """One call of one caller in one process."""
 
@@ -59,6 +64,8 @@ class Try:
         "activity",
         "began",
         "cut",
+        "cut_in",
+        "cut_off",
         "doubtful",
         "ended",
         "gone",
@@ -94,6 +101,9 @@ class Try:
         self.recorded = False
         self.overdue = False
         self.interrupted = False
+        self.cut_in = ""
+        """The verb in the middle of which `cut_off` is called."""
+        self.cut_off: Callable[[object], None] = _nothing
         self.gone = False
         """Cut off in the library's own code, where nothing is left but to let the lease end."""
         terms = story.plan.terms
@@ -119,6 +129,7 @@ class Try:
             self.outcome = "answered"
             if made.duplicate:
                 self.world.seen.add("answered with the first result")
+                self.story.check_recorded()
             self.story.check_answer(self, made.value)
         self.over, self.ended = True, hub.now
         if process.breaker.open:
@@ -207,9 +218,13 @@ class Asking:
         call.activity.owner = call
         world.tell("caller", self.number, "calls in", process.index, asked.fingerprint)
         call.activity.when_over.append(lambda: self._over(call))
-        if plan.cut and self.tries == 1 + (bits >> 24) % 2 and not self.last:
+        chosen = self.tries == 1 + (bits >> 24) % 2 or world.plan.focus == "gives way"
+        if plan.cut and chosen and not self.last:
             kind = plan.cut if in_coroutine else "exit"
-            world.hub.at(world.hub.now + plan.cut_after, self._cut, (call, kind))
+            if plan.cut_in:
+                call.cut_in, call.cut_off = plan.cut_in, lambda _: self._cut((call, kind))
+            else:
+                world.hub.at(world.hub.now + plan.cut_after, self._cut, (call, kind))
 
     def _cut(self, what: tuple[Try, str]) -> None:
         call, kind = what
@@ -217,6 +232,8 @@ class Asking:
             return
         self.world.injected.append(("caller", self.number))
         self.world.seen.add({"cancel": "cancelled", "exit": "exited", "close": "closed"}[kind])
+        if self.plan.cut_in:
+            self.world.seen.add("cut off in a verb")
         call.cut = True
         if kind == "close":
             call.activity.closed = True

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncekey.attempt_base import BaseAttempt, running
 from oncekey.decide import Done, NotDone
-from oncekey.errors import StoreError
+from oncekey.errors import LeaseLostError, StoreError
 from oncekey.record import Record
 from tests.simulation.dice import mix
 from tests.simulation.hub import MICRO, DeadError
@@ -53,12 +53,10 @@ def _step(call: "Try", attempt: BaseAttempt, bits: int) -> object:
             attempt.step("charge", lambda: perform_effect(call, attempt, bits)),  # type: ignore[attr-defined]  # of either colour
             call.world.hub,
         )
-    except StoreError as error:
-        if not any(effect.by is call for effect in call.story.effects):
-            raise
-        # The step was done and could not be noted: only the user's code knows that.
+    except (StoreError, LeaseLostError):
+        # The step may be done and could not be noted: whoever comes next must know of the doubt.
         call.doubtful = True
-        raise TimeoutError from error
+        raise
 
 
 def finish(value: Any, hub: Any) -> Any:

@@ -95,6 +95,9 @@ class Story:
         self.effects.append(Effect(self.world.hub.now, call, token, value))
         self.world.tell("effect", call.payload, value, token)
         self._check_count(call.payload)
+        if call.cut_in == "effect":
+            call.cut_in = ""
+            self.world.hub.at(self.world.hub.now + 1, call.cut_off)
         return value
 
     def _value(self, call: "Try") -> object:
@@ -144,6 +147,14 @@ class Story:
 
     # Answers
 
+    def check_recorded(self) -> None:
+        """A duplicate hears what the store knows, unless nobody insists on the store.
+
+        What `reconcile` has found is told at once: whoever asks again finds the same.
+        """
+        if not (self.plan.terms.fail_open or self.plan.reconciles or self.amnesia or self.over):
+            must(self.is_settled, "a duplicate is answered with what is recorded")
+
     def check_answer(self, call: "Try", value: Any) -> None:
         """The answer is that of the caller's own operation, which has happened."""
         kind = self.plan.value
@@ -157,10 +168,6 @@ class Story:
         if self.amnesia and self.plan.mode != "keyed":
             return
         effects = self.of(call.payload)
-        if not effects and self.plan.mode == "atomic" and call.process.unsettled():
-            # A neighbour's settle is still on its way; see docs/simulation.md, "What it found".
-            self.world.seen.add("answered before it was recorded")
-            return
         must(effects, "what is answered has happened", call.payload, value)
         if kind != "dict" or self.over:
             return

@@ -69,6 +69,7 @@ class Line:
         number = world.sent[process.index] = world.sent[process.index] + 1
         bits = mix(world.seed, process.index + 1, number)
         out = world.plan.latency + (bits >> 16 & 0x7FF)
+        world.sending(process, "give back" if verb == "release" and what[0].unused else verb)
         now = hub.now
         if process.cut_until > now and process.cut_how != "deaf":
             refused = process.cut_how == "refused"
@@ -96,6 +97,9 @@ class Line:
             process.suffer(now + out)
         if out >= 0:
             hub.at(now + out, world.arrive, message)
+        if getattr(activity.owner, "cut_in", "") == verb:
+            activity.owner.cut_in = ""
+            hub.at(now + bits % (2 * world.plan.latency), activity.owner.cut_off)
         answer = hub.wait()
         if isinstance(answer, StoreError):
             try:

@@ -28,13 +28,29 @@ IN_TIME: Final = (
     "outage",
     "full",
     "fail over",
+    "fail over",
     "evict",
     "fork",
     "wall clock jumps",
     "store clock stands",
     "resolve",
     "forget",
+    "another store hangs",
+    "another store hangs",
 )
+VERBS: Final = ("claim", "note", "settle", "release", "release", "get", "get")
+"""Where it hurts most to lose the store: at these."""
+MIDST: Final = (*VERBS, "effect", "effect", "effect")
+"""Where it hurts most to be cut off: in the middle of these, or right behind."""
+FOCI: Final = (
+    "cannot record",
+    "cannot give back",
+    "cannot give back",
+    "gives way",
+    "gives way",
+    "same token",
+)
+"""Moments that chance alone would bring about too seldom: some seeds are about one of them."""
 VALUES: Final = ("dict", "dict", "dict", "none", "zero", "empty", "unkeepable")
 CUTS: Final = ("cancel", "cancel", "exit", "close")
 
@@ -80,6 +96,20 @@ class Caller(NamedTuple):
     cut: str
     """How one of its calls is cut off; empty when none is."""
     cut_after: int
+    cut_in: str
+    """The verb in the middle of which it is cut off, or behind the effect; else at a time."""
+
+
+class Upon(NamedTuple):
+    """What befalls a process at the moment when it sends a verb for the nth time.
+
+    It is cut off from the store, or falls asleep for a while before it sends it.
+    """
+
+    verb: str
+    nth: int
+    how: str
+    long: int
 
 
 class Fault(NamedTuple):
@@ -100,7 +130,11 @@ class Plan:
         swarm = Dice(seed, 1)
         quiet = swarm.one_in(8)
         self.heal_at = swarm.between(4, 9) * SECOND
+        focus = Dice(seed, 5)
+        self.focus = "" if quiet or not focus.one_in(3) else focus.pick(FOCI)
         self.nodes = swarm.pick((1, 2, 2, 2, 3))
+        if self.focus:
+            self.nodes = 2 if self.focus in ("gives way", "same token") else 1
         self.colours = swarm.pick(("sync", "async", "both", "both"))
         self.latency = swarm.pick((100, 1_000, 5_000))
         self.time_out = swarm.pick((0.3, 1.0))
@@ -113,18 +147,29 @@ class Plan:
         self.rates = [swarm.pick(drifts) for _ in range(self.nodes + FORKS)]
         self.skews = [swarm.between(-5, 5) * SECOND for _ in range(self.nodes + FORKS)]
         self.limits, self.trouble = self._on_the_line(swarm, quiet)
+        if self.focus == "cannot give back":
+            self.trouble = WHOLE // 6
+            self.limits = [(self.trouble, "refused")]
         expiring = swarm.one_in(6)
         self.evicts = not quiet and swarm.one_in(5)
         atomic = not self.evicts
         self.keys = [
-            _key(Dice(seed, 20 + number), number, self.watching, expiring, atomic)
+            _key(Dice(seed, 20 + number), number, self.watching, expiring, atomic, self.focus)
             for number in range(swarm.pick((1, 1, 1, 2)))
         ]
         shortest = min(key.terms.lease for key in self.keys)
-        self.tick = shortest // 2 if swarm.one_in(5) else 1
+        self.tick = shortest // 2 if swarm.one_in(5) or self.focus == "same token" else 1
         """The store's clock moves in steps of so many microseconds."""
         self.callers = self._callers(Dice(seed, 2), quiet)
-        self.faults = [] if quiet else self._in_time(Dice(seed, 3))
+        self.faults = (
+            [] if quiet or (focus.one_in(2) and self.focus) else self._in_time(Dice(seed, 3))
+        )
+        if self.focus == "same token":  # the store forgets a claim while its clock stands
+            start = self.callers[0].start + self.keys[0].before + focus.below(100_000)
+            self.faults.append(
+                Fault(len(self.faults), start, "fail over", 0, 4 * SECOND, focus.bits() & ~1)
+            )
+        self.upon = None if quiet else self._upon(Dice(seed, 4))
 
     @staticmethod
     def _on_the_line(swarm: Dice, quiet: bool) -> tuple[list[tuple[int, str]], int]:
@@ -142,17 +187,21 @@ class Plan:
         callers = []
         cuts = not quiet and dice.one_in(2)
         others = dice.one_in(3)
+        away = self.focus == "gives way"
+        if self.focus == "cannot give back":
+            cuts = others = False
         for key in range(len(self.keys)):
             start = dice.below(SECOND)
-            for _ in range(dice.pick((1, 2, 2, 3))):
+            for _ in range(3 if self.focus else dice.pick((1, 2, 2, 3))):
                 one = Caller(
                     key=key,
                     payload="b" if others and dice.one_in(3) else "a",
                     start=start + dice.pick((0, 1_000, 30_000, SECOND, 3 * SECOND)),
-                    tries=dice.pick((1, 2, 3)),
+                    tries=3 if self.focus else dice.pick((1, 2, 3)),
                     backoff=dice.pick((50_000, 400_000, 1_500_000)),
-                    cut=dice.pick(CUTS) if cuts and dice.one_in(2) else "",
+                    cut=dice.pick(CUTS) if (cuts and dice.one_in(2)) or away else "",
                     cut_after=dice.below(dice.pick((20_000, 300_000, 3 * SECOND))),
+                    cut_in="get" if away else dice.pick(MIDST) if dice.one_in(2) else "",
                 )
                 callers.append(one)
         return callers
@@ -177,17 +226,38 @@ class Plan:
             )
         return faults
 
+    def _upon(self, dice: Dice) -> Upon | None:
+        lease = self.keys[0].terms.lease
+        if self.focus == "cannot record":
+            return Upon("settle", 1, "refused", 6 * SECOND)
+        if self.focus == "cannot give back":
+            return Upon("give back", 1, "refused", 4 * SECOND)
+        if self.focus == "gives way":
+            return Upon("settle", 1, "asleep", 2 * lease)
+        if not dice.one_in(4):
+            return None
+        return Upon(
+            verb=dice.pick(VERBS),
+            nth=dice.pick((1, 1, 2)),
+            how=dice.pick(("refused", "refused", "silent", "deaf", "asleep")),
+            long=dice.pick((200_000, SECOND, 3 * SECOND, 6 * SECOND)),
+        )
 
-def _key(dice: Dice, number: int, watching: bool, expiring: bool, atomic: bool) -> KeyPlan:
-    mode = dice.pick(MODES if atomic else MODES[1:])
-    lease = dice.pick((1, 2, 4, 8)) * SECOND
+
+def _key(  # noqa: PLR0917 - what a seed says of its keys
+    dice: Dice, number: int, watching: bool, expiring: bool, atomic: bool, focus: str
+) -> KeyPlan:
+    asking = dice.one_in(5) or focus == "cannot give back"
+    """Whether it is all about asking how a doubtful attempt ended."""
+    mode: Mode = "bare" if asking else dice.pick(MODES if atomic else MODES[1:])
+    lease = dice.pick((1, 2) if focus == "gives way" else (1, 2, 4, 8)) * SECOND
     waits = (0.0, 0.5, 3.0) if watching else (0.0, 0.02, 0.15)
     terms = Terms(
         ttl=dice.between(1, 5) * SECOND if expiring else DAY,
         lease=lease,
         heartbeat=not dice.one_in(10),
         max_run=1.5 * lease / SECOND if dice.one_in(10) else None,
-        wait=dice.pick(waits),
+        wait=3.0 if focus else waits[-1] if asking else dice.pick(waits),
         retry_after=0.5,
         keep_all=dice.one_in(5),
         keep=(Declined,) if dice.one_in(3) else (),
@@ -195,7 +265,7 @@ def _key(dice: Dice, number: int, watching: bool, expiring: bool, atomic: bool) 
         uncertain_clients=True,
         hold=dice.one_in(3),
         max_attempts=dice.pick((2, 3)) if dice.one_in(5) else None,
-        fail_open=mode != "atomic" and dice.one_in(3),
+        fail_open=mode != "atomic" and (dice.one_in(3) or focus == "cannot give back"),
         max_result=1_000_000,
         quiet=2 * lease,
         heartbeat_every=lease / SECOND / 3,
@@ -205,12 +275,12 @@ def _key(dice: Dice, number: int, watching: bool, expiring: bool, atomic: bool) 
         key="order",
         mode=mode,
         terms=terms,
-        reconciles=mode == "bare" and dice.one_in(3),
+        reconciles=asking or (mode == "bare" and dice.one_in(3)),
         notes=dice.pick((0, 0, 1, 2)),
         stepped=mode != "atomic" and dice.one_in(6),
         value=dice.pick(VALUES),
         before=dice.below(dice.pick((1_000, 100_000, lease))),
         after=dice.below(dice.pick((1_000, 100_000, 2 * lease))),
-        errors=dice.pick((0, 0, WHOLE // 4)),
-        doubts=dice.pick((0, 0, WHOLE // 4)),
+        errors=0 if asking else dice.pick((0, 0, WHOLE // 4)),
+        doubts=3 * WHOLE // 4 if asking else dice.pick((0, 0, WHOLE // 4)),
     )

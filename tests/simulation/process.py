@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 from oncekey.breaker import Breaker
 from oncekey.cache import Cache
-from oncekey.chores import Purging, Unsettled
+from oncekey.chores import Purging
 from oncekey.engine import Engine
 from oncekey.engine_async import AsyncEngine
 from oncekey.flight import Flight, Flights
 from oncekey.lease import Chore, Keeper
 from oncekey.observe import Event, Name, Observers
+from oncekey.ticket import Nonces
 from tests.simulation.hub import Activity, DeadError
 from tests.simulation.line import AwaitedLine, Line
 
@@ -52,6 +53,7 @@ class Process:
             self.flights = Flights()
             self.cache = Cache(1_000_000) if world.plan.cached else None
             self.breaker = Breaker(self.line)
+            self.nonces = Nonces()
         else:
             self._inherit(parent)
         self.engine = Engine(
@@ -79,7 +81,9 @@ class Process:
         self.cache = copy(parent.cache)
         self.breaker = copy(parent.breaker)
         self.breaker._store = self.line
-        for one in (self.keeper, self.flights, self.cache, self.breaker):
+        self.nonces = copy(parent.nonces)
+        self.nonces._stock = list(parent.nonces._stock)
+        for one in (self.keeper, self.flights, self.cache, self.breaker, self.nonces):
             after_fork = getattr(one, "after_fork", None)
             if after_fork is not None:
                 after_fork()
@@ -96,10 +100,6 @@ class Process:
             if chore.urgent:
                 self.urgent[chore] = False
             self.keeper.take_up(chore, delay)
-
-    def unsettled(self) -> bool:
-        """Whether an answer has not reached the store yet, and the keeper goes on with it."""
-        return any(isinstance(chore, Unsettled) for chore in self.urgent)
 
     def suffer(self, until: int) -> None:
         """Until then it is no wonder when something of it takes too long."""
@@ -142,6 +142,25 @@ class SimulatedKeeper(Keeper):
         if again is None:
             urgent.pop(chore, None)
         return again
+
+
+class Hanging(Chore):
+    """What the keeper has to do for another store of the process, which does not answer."""
+
+    __slots__ = ("_seconds", "_world")
+
+    def __init__(self, world: "World", seconds: float) -> None:
+        super().__init__()
+        self._world = world
+        self._seconds = seconds
+
+    @property
+    def lane(self) -> object:
+        return self
+
+    def do(self) -> float | None:
+        self._world.hub.wait(self._seconds)
+        return None
 
 
 def _copied(flight: Flight) -> Flight:

@@ -44,6 +44,10 @@ PATHS: Final = (
     "exited",
     "closed",
     "interrupted",
+    "cut off in a verb",
+    "cut off upon a verb",
+    "fell asleep upon a verb",
+    "another store hung",
     # what effects do
     "committed with its record",
     "undone with its record",

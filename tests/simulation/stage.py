@@ -14,7 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from oncekey import colours, lease
+from oncekey import colours, lease, ticket
 from tests.simulation.hub import MICRO, Activity, Hub
 
 EPOCH = 1_767_225_600_000_000
@@ -46,7 +46,9 @@ class Stage:
     """Whose world it is at the moment."""
 
     hub: Hub
-    new_nonce: Callable[[], bytes]
+    random: Callable[[], bytes]
+    took: Callable[[str], None]
+    """Hears of every nonce that somebody takes."""
 
 
 STAGE = Stage()
@@ -65,8 +67,17 @@ def time_ns() -> int:
 
 
 def urandom(size: int) -> bytes:
-    """One nonce for whoever asks for a stock of them: each belongs to the call that takes it."""
-    return STAGE.new_nonce()
+    """A few bytes for whoever asks for many: a stock that is soon empty is filled more often."""
+    return STAGE.random()
+
+
+def new_nonce() -> str:
+    """The next out of the stock of the process, which a fork must not share."""
+    process = STAGE.hub.process
+    assert process is not None
+    nonce = process.nonces.take()
+    STAGE.took(nonce)
+    return nonce
 
 
 # Threads
@@ -231,6 +242,7 @@ _PLACES: list[tuple[object, object]] = [
     (time.perf_counter, monotonic),
     (time.time_ns, time_ns),
     (os.urandom, urandom),
+    (ticket.new_nonce, new_nonce),
     (threading, THREADING),
     (lease.keeper, WhoseKeeper()),
 ]

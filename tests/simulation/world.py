@@ -15,7 +15,7 @@ from tests.simulation.ledger import Story
 from tests.simulation.line import FULL, Message
 from tests.simulation.oracle import Oracle, must
 from tests.simulation.plan import SECOND, Caller, Fault, Plan
-from tests.simulation.process import Process
+from tests.simulation.process import Hanging, Process
 from tests.simulation.stage import EPOCH, STAGE
 from tests.simulation.store import SimulatedStore
 
@@ -50,7 +50,8 @@ class World:
         self._only = only
         self._frozen: int | None = None
         self._nonces: dict[str, Try] = {}
-        self._nonce = 0
+        self._drawn = 0
+        self._upon = 0
         self.sent = [0] * len(plan.rates)
         self.tries: list[Try] = []
         self.store = SimulatedStore(self.store_time, Oracle(self))
@@ -58,7 +59,7 @@ class World:
         self._by_scope = {key.scope: self.stories[n] for n, key in enumerate(plan.keys)}
         self.lived: list[Process] = []
         """Every process there ever was."""
-        STAGE.hub, STAGE.new_nonce = self.hub, self._new_nonce
+        STAGE.hub, STAGE.random, STAGE.took = self.hub, self._random, self._took
         self.processes = [Process(self, index) for index in range(plan.nodes)]
         self.asking = 0
 
@@ -106,7 +107,7 @@ class World:
         for key in range(len(self.stories)):
             self.asking += 1
             payload = self.plan.callers[0].payload if key == 0 else "a"
-            last = Caller(key, payload, 0, 0, 0, "", 0)
+            last = Caller(key, payload, 0, 0, 0, "", 0, "")
             self.hub.at(now, Asking(self, 50 + key, last, last=True).next)
 
     def _check_the_end(self) -> None:
@@ -125,6 +126,8 @@ class World:
                 must(call.recorded, "what could not be recorded in time is recorded later")
         for process in self.processes:
             must(not process.breaker.open, "a store that answers closes the breaker", process.index)
+            left = process.flights._flights
+            must(not left, "nobody is waited for who has left", process.index, left)
 
     # Time and names
 
@@ -133,13 +136,14 @@ class World:
         tick = self.plan.tick
         return (now if tick == 1 else now - now % tick) + self.store_offset
 
-    def _new_nonce(self) -> bytes:
-        self._nonce += 1
-        made = mix(self.seed, 7, self._nonce).to_bytes(8, "big")
+    def _random(self) -> bytes:
+        self._drawn += 1
+        return b"".join(mix(self.seed, 7, 4 * self._drawn + n).to_bytes(8, "big") for n in range(4))
+
+    def _took(self, nonce: str) -> None:
         current = self.hub.current
         if current is not None and isinstance(current.owner, Try):
-            self._nonces[made.hex()] = current.owner
-        return made
+            self._nonces[nonce] = current.owner
 
     def whose(self, nonce: str) -> Try | None:
         """The call that chose this nonce."""
@@ -169,6 +173,25 @@ class World:
                 self.tell("message", number, "of", process.index, kind)
                 return kind
         return None
+
+    def sending(self, process: Process, verb: str) -> None:
+        """The process is about to send the verb; that may be the moment at which it is cut off."""
+        upon = self.plan.upon
+        if upon is None or upon.verb != verb or self.healed:
+            return
+        self._upon += 1
+        if self._upon == upon.nth and not self.masked(("upon", upon.nth)):
+            self.injected.append(("upon", upon.nth))
+            self.tell(upon)
+            until = min(self.hub.now + upon.long, self.plan.heal_at)
+            process.suffer(until)
+            if upon.how == "asleep":
+                process.paused_until, process.slept = until, True
+                self.seen.add("fell asleep upon a verb")
+                self.hub.wait(0.0)
+            else:
+                process.cut_until, process.cut_how = until, upon.how
+                self.seen.add("cut off upon a verb")
 
     def masked(self, fault: Injected) -> bool:
         """Whether this fault is to be left out."""
@@ -323,6 +346,14 @@ class World:
         child = Process(self, len(self.processes), process)
         self.processes.append(child)
 
+    def _hang(self, fault: Fault, process: Process) -> None:
+        """Another store of the process hangs, for which its keeper has something to do."""
+        if process.dead or process.stopping:
+            return
+        self.seen.add("another store hung")
+        chore = Hanging(self, 5 + fault.long / SECOND)  # as leases are, or longer
+        self.hub.start(process, lambda: process.take_up(chore, 0.0))
+
     def _jump(self, fault: Fault, process: Process) -> None:
         process.skew += (fault.bits >> 8) % (7200 * SECOND) - 3600 * SECOND
         self.seen.add("wall clock jumped")
@@ -411,4 +442,5 @@ _KINDS = {
     "store clock stands": World._stand,
     "resolve": World._resolve_in_chaos,
     "forget": World._forget,
+    "another store hangs": World._hang,
 }
