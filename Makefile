@@ -27,7 +27,7 @@ CORE := errors extras duration fork policy key fingerprint codec notes record ve
         arguments attempt_base attempt_running attempt attempt_async bridge core admin admin_async admin_rules \
         simple simple_async simple_rules options target switch view known \
         entering records marks protected once
-CORE_STORES := __init__ base adapt memory sqlite* redis* postgres* wire wires
+CORE_STORES := __init__ base adapt fast memory sqlite* redis* postgres* wire wires
 # The tests that cover them.
 CORE_TESTS := $(filter-out tests/unit/test_machine_exploration.py,$(wildcard tests/unit/test_*.py)) \
               tests/unit/doctor tests/conformance/test_redis.py tests/conformance/test_postgres.py \
@@ -39,7 +39,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-serve tour test test-all test-rabbitmq lint types tests coverage bench bench-ops bench-sizes \
+.PHONY: help demo demo-serve tour test test-all test-plain test-rabbitmq lint types tests coverage bench bench-ops bench-sizes \
         defects simulate faults soak docs clean
 
 help: ## Show this list
@@ -57,7 +57,7 @@ tour: $(STAMP_DEMO) ## A guided tour of protected functions; it ends by itself
 test: lint types tests ## Everything a change must pass: linters, types, tests, the core covered
 
 test-all: export HYPOTHESIS_PROFILE := heavy
-test-all: lint types coverage defects ## The same with many more cases, all of it covered, and the planted defects
+test-all: lint types coverage test-plain defects ## The same with many more cases, all of it covered, without fast paths, and the planted defects
 
 lint: $(STAMP_DEV) ## ruff (rules and format) and the direction of imports
 	$(PY) -m ruff check
@@ -80,6 +80,11 @@ coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the c
 	$(PYTEST) --cov --cov-report=
 	$(PY) -m coverage report
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
+
+PLAIN_TESTS := tests/conformance tests/faults tests/neighbours tests/processes tests/surfaces tests/unit
+test-plain: export HYPOTHESIS_PROFILE := modest
+test-plain: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
+	$(PYTEST) --plain $(PLAIN_TESTS)
 
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server
 test-rabbitmq: $(STAMP_DEV) ## The inbox on RabbitMQ; installs the Debian package where it is missing

@@ -22,7 +22,7 @@ from bench.row import Row
 from bench.settings import Settings
 from oncekey.events import AsyncBus
 
-_LEAST_SPEED: Final = 0.9
+_LEAST_SPEED: Final = 2.5
 _MOST_COST: Final = 4
 _MOST_MEMORY: Final = 300
 _PER_SECOND: Final = 100

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
+import subprocess
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import redis
 from redis.utils import HIREDIS_AVAILABLE
 
+from bench.function_peers import WANTED
 from bench.redis_server import Server
+from tests.servers.postgres import binaries
 
 
 def facts(folder: Path, server: Server | None) -> dict[str, str]:
@@ -27,7 +31,25 @@ def facts(folder: Path, server: Server | None) -> dict[str, str]:
         "SQLite": f"{sqlite3.sqlite_version}, WAL, synchronous=FULL",
         "redis-py": f"{redis.__version__}, parser in {parser}",
         "redis-server": "none was found" if server is None else server.version,
+        "PostgreSQL": postgres_version(),
+        "peers": ", ".join(_plain(wanted) for wanted in WANTED.values()),
     }
+
+
+def postgres_version() -> str:
+    """Of the one that the tests use."""
+    try:
+        program = binaries() / "postgres"
+    except RuntimeError:
+        return "none was found"
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return told.stdout.split()[2]
+
+
+def _plain(wanted: Sequence[str]) -> str:
+    """The name and the version of a requirement, without what it shall bring along."""
+    name, _, version = wanted[0].partition("==")
+    return f"{name.partition('[')[0]} {version}"
 
 
 def file_system(folder: Path) -> str:

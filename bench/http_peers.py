@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Final
 
-_FOLDER: Final = Path(__file__).parents[1] / "build" / "bench"
-_PATIENCE: Final = 300
+from bench import peer_folders
+from bench.peer_folders import FOLDER, installed
 
 # With the versions that they ask for themselves.
 PEERS: Final = {
@@ -28,28 +25,7 @@ _WANTED: Final = {**PEERS, _SERVER: ["uvloop>=0.21", "httptools>=0.6"]}
 
 def install() -> None:
     """What can be had is there; the rest is missing, and the report says so."""
-    for name, wanted in _WANTED.items():
-        folder = _FOLDER / name
-        if (folder / ".whole").exists():
-            continue
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
-        pip += ["--retries", "1", "--timeout", "15"]  # who has no network need not wait long
-        try:
-            done = subprocess.run(
-                [*pip, "--upgrade", "--target", str(folder), *wanted],
-                capture_output=True,
-                timeout=_PATIENCE,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if done.returncode == 0:
-            (folder / ".whole").touch()
-
-
-def installed(name: str) -> bool:
-    """Whether all of it is there."""
-    return (_FOLDER / name / ".whole").exists()
+    peer_folders.install(_WANTED)
 
 
 def runs_on() -> str:
@@ -59,5 +35,5 @@ def runs_on() -> str:
 
 def import_path(side: str) -> str:
     """Where the server of a side looks for its modules, before the environment's own."""
-    places = [str(_FOLDER / name) for name in (side, _SERVER) if installed(name)]
+    places = [str(FOLDER / name) for name in (side, _SERVER) if installed(name)]
     return os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)

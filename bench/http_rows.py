@@ -12,11 +12,13 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
+from bench.closest import closest_row
 from bench.cores import mover, on_one_core
 from bench.http_load import CONNECTIONS, Kind, Load, load
-from bench.http_peers import NOT_COMPARED, PEERS, install, installed, runs_on
+from bench.http_peers import NOT_COMPARED, PEERS, install, runs_on
 from bench.http_server import Answering, post, serving
 from bench.interleave import Spread, Tick, Timings, spread_of
+from bench.peer_folders import installed
 from bench.redis_server import Server
 from bench.row import Row
 from bench.settings import Settings
@@ -29,7 +31,11 @@ _OURS: Final[tuple[tuple[str, Kind], ...]] = (
     ("oncekey", "duplicate"),
     ("oncekey_uncached", "duplicate"),
 )
-_LEAST: Final = {"none": 0.93, "new": 0.3, "duplicate": 0.6}
+_LEAST: Final = {"none": 0.95, "new": 0.6, "duplicate": 1.2}
+_BESIDE_PEERS: Final[tuple[tuple[str, Kind], ...]] = (
+    ("oncekey", "new"),
+    ("oncekey_uncached", "duplicate"),
+)
 _TITLES: Final = {"none": "no key sent", "new": "new key", "duplicate": "duplicate"}
 
 Turn = tuple[str, Kind]
@@ -57,7 +63,8 @@ def http_rows(server: Server | None, settings: Settings, tick: Tick) -> list[Row
     if _with_peers(settings):
         install()
     measured = None if server is None else _measured(server, settings, tick)
-    return [_row(measured, side, kind) for side, kind in _OURS]
+    rows = [_row(measured, side, kind) for side, kind in _OURS]
+    return rows + [_beside_peers(measured, side, kind) for side, kind in _BESIDE_PEERS]
 
 
 def _measured(server: Server, settings: Settings, tick: Tick) -> Measured:
@@ -151,6 +158,24 @@ def _row(measured: Measured | None, side: str, kind: Kind) -> Row:
     )
 
 
+def _beside_peers(measured: Measured | None, side: str, kind: Kind) -> Row:
+    title = _TITLES[kind] if kind == "new" else f"{_TITLES[kind]}, cache off"
+    peers = PEERS if measured is None else measured.peers
+    remark = "" if peers else "no peer is tried under so short a load"
+    return closest_row(
+        None if measured is None else measured.rates,
+        _name((side, kind)),
+        {_shown(peer): _name((peer, kind)) for peer in peers},
+        id_=f"peers-http-{kind}",
+        title=f"Peers over HTTP, {title}, {CONNECTIONS} connections",
+        remark="no redis-server was found" if measured is None else remark,
+    )
+
+
+def _shown(peer: str) -> str:
+    return peer.replace("_", "-")
+
+
 def _speed(measured: Measured, turn: Turn) -> Spread:
     return measured.rates.speed(_name(turn), _name(_BARE))
 
@@ -181,7 +206,7 @@ def _cpu(measured: Measured, turn: Turn) -> tuple[Spread, float]:
 
 
 def _peer(measured: Measured, turn: Turn) -> str:
-    peer = turn[0].replace("_", "-")
+    peer = _shown(turn[0])
     if _name(turn) not in measured.rates:
         return f"{peer} missing"
     speed = _speed(measured, turn)

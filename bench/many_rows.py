@@ -44,7 +44,7 @@ class Tasks:
 
     def __init__(self, count: int) -> None:
         """The loop is there before the clock runs."""
-        self._count = count
+        self.count = count
         self.runner = asyncio.Runner()
 
     def side(self, work: Work, calls: int, orders: list[str] | None = None) -> Side:
@@ -56,8 +56,8 @@ class Tasks:
                 await work(known or new_order())
 
         async def tasks(made: int) -> None:
-            share = max(1, made // self._count)
-            await asyncio.gather(*(task(number, share) for number in range(self._count)))
+            share = max(1, made // self.count)
+            await asyncio.gather(*(task(number, share) for number in range(self.count)))
 
         return Side(lambda made: self.runner.run(tasks(made)), calls)
 

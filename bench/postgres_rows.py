@@ -17,7 +17,7 @@ from bench.subject import new_order, protect
 from oncekey import Once
 from tests.servers.postgres import binaries, serving
 
-_LEAST_SPEED: Final = 0.75
+_LEAST_SPEED: Final = 0.85
 _TABLE: Final = "CREATE TABLE done (key text PRIMARY KEY, status text NOT NULL, result bytea)"
 _CLAIM: Final = "INSERT INTO done VALUES (%s, 'running') ON CONFLICT DO NOTHING"
 _SETTLE: Final = "UPDATE done SET status = 'completed', result = %s WHERE key = %s"

@@ -13,6 +13,7 @@ from bench import (
     breaker_rows,
     crowd_rows,
     events_rows,
+    growth_rows,
     http_memory,
     http_rows,
     inbox_rows,
@@ -20,9 +21,11 @@ from bench import (
     many_rows,
     memory_rows,
     observe_rows,
+    peer_rows,
     postgres_rows,
     redis_rows,
     sqlite_rows,
+    where_rows,
 )
 from bench.facts import facts
 from bench.interleave import Tick
@@ -38,6 +41,8 @@ class Report:
     settings: Settings
     machine: dict[str, str]
     rows: list[Row]
+    parts: tuple[str, ...] = ()
+    """Which parts were measured, by the names in `PARTS`."""
 
     @property
     def missed(self) -> list[Row]:
@@ -81,7 +86,7 @@ PARTS: Final = {
     "sqlite": Part(_sqlite, lambda told: told.rounds * 6 + 1),
     "memory": Part(
         lambda place: memory_rows.memory(place.server, place.settings, place.tick),
-        lambda told: told.rounds * 4,
+        lambda told: told.rounds * 5,
     ),
     "redis": Part(
         lambda place: redis_rows.redis_rows(place.server, place.settings, place.tick),
@@ -115,10 +120,22 @@ PARTS: Final = {
         lambda place: observe_rows.observe_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 4,
     ),
+    "where": Part(
+        lambda place: where_rows.where_rows(place.server, place.folder, place.settings, place.tick),
+        where_rows.turns,
+    ),
     "crowd": Part(_crowd, lambda _: 2),
     "breaker": Part(
         lambda place: [breaker_rows.breaker_row(place.server, place.settings, place.tick)],
         lambda told: told.rounds * 3,
+    ),
+    "growth": Part(
+        lambda place: growth_rows.growth_rows(place.folder, place.settings, place.tick),
+        growth_rows.turns,
+    ),
+    "peers": Part(
+        lambda place: peer_rows.peer_rows(place.server, place.folder, place.settings, place.tick),
+        peer_rows.turns,
     ),
     "http": Part(
         lambda place: http_rows.http_rows(place.server, place.settings, place.tick),
@@ -138,9 +155,17 @@ def ticks(settings: Settings, parts: Iterable[str] = PARTS) -> int:
 
 
 def run(
-    settings: Settings, tick: Tick, *, beside: Path | None = None, parts: Iterable[str] = PARTS
+    settings: Settings,
+    tick: Tick,
+    *,
+    beside: Path | None = None,
+    parts: Iterable[str] = PARTS,
+    keep: Callable[[Report], None] = lambda _: None,
 ) -> Report:
-    """Measure. The files stand in a temporary folder, on the file system of `beside` if given."""
+    """Measure. The files stand in a temporary folder, on the file system of `beside` if given.
+
+    After each part `keep` gets what there is so far: a part that breaks off takes none with it.
+    """
     with ExitStack() as opened:
         made = tempfile.TemporaryDirectory(prefix="oncekey-bench-", dir=beside)
         folder = Path(opened.enter_context(made))
@@ -150,5 +175,9 @@ def run(
             server = None
         machine = facts(folder, server)
         place = Place(folder, server, settings, tick)
-        rows = [row for name in parts for row in PARTS[name].rows(place)]
-    return Report(settings, machine, rows)
+        report = Report(settings, machine, [])
+        for name in parts:
+            rows = [*report.rows, *PARTS[name].rows(place)]
+            report = Report(settings, machine, rows, (*report.parts, name))
+            keep(report)
+    return report

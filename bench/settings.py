@@ -32,6 +32,19 @@ class Settings:
     """How long a server is under load in its turn; below a second there are no peers."""
     http_keys: int
     """Unique keys that one server sees while its memory is watched."""
+    fetch: bool
+    """Whether function-level peers that are missing are installed."""
+    peer_rounds: int
+    peer_calls: int
+    """Calls of one caller to each peer, and of one task."""
+    peer_each: int
+    """Calls of each of many tasks."""
+    few: int
+    """Keys in the smallest of three stores that are compared by how many they hold."""
+    many: int
+    most: int
+    grown: int
+    """New keys that each of them gets in a round."""
 
 
 FULL: Final = Settings(
@@ -48,6 +61,14 @@ FULL: Final = Settings(
     http_rounds=5,
     http_seconds=1.0,
     http_keys=200_000,
+    fetch=True,
+    peer_rounds=11,
+    peer_calls=100,
+    peer_each=4,
+    few=1_000,
+    many=100_000,
+    most=1_000_000,
+    grown=200,
 )
 QUICK: Final = Settings(
     rounds=2,
@@ -63,4 +84,12 @@ QUICK: Final = Settings(
     http_rounds=2,
     http_seconds=0.02,
     http_keys=400,
+    fetch=False,
+    peer_rounds=2,
+    peer_calls=2,
+    peer_each=1,
+    few=10,
+    many=100,
+    most=1_000,
+    grown=4,
 )

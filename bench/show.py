@@ -1,8 +1,7 @@
-"""A report for people on a terminal, for pipes, and for programs."""
+"""A report for people on a terminal, and for pipes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -70,16 +69,6 @@ def _end(report: Report, console: Console) -> None:
     for row in report.missed:
         text = f"{row.verdict}: {row.title}, target {row.target}"
         console.print(text, style="bold red", highlight=False)
-
-
-def as_json(report: Report) -> str:
-    """Everything, unrounded."""
-    rows = [
-        {**asdict(row), "ratio": row.ratio and row.ratio._asdict(), "verdict": row.verdict}
-        for row in report.rows
-    ]
-    whole = {"settings": asdict(report.settings), "machine": report.machine, "rows": rows}
-    return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
 @contextmanager

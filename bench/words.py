@@ -37,6 +37,11 @@ def ratio(row: Row) -> str:
     return f"{median}x ({low} to {high})"
 
 
+def times(ratio: float) -> str:
+    """A ratio alone, in three figures."""
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.3g}x"
+
+
 def legend(rounds: int) -> str:
     """How to read the ratios."""
     return (

@@ -23,6 +23,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
 ROW = re.compile(r"^\| *([A-Z]\d+) *\|", re.MULTILINE)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--plain",
+        action="store_true",
+        help="stores without wires, crowds, group commits and cache; see tests/plain",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "fast_path(reason): left out under --plain, and why")
+    if config.getoption("--plain"):
+        from tests.plain.plugin import Plain  # noqa: PLC0415 - it changes what it imports
+
+        config.pluginmanager.register(Plain(config), "plain")
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

@@ -5,6 +5,8 @@ import pytest
 from oncekey import cache as module
 from oncekey.cache import FRESH, Cache
 
+pytestmark = pytest.mark.fast_path("what the local cache does")
+
 NOW = 1_767_225_600_000_000
 LAST = NOW + 86_400_000_000
 

@@ -159,6 +159,7 @@ def test_there_is_one_engine_per_colour():
 # The cache
 
 
+@pytest.mark.fast_path("what the local cache does")
 @pytest.mark.parametrize(
     ("store", "wanted", "size"),
     [
@@ -187,6 +188,7 @@ def test_a_cache_has_a_size(wrong):
         made(MemoryStore(), wrong)
 
 
+@pytest.mark.fast_path("what the local cache does")
 def test_what_is_changed_by_hand_leaves_the_cache(recorded):
     core = made(MemoryStore(), cache=True)
     assert core.cache is not None

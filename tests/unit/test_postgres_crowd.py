@@ -8,7 +8,8 @@ import pytest
 from oncekey import ConfigurationError, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores import postgres_sql as sql
-from oncekey.stores.postgres_crowd import LARGE, LARGEST, array
+from oncekey.stores.postgres_arrays import array
+from oncekey.stores.postgres_crowd import LARGE, LARGEST
 from oncekey.testing.suite.desk import Desk
 from oncekey.verbs import (
     Busy,
@@ -25,6 +26,8 @@ from oncekey.verbs import (
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 
 __all__ = ["beside", "postgres", "postgres_url"]
+
+pytestmark = pytest.mark.fast_path("what a crowd does")
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -68,6 +71,21 @@ async def together(store, monkeypatch):
 
     monkeypatch.setattr(store._links.here()._link, "run", counted)
     return counts
+
+
+@pytest.fixture
+async def alone(store, monkeypatch):
+    """Which keys had a statement for themselves."""
+    keys = []
+    run = store._links.here()._link.run
+
+    async def seen(statement, values):
+        if statement not in [crowd for _, crowd in sql.CROWDS]:
+            keys.append(values[1].decode())
+        return await run(statement, values)
+
+    monkeypatch.setattr(store._links.here()._link, "run", seen)
+    return keys
 
 
 async def crowd(verb, asks):
@@ -205,11 +223,108 @@ async def test_owners_who_are_none_are_told_so(store):
     assert told == [Verdict.DONE, Verdict.DONE, Verdict.LOST]
 
 
+async def test_the_slow_way_is_a_statement_for_each(postgres_url, monkeypatch):
+    store = PostgresStore(postgres_url, fast=False)
+    await asyncio.to_thread(store.claim, ask("first"))
+    other = store.as_async()
+    link = other._links.here()._link
+    run, asked = link.run, []
+
+    async def seen(statement, values):
+        asked.append(statement)
+        return await run(statement, values)
+
+    monkeypatch.setattr(link, "run", seen)
+    answers = await crowd(other.claim, [ask(f"k{n}") for n in range(8)])
+    assert {type(answer) for answer in answers} == {Granted}
+    assert asked == [sql.CLAIM] * 8
+    await other.aclose()
+    store.close()
+
+
+@pytest.mark.parametrize("store", [PostgresStore, AsyncPostgresStore])
+@pytest.mark.parametrize("fast", [None, 1, "no"])
+def test_fast_is_true_or_false(store, fast):
+    with pytest.raises(ConfigurationError, match=f"fast must be True or False, not {fast!r}"):
+        store("postgresql://localhost:1/none", fast=fast)
+
+
+async def test_after_a_crowd_those_of_one_turn_of_the_loop_share_a_statement(store, together):
+    await crowd(store.claim, [ask(f"k{n}") for n in range(3)])
+    assert together == [2]
+    await crowd(store.claim, [ask(f"m{n}") for n in range(3)])
+    assert together == [2, 3]
+
+
+async def test_after_a_crowd_whoever_comes_alone_asks_alone(store, together, alone):
+    await crowd(store.claim, [ask(f"k{n}") for n in range(3)])
+    alone.clear()
+    leaving = asyncio.create_task(store.claim(ask("leaves")))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    for key in ("one", "other"):
+        assert isinstance(await store.claim(ask(key)), Granted)
+    assert alone == ["one", "other"]
+    assert together == [2]
+
+
+async def test_a_crowd_wakes_those_who_wait_for_its_records(store, together):
+    records = [answer.record for answer in await crowd(store.claim, map(ask, map(str, range(4))))]
+    waiting = asyncio.create_task(store.watch(None, "2", records[2].token, 30))
+    async with asyncio.timeout(10):
+        while not (await _waited(store)):  # noqa: ASYNC110 - a server tells nobody
+            await asyncio.sleep(0.01)
+        together.clear()
+        assert set(await crowd(store.settle, map(settle, records))) == {Verdict.DONE}
+        await waiting
+    assert together == [3]
+
+
+async def _waited(store):
+    marked = sql.statement("SELECT int8send(waited) FROM oncekey_records WHERE key = '2'", 0)
+    (mark,) = await store._links.here()._link.run(marked, ())
+    return any(mark)
+
+
+async def test_a_crowd_goes_by_the_primary_key_whatever_the_table_was_like(
+    store, beside, postgres_url
+):
+    """Its plans are made on an empty table, and kept."""
+    other = beside(postgres_url)
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncekey'"
+
+    async def scans():
+        await store.aclose()  # what a session has counted is known when it is over
+        async with asyncio.timeout(10):
+            while other.execute(sessions).fetchone() != (0,):  # noqa: ASYNC110 - a server tells nobody
+                await asyncio.sleep(0.01)
+        other.execute("SELECT pg_stat_clear_snapshot()")
+        found = (
+            "SELECT seq_scan, idx_scan FROM pg_stat_user_tables WHERE relname = 'oncekey_records'"
+        )
+        return other.execute(found).fetchone()
+
+    whole, by_key = await scans()
+    for turn in range(8):  # past the plans that a session makes for each call anew
+        mine = [ask(f"{turn}-{n}") for n in range(4)]
+        records = [answer.record for answer in await crowd(store.claim, mine)]
+        assert await crowd(store.settle, map(settle, records)) == [Verdict.DONE] * 4
+        again = await crowd(store.claim, mine)
+        assert {type(answer) for answer in again} == {Replay}
+    later, more_by_key = await scans()
+    assert later == whole
+    assert more_by_key > by_key + 60
+
+
 # One among many
 
 
-async def test_a_row_that_somebody_holds_keeps_nobody_else_waiting(store, beside, postgres_url):
+async def test_a_row_that_somebody_holds_keeps_nobody_else_waiting(
+    store, alone, beside, postgres_url
+):
     records = [answer.record for answer in await crowd(store.claim, map(ask, map(str, range(16))))]
+    alone.clear()
     other = beside(postgres_url)
     with other.transaction():
         other.execute("SELECT 1 FROM oncekey_records WHERE key = '7' FOR UPDATE")
@@ -218,6 +333,7 @@ async def test_a_row_that_somebody_holds_keeps_nobody_else_waiting(store, beside
         assert pending == {ends[7]}
         assert {task.result() for task in done} == {Verdict.DONE}
     assert await ends[7] is Verdict.DONE
+    assert alone == ["0", "7"]  # the first, and the one that is held
 
 
 async def test_an_insert_that_somebody_has_not_committed_sends_all_to_ask_alone(
@@ -348,6 +464,9 @@ async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
     ("kind", "values", "read"),
     [
         ("text", [b"a", None, b""], ["a", None, ""]),
+        ("text", [b"a" * 300, b"b", b"c" * 255], ["a" * 300, "b", "c" * 255]),
+        ("text", [b"same", b"same"], ["same", "same"]),
+        ("text", [None, None], [None, None]),
         ("bigint", [(7).to_bytes(8), (-1).to_bytes(8, signed=True)], [7, -1]),
         ("boolean", [b"\x01", b"\x00", None], [True, False, None]),
         ("bytea", [b"\x00\xff", None], [b"\x00\xff", None]),
@@ -356,7 +475,7 @@ async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
 def test_an_array_is_read_as_it_was_meant(postgres_url, kind, values, read):
     with psycopg.connect(postgres_url) as connection:
         result = connection.pgconn.exec_params(
-            f"SELECT $1::{kind}[]".encode(), [array(kind, values)], param_formats=[1]
+            f"SELECT $1::{kind}[]".encode(), [array(kind, tuple(values))], param_formats=[1]
         )
         text = result.get_value(0, 0).decode()
         [(found,)] = connection.execute(f"SELECT %s::{kind}[]", [text])

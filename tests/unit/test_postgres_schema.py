@@ -203,7 +203,8 @@ def test_a_settle_changes_no_index(postgres_url, colour, beside, until):
 def test_a_large_table_gets_no_index_while_others_write(postgres_url, colour, beside, monkeypatch):
     before, (newest, *later) = schema.migrations()[:2], schema.migrations()[2:]
     monkeypatch.setattr(schema, "migrations", lambda: before)
-    desk_of(colour(postgres_url)).grant("a")
+    colour(postgres_url).get(None, "order-1")
+    older.Release2(beside(postgres_url)).claim("order-1", "a")
     assert newest.count(b"512 * 1024 * 1024") == 1
     large = newest.replace(b"512 * 1024 * 1024", b"0")
     monkeypatch.setattr(schema, "migrations", lambda: (*before, large, *later))

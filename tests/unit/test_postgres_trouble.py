@@ -12,7 +12,7 @@ from oncekey import ConfigurationError, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
 from oncekey.stores.postgres_errors import explain
 from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.verbs import Busy
+from oncekey.verbs import Busy, Replay
 from tests.servers.postgres_fixtures import (
     beside,
     breakable_postgres,
@@ -119,6 +119,13 @@ def test_a_read_only_server_says_so(postgres_url, colour):
     desk_of(colour(postgres_url)).grant("a")
     replica = postgres_url + "?options=-cdefault_transaction_read_only%3Don"
     refused(desk_of(colour(replica), "new"), "name the primary")
+
+
+def test_a_read_only_server_answers_duplicates(postgres_url, colour):
+    desk = desk_of(colour(postgres_url))
+    desk.settle(desk.grant("a"))
+    replica = postgres_url + "?options=-cdefault_transaction_read_only%3Don"
+    assert type(desk_of(colour(replica)).claim("b")) is Replay
 
 
 def test_a_read_only_server_without_tables_says_so(postgres_url, colour):

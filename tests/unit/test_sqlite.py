@@ -251,6 +251,7 @@ def alone(store, key="other"):
     return store.claim(a_claim(key))
 
 
+@pytest.mark.fast_path("what a writer does while nobody else writes")
 @pytest.mark.parametrize(("way", "happened"), [(in_a_transaction, False), (alone, None)])
 def test_a_statement_that_fails_is_told(store, way, happened):
     store.claim(a_claim())
@@ -298,7 +299,8 @@ def test_a_damaged_page_is_no_reason_to_run_unprotected(store):
 # Another process that comes between reading and writing
 
 
-@pytest.mark.parametrize("verb", ["claim", "settle", "forget"])
+@pytest.mark.fast_path("what a writer does while nobody else writes")
+@pytest.mark.parametrize("verb", ["claim", "renew", "settle", "forget"])
 def test_who_comes_in_between_is_seen(path, verb):
     """The swap finds the row changed, and the transaction decides."""
     other = SQLiteStore(path)
@@ -343,6 +345,9 @@ def test_who_comes_in_between_is_seen(path, verb):
                 ttl=10**8,
             )
             assert store.settle(ask) is Verdict.LOST
+        elif verb == "renew":
+            ask = Renew(None, "k", token=mine.token, nonce="n", lease=10**8, ttl=10**8)
+            assert store.renew(ask) is Verdict.LOST
         else:
             assert store.forget(forced) is Verdict.LOST
         assert store.get(None, "k").nonce == "quick"
@@ -387,6 +392,7 @@ def queued(store, number):
         threading.Event().wait(0.001)
 
 
+@pytest.mark.fast_path("what a group commit does")
 def test_what_is_queued_is_committed_together(store):
     store.claim(a_claim())
     statements = []
@@ -417,6 +423,7 @@ def test_a_batch_has_a_limit(store, monkeypatch):
     assert all(store.get(None, f"k{n}") for n in range(7))
 
 
+@pytest.mark.fast_path("what a writer does while nobody else writes")
 def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
     from oncekey import Once  # noqa: PLC0415 - the only test here of the whole call
 
@@ -428,7 +435,7 @@ def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
     store.get(None, "open")
     store._reader.set_trace_callback(read.append)
     once.run("new", lambda: 1)
-    assert [text.split()[0] for text in written] == ["SELECT", "INSERT", "SELECT", "UPDATE"]
+    assert [text.split()[0] for text in written] == ["SELECT", "INSERT", "UPDATE"]
     written.clear()
     read.clear()
     once.run("new", lambda: 1)
@@ -476,6 +483,7 @@ class CutOff:
         """Nobody waits on it any more."""
 
 
+@pytest.mark.fast_path("what a group commit does")
 def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
     """A third thread took its jobs along: they are done, and it is not in the queue any more."""
     leader = Leader(store)
@@ -614,3 +622,58 @@ async def test_coroutines_have_every_verb(store):
     assert await other.forget(Forget(*place, token=free.token, force=False)) is Verdict.DONE
     assert await other.get(*place) is None
     await other.aclose()
+
+
+@pytest.mark.parametrize("fast", [None, 1, "no"])
+def test_fast_is_true_or_false(path, fast):
+    with pytest.raises(ConfigurationError, match=f"fast must be True or False, not {fast!r}"):
+        SQLiteStore(path, fast=fast)
+
+
+def test_the_slow_way_is_a_transaction_for_each_write(path):
+    store = SQLiteStore(path, fast=False)
+    store.claim(a_claim())
+    statements = []
+    store.writer.connection.set_trace_callback(statements.append)
+    leader = Leader(store)
+    crowd = [threading.Thread(target=store.claim, args=(a_claim(f"k{n}"),)) for n in range(10)]
+    for one in crowd:
+        one.start()
+    queued(store, 10)
+    leader.finish()
+    for one in crowd:
+        one.join(30)
+    assert statements.count("COMMIT") == 11
+    assert sum(text.startswith("INSERT") for text in statements) == 10
+    store.close()
+
+
+async def test_the_slow_way_is_the_slow_way_for_coroutines(path):
+    store = SQLiteStore(path, fast=False)
+    other = store.as_async()
+    await other.claim(a_claim())
+    statements = []
+    store.writer.connection.set_trace_callback(statements.append)
+    told = await asyncio.gather(*(other.claim(a_claim(f"k{n}")) for n in range(10)))
+    assert {type(one) for one in told} == {Granted}
+    assert statements.count("COMMIT") == 10
+    await other.aclose()
+
+
+def test_the_thread_of_the_coroutines_survives_whatever_one_job_raises(store, caplog):
+    other = store.as_async()
+
+    def broken(connection, now):
+        raise LookupError
+
+    async def main():
+        future = asyncio.get_running_loop().create_future()
+        other._leader.hand(Job(broken, future))
+        with pytest.raises(StoreError) as caught:
+            await future
+        assert caught.value.happened is None
+        assert type(await other.claim(a_claim())) is Granted
+        await other.aclose()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert "a commit for coroutines failed" in caplog.text

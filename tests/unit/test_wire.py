@@ -21,6 +21,8 @@ __all__ = ["another_redis", "empty_redis", "redis_server"]
 
 CROWD = 64
 
+pytestmark = pytest.mark.fast_path("what a wire does")
+
 
 @pytest.fixture
 def client(empty_redis):

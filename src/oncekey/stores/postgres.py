@@ -46,7 +46,7 @@ class PostgresStore:
 
     remote = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are settings that few give
         self,
         conninfo: str | ConnectionPool[Any] | Connection[Any],
         *,
@@ -54,15 +54,17 @@ class PostgresStore:
         patience: Duration = "5s",
         timeout: Duration = "5s",
         listen: bool = True,
+        fast: bool = True,
     ) -> None:
         """Nothing is opened before the first use.
 
         `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which stays
         the caller's to close. `size` is the most connections that verbs will use; `patience` how
         long a caller waits for one, `timeout` how long for an answer on one of ours. Without
-        `listen` a waiting caller asks again and again instead of being woken.
+        `listen` a waiting caller asks again and again instead of being woken. Without `fast` every
+        task of a loop asks alone, instead of sharing a statement with others.
         """
-        self._target = Target.of(conninfo, size, patience, timeout, listen=listen)
+        self._target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
         self._links = PerProcess(partial(Link, self._target))
         self._watches = PerProcess(partial(Watch, self._target))
 
@@ -142,4 +144,5 @@ class PostgresStore:
             patience=target.patience,
             timeout=target.timeout,
             listen=target.listen,
+            fast=target.fast,
         )

@@ -42,7 +42,7 @@ class AsyncPostgresStore:
 
     remote = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are settings that few give
         self,
         conninfo: str | AsyncConnectionPool[Any] | AsyncConnection[Any],
         *,
@@ -50,15 +50,17 @@ class AsyncPostgresStore:
         patience: Duration = "5s",
         timeout: Duration = "5s",
         listen: bool = True,
+        fast: bool = True,
     ) -> None:
         """Nothing is opened before the first use.
 
         `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which stays
         the caller's to close. `size` is the most connections that verbs will use; `patience` how
         long a caller waits for one, `timeout` how long for an answer on one of ours. Without
-        `listen` a waiting caller asks again and again instead of being woken.
+        `listen` a waiting caller asks again and again instead of being woken. Without `fast` every
+        task of a loop asks alone, instead of sharing a statement with others.
         """
-        self._target = Target.of(conninfo, size, patience, timeout, listen=listen)
+        self._target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
         self._links = PerLoop(partial(AsyncCrowd, self._target))
         self._watches = PerLoop(partial(AsyncWatch, self._target))
 

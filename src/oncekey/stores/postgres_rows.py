@@ -32,16 +32,22 @@ _ANSWERS: Final[dict[bytes, type[Answer]]] = {
 }
 
 
+_MOMENT: Final = 8
+"""Bytes of a moment."""
+
+
 def to_number(data: bytes) -> int:
     """A bigint."""
     return int.from_bytes(data, signed=True)
 
 
 def to_answer(data: bytes, ask: Claim) -> Answer:
-    """What a claim was told."""
+    """What a claim was told: the moment alone where the record is new."""
+    if len(data) == _MOMENT:
+        return machine.claim(None, ask, to_number(data))[1]
     told, moment, found = fields(data, 3)
     now = to_number(moment or b"")
-    if found is None:
+    if found is None:  # the record that was there is gone, and this is a new one
         return machine.claim(None, ask, now)[1]
     record = to_record(found)
     return _ANSWERS[told or b""](record, now)

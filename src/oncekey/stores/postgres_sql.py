@@ -44,7 +44,7 @@ def _together(function: str, alone: Statement) -> Statement:
 
 
 CLAIM: Final = _call(
-    "oncekey_claim_v1", "text text text text bigint bigint boolean bigint text text"
+    "oncekey_claim_v2", "text text text text bigint bigint boolean bigint text text"
 )
 RENEW: Final = _call("oncekey_renew_v1", "text text bigint text bigint bigint")
 NOTE: Final = _call("oncekey_note_v1", "text text bigint text bytea bigint")
@@ -55,8 +55,8 @@ RELEASE: Final = _call(
 RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
 FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
 CROWDS: Final = (
-    (CLAIM, _together("oncekey_claims_v1", CLAIM)),
-    (SETTLE, _together("oncekey_settles_v1", SETTLE)),
+    (CLAIM, _together("oncekey_claims_v2", CLAIM)),
+    (SETTLE, _together("oncekey_settles_v2", SETTLE)),
 )
 """Verbs that many may ask at once, and how."""
 WATCH: Final = _call("oncekey_watch_v1", "text text bigint")

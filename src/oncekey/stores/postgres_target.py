@@ -13,6 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError
+from oncekey.stores.fast import checked_fast
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -30,6 +31,7 @@ class Target(Struct, frozen=True):
     patience: float
     timeout: float
     listen: bool
+    fast: bool = True
     given: Any = None
     """A pool or a connection of the caller."""
 
@@ -39,10 +41,18 @@ class Target(Struct, frozen=True):
         return getattr(self.given, "lock", None)
 
     @classmethod
-    def of(
-        cls, given: object, size: int, patience: Duration, timeout: Duration, *, listen: bool
+    def of(  # noqa: PLR0913 - the settings of a store
+        cls,
+        given: object,
+        size: int,
+        patience: Duration,
+        timeout: Duration,
+        *,
+        listen: bool,
+        fast: bool = True,
     ) -> Target:
         """What the caller named, checked as far as that can be done without connecting."""
+        checked_fast(fast)
         wait, answer = seconds(patience, "patience"), seconds(timeout, "timeout")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             msg = f"size must be a number of connections, at least 1, but it is {size!r}"
@@ -55,7 +65,7 @@ class Target(Struct, frozen=True):
                 )
                 raise ConfigurationError(msg)
             where = "the address of the caller's connection"
-            return cls("", where, {}, size, wait, inf, listen=False, given=given)
+            return cls("", where, {}, size, wait, inf, listen=False, fast=fast, given=given)
         try:
             named = conninfo_to_dict(given)
         except psycopg.Error as error:  # its words may quote what was given, password included
@@ -63,7 +73,8 @@ class Target(Struct, frozen=True):
             raise ConfigurationError(msg) from error.with_traceback(None)
         host = named.get("host") or named.get("hostaddr") or "the local socket"
         where = f"{host}:{named.get('port') or 5432}/{named.get('dbname') or ''}"
-        return cls(given, where, _options(named, wait, answer), size, wait, answer, listen)
+        options = _options(named, wait, answer)
+        return cls(given, where, options, size, wait, answer, listen=listen, fast=fast)
 
 
 def _lends(given: object) -> bool:

@@ -17,10 +17,10 @@ from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis
 from redis.retry import Retry
 
 from oncekey.fork import renew_after_fork
+from oncekey.stores.fast import checked_fast
 from oncekey.stores.redis_ears import Ears, Seats, listening
 from oncekey.stores.redis_facts import (
     awaits,
-    checked_fast,
     connections_of,
     no_client,
     no_url,

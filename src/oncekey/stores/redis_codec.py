@@ -40,6 +40,7 @@ Place = tuple[str, str]
 
 _STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
 _CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
+_DAMAGED: Final = -2
 _VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
 _ANSWERS: Final[dict[int, type[Answer]]] = {
     1: Granted,
@@ -176,14 +177,14 @@ def answer(ask: Claim, reply: Any) -> Answer:  # noqa: ANN401 - as the driver pa
 def verdict(scope: str | None, key: str, reply: Any) -> Verdict:  # noqa: ANN401 - the same
     """What a write is told."""
     if isinstance(reply, list):
-        raise _newer(scope, key, reply[1])
+        raise _unreadable(scope, key, reply)
     return _VERDICTS[reply]
 
 
 def running(scope: str | None, key: str, reply: Any) -> bool:  # noqa: ANN401 - the same
     """Whether the attempt that is watched still runs."""
     if isinstance(reply, list):
-        raise _newer(scope, key, reply[1])
+        raise _unreadable(scope, key, reply)
     return bool(reply)
 
 
@@ -194,12 +195,11 @@ def found(scope: str | None, key: str, reply: Any) -> Record | None:  # noqa: AN
 
 def _record(scope: str | None, key: str, reply: Any) -> Record:  # noqa: ANN401 - the same
     if reply[0] < 0:
-        raise _newer(scope, key, reply[1])
+        raise _unreadable(scope, key, reply)
     try:
         return _unpacked(scope, key, decode(reply[2]), reply)
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
-        msg = f"the record of {key!r} is not one that oncekey wrote ({error}); forget it"
-        raise UnreadableError(msg, key=key, scope=scope) from None
+    except (LookupError, TypeError, ValueError, RecursionError):
+        raise _unreadable(scope, key, (_DAMAGED,)) from None
 
 
 def _unpacked(scope: str | None, key: str, packed: Any, reply: Any) -> Record:  # noqa: ANN401 - the same
@@ -229,11 +229,17 @@ def _unpacked(scope: str | None, key: str, packed: Any, reply: Any) -> Record:  
     )
 
 
-def _newer(scope: str | None, key: str, version: int) -> UnreadableError:
-    msg = (
-        f"the record of {key!r} was written by a newer release (format {version}, this one "
-        f"reads up to {FORMAT}); upgrade oncekey here as well"
-    )
+def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:  # noqa: ANN401 - the same
+    if reply[0] == _DAMAGED:
+        msg = (
+            f"what is stored for {key!r} is not what oncekey writes, or was damaged; look at it in "
+            f"Redis, and delete it there to let the next call run"
+        )
+    else:
+        msg = (
+            f"the record of {key!r} was written by a newer release (format {reply[1]}, this one "
+            f"reads up to {FORMAT}); upgrade oncekey here as well"
+        )
     return UnreadableError(msg, key=key, scope=scope)
 
 

@@ -41,13 +41,6 @@ def no_url(url: str, error: ValueError) -> ConfigurationError:
     )
 
 
-def checked_fast(fast: object) -> bool:
-    """Whether commands may go the short way, as the user has said."""
-    if not isinstance(fast, bool):
-        raise ConfigurationError(f"fast must be True or False, not {fast!r}")
-    return fast
-
-
 def where_is(client: Any) -> str:  # noqa: ANN401 - any client of redis-py
     """Its server, in words."""
     pool = getattr(client, "connection_pool", None)

@@ -19,10 +19,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
 
 from oncekey.fork import renew_after_fork
+from oncekey.stores.fast import checked_fast
 from oncekey.stores.redis_ears import AsyncEars, Seats, listening_async
 from oncekey.stores.redis_facts import (
     awaits,
-    checked_fast,
     connections_of,
     no_client,
     no_url,

@@ -20,6 +20,7 @@ from oncekey.errors import ConfigurationError
 from oncekey.fork import renew_after_fork
 from oncekey.record import Record
 from oncekey.stores import sqlite_file as file
+from oncekey.stores.fast import checked_fast
 from oncekey.stores.sqlite_writer import Job, Writer
 from oncekey.verbs import (
     Answer,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Request)
 A = TypeVar("A")
-T = TypeVar("T")
 
 Transition = Callable[[Record | None, R, int], tuple[Record | None, A]]
 
@@ -58,10 +58,12 @@ class SQLiteStore:
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         busy_timeout: Duration = "10s",
         clock: Callable[[], int] | None = None,
+        fast: bool = True,
     ) -> None:
         """The file is opened, and created, at first use.
 
         `NORMAL` survives a crash of the process but may lose the last commits at a power cut.
+        Without `fast` every write is a transaction of its own, instead of sharing one with others.
         """
         if str(path) in ("", ":memory:"):
             msg = "SQLiteStore needs a file that processes can share; use memory:// without one"
@@ -69,6 +71,7 @@ class SQLiteStore:
         if synchronous not in ("FULL", "NORMAL"):
             msg = f"synchronous must be FULL or NORMAL, but it is {synchronous!r}"
             raise ConfigurationError(msg)
+        self.fast = checked_fast(fast)
         self.path = Path(path)
         self._connect = partial(
             file.connect,
@@ -85,25 +88,24 @@ class SQLiteStore:
         self._read_lock = threading.Lock()
         self._reader: sqlite3.Connection | None = None
         self.writer = Writer(
-            self._connect, lambda error: file.explain(error, self.path), self._clock
+            self._connect, lambda error: file.explain(error, self.path), self._clock, fast=self.fast
         )
 
     # The verbs
 
     def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record. A claim that changes nothing writes nothing."""
-        answer = self.writer.alone(partial(self._swap, machine.claim, ask))
-        if answer is None:
-            answer = self.claim_by_reading(ask)
-        return self._commit(self.transition(machine.claim, ask)) if answer is None else answer
+        asked = self._alone(machine.claim, ask) or self.read_claim(ask)
+        return cast("Answer", self._commit(asked)) if isinstance(asked, Job) else asked
 
-    def claim_by_reading(self, ask: Claim) -> Answer | None:
-        """The answer to a claim that changes nothing; None when it takes a write to tell."""
+    def read_claim(self, ask: Claim) -> Answer | Job:
+        """The answer to a claim that changes nothing, or the job that it takes to tell."""
         before = self._read(ask.scope, ask.key)
-        if before is None:
-            return None
-        after, answer = machine.claim(before, ask, self._clock())
-        return answer if after is before else None
+        if before is not None:
+            after, answer = machine.claim(before, ask, self._clock())
+            if after is before:
+                return answer
+        return self.job(machine.claim, ask, plain=before is None)
 
     def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
@@ -115,7 +117,9 @@ class SQLiteStore:
 
     def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        return self._write(machine.settle, ask)
+        if self.fast and self.writer.alone(partial(self._settle, ask)):
+            return Verdict.DONE
+        return self._write(machine.settle, ask, plain=True)
 
     def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""
@@ -160,7 +164,7 @@ class SQLiteStore:
         # Most of the time nothing has expired; looking costs no commit.
         if not self._rows(file.ANY_EXPIRED, self._clock() - grace):
             return 0
-        return self._commit(work)
+        return cast("int", self._commit(Job(work)))
 
     def close(self) -> None:
         """The file is closed. The next use opens it again."""
@@ -198,10 +202,21 @@ class SQLiteStore:
 
     # Writing
 
-    def _write(self, change: Transition[R, A], ask: R) -> A:
+    def _write(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> A:
         """The answer of one rule of the machine, applied to one record."""
-        answer = self.writer.alone(partial(self._swap, change, ask))
-        return self._commit(self.transition(change, ask)) if answer is None else answer
+        answer = self._alone(change, ask)
+        if answer is None:
+            answer = self._commit(self.job(change, ask, plain=plain))
+        return answer
+
+    def _settle(self, ask: Settle, connection: sqlite3.Connection) -> bool | None:
+        """Whether the owner has settled a record that was not; one statement, as in `_swap`."""
+        values = file.settled(ask, self._clock())
+        return connection.execute(file.SETTLE, values).rowcount == 1
+
+    def _alone(self, change: Transition[R, A], ask: R) -> A | None:
+        """The same, where nobody else writes just now."""
+        return self.writer.alone(partial(self._swap, change, ask)) if self.fast else None
 
     def _swap(self, change: Transition[R, A], ask: R, connection: sqlite3.Connection) -> A | None:
         """The answer, if nobody else changed the record between our reading and our writing.
@@ -216,7 +231,7 @@ class SQLiteStore:
         if after is before:
             return answer
         if before is None:
-            written = connection.execute(file.INSERT, file.to_row(cast("Record", after)))
+            written = connection.execute(file.INSERT, file.new_row(cast("Record", after)))
         elif after is None:
             written = connection.execute(file.DELETE_SAME, (*place, *file.stamp(before)))
         else:
@@ -237,7 +252,7 @@ class SQLiteStore:
             if after is before:
                 return answer
             if before is None:
-                connection.execute(file.INSERT, file.to_row(cast("Record", after)))
+                connection.execute(file.INSERT, file.new_row(cast("Record", after)))
             elif after is None:
                 connection.execute(file.DELETE, place)
             else:
@@ -247,10 +262,12 @@ class SQLiteStore:
 
         return work
 
-    def _commit(self, work: Callable[[sqlite3.Connection, int], T]) -> T:
-        job = Job(work)
+    def job(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> Job:
+        """The job that applies one rule of the machine to one record."""
+        return Job(self.transition(change, ask), ask=ask, plain=plain)
+
+    def _commit(self, job: Job) -> Any:  # noqa: ANN401 - what the job is for
         self.writer.commit([job])
         if job.error is not None:
             raise job.error
-        value: T = job.value
-        return value
+        return job.value

@@ -7,7 +7,9 @@ blocking callers, and one thread commits for all loops of the process, one batch
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from typing import Any
 
 from oncekey import machine
 from oncekey.fork import renew_after_fork
@@ -15,6 +17,8 @@ from oncekey.stores.adapt import Threaded
 from oncekey.stores.sqlite import A, R, SQLiteStore, Transition
 from oncekey.stores.sqlite_writer import Job
 from oncekey.verbs import Answer, Claim, Forget, Note, Release, Renew, Resolve, Settle, Verdict
+
+_log = logging.getLogger("oncekey")
 
 
 class AsyncSQLiteStore(Threaded):
@@ -29,8 +33,8 @@ class AsyncSQLiteStore(Threaded):
 
     async def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record. A claim that changes nothing writes nothing."""
-        read = self.blocking.claim_by_reading(ask)
-        return await self._write(machine.claim, ask) if read is None else read
+        asked = self.blocking.read_claim(ask)
+        return await self._done(asked) if isinstance(asked, Job) else asked
 
     async def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
@@ -42,7 +46,7 @@ class AsyncSQLiteStore(Threaded):
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        return await self._write(machine.settle, ask)
+        return await self._write(machine.settle, ask, plain=True)
 
     async def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""
@@ -61,10 +65,14 @@ class AsyncSQLiteStore(Threaded):
         self._leader.stop()
         await super().aclose()
 
-    async def _write(self, change: Transition[R, A], ask: R) -> A:
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._leader.hand(Job(self.blocking.transition(change, ask), future))
-        return await future
+    async def _write(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> A:
+        answer: A = await self._done(self.blocking.job(change, ask, plain=plain))
+        return answer
+
+    async def _done(self, job: Job) -> Any:  # noqa: ANN401 - the answer of the verb
+        job.future = asyncio.get_running_loop().create_future()
+        self._leader.hand(job)
+        return await job.future
 
 
 class _Leader:
@@ -78,11 +86,32 @@ class _Leader:
     def _reset(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._jobs: list[Job] = []
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._thread: threading.Thread | None = None
 
     def hand(self, job: Job) -> None:
+        """Everything that is handed over in one turn of a loop goes together.
+
+        Called at once the thread would take the first job alone, and the loop, which wants to read
+        for the next one, would have to wait for it.
+        """
+        assert job.future is not None  # noqa: S101 - whoever waits made it
+        loop = job.future.get_loop()
+        gathered = self._gathered.get(loop)
+        if gathered is not None:
+            gathered.append(job)
+            return
+        for other in [other for other in self._gathered if other.is_closed()]:
+            self._gathered.pop(other, None)
+        self._gathered[loop] = [job]
+        loop.call_soon(self._pass_on, loop)
+
+    def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = self._gathered.pop(loop, None)
+        if jobs is None:
+            return  # of the parent of this process
         with self._changed:
-            self._jobs.append(job)
+            self._jobs += jobs
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="oncekey-sqlite", daemon=True
@@ -109,4 +138,8 @@ class _Leader:
                 jobs, self._jobs = self._jobs, []
             if not jobs:
                 return
-            self._store.writer.commit(jobs)
+            for part in [jobs] if self._store.fast else [[job] for job in jobs]:
+                try:
+                    self._store.writer.commit(part)
+                except Exception:  # noqa: BLE001 - who waits was told, and others come after it
+                    _log.exception("a commit for coroutines failed")

@@ -11,14 +11,17 @@ from typing import Any, Final
 
 from oncekey.errors import ConfigurationError, StoreError, UnreadableError
 from oncekey.record import FORMAT, Record
+from oncekey.verbs import Settle
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 COLUMNS: Final = (
     "scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted, "
     "revision, uncertain, label, reference, created, started, updated, finished, expires, version"
 )
-_MARKS: Final = ", ".join("?" * len(COLUMNS.split(",")))
 _SET: Final = ", ".join(f"{column.strip()} = ?" for column in COLUMNS.split(",")[2:])
+
+UNFIT: Final = (OverflowError, UnicodeError)
+"""What is raised, before anything is written, for a value that SQLite has no form for."""
 
 SELECT_ONE: Final = f"SELECT {COLUMNS} FROM oncekey_records WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 SELECT_PAGE: Final = (
@@ -26,7 +29,14 @@ SELECT_PAGE: Final = (
     "WHERE (scope, key) > (?, ?) AND (expires = 0 OR expires > ?) "
     "AND (? OR scope = ?) AND (? IS NULL OR status = ?) ORDER BY scope, key LIMIT ?"
 )
-INSERT: Final = f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - only constants
+_NEW: Final = (
+    f"(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, {FORMAT})"
+)
+"""A row as a first claim makes it; `new_row` has what differs."""
+MANY: Final = 16
+"""How many new rows one statement makes."""
+INSERT: Final = f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}) VALUES {_NEW}"  # noqa: S608 - only constants
+INSERT_MANY: Final = INSERT + f", {_NEW}" * (MANY - 1)
 UPDATE: Final = f"UPDATE oncekey_records SET {_SET} WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 _STAMP: Final = (
     "token = ? AND nonce = ? AND status = ? AND attempt = ? AND revision = ? AND lease_end = ? "
@@ -36,6 +46,13 @@ UPDATE_SAME: Final = f"{UPDATE} AND {_STAMP}"
 # A record that starts afresh goes to the end: rows are numbered as the records were made.
 RESTART: Final = UPDATE.replace(
     "SET ", "SET rowid = (SELECT max(rowid) + 1 FROM oncekey_records), ", 1
+)
+# What `machine.settle` does for an owner; whoever is none, or has settled already, changes nothing.
+SETTLE: Final = (
+    "UPDATE oncekey_records SET status = ?, result = ?, error = ?, uncertain = 0, updated = ?, "  # noqa: S608 - only constants
+    "finished = ?, expires = ? WHERE scope = ? AND key = ? AND token = ? AND nonce = ? "
+    "AND status IN ('running', 'held') AND (expires = 0 OR expires > ?) "
+    f"AND version <= {FORMAT}"
 )
 RESTART_SAME: Final = f"{RESTART} AND {_STAMP}"
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
@@ -72,6 +89,41 @@ def to_row(record: Record) -> tuple[object, ...]:
         record.finished,
         record.expires,
         record.version,
+    )
+
+
+def new_row(record: Record) -> tuple[object, ...]:
+    """What INSERT needs of a record that was claimed for the first time."""
+    return (
+        record.scope or "",
+        record.key,
+        record.fingerprint,
+        record.token,
+        record.nonce,
+        record.lease_end,
+        record.label,
+        record.reference,
+        record.created,
+        record.started,
+        record.updated,
+        record.expires,
+    )
+
+
+def settled(ask: Settle, now: int) -> tuple[object, ...]:
+    """What SETTLE needs."""
+    return (
+        ask.status,
+        ask.result,
+        ask.error,
+        now,
+        now,
+        now + ask.ttl,
+        ask.scope or "",
+        ask.key,
+        ask.token,
+        ask.nonce,
+        now,
     )
 
 
@@ -139,6 +191,11 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Con
     except sqlite3.Error as error:
         raise explain(error, path) from error
     return connection
+
+
+def unfit(error: Exception) -> StoreError:
+    """What is said to whoever wants to write what SQLite has no form for."""
+    return StoreError(f"SQLite cannot hold what was to be written: {error}", happened=False)
 
 
 def explain(error: sqlite3.Error, path: Path) -> ConfigurationError | StoreError:

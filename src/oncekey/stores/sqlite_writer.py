@@ -17,6 +17,9 @@ from copy import copy
 from typing import Any, Final, TypeVar
 
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
+from oncekey.stores import sqlite_sets as sets
+from oncekey.stores.sqlite_file import UNFIT, unfit
+from oncekey.verbs import Request
 
 T = TypeVar("T")
 
@@ -28,15 +31,24 @@ Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
 class Job:
     """One write that waits for a transaction, and what came of it."""
 
-    __slots__ = ("error", "future", "value", "work")
+    __slots__ = ("ask", "error", "future", "plain", "value", "work")
 
     def __init__(
         self,
         work: Callable[[sqlite3.Connection, int], Any],
         future: asyncio.Future[Any] | None = None,
+        ask: Request | None = None,
+        *,
+        plain: bool = False,
     ) -> None:
-        """`work` runs inside the transaction; `future` is told on its own loop."""
+        """`work` runs inside the transaction; `future` is told on its own loop.
+
+        `ask` is what `work` is about. It is plain if it is most likely the claim of a new key, or
+        the settle of an owner.
+        """
         self.work = work
+        self.ask = ask
+        self.plain = plain
         self.future = future
         self.value: Any = None
         self.error: OncekeyError | None = None
@@ -62,8 +74,11 @@ class Writer:
         connect: Callable[[], sqlite3.Connection],
         explain: Explain,
         clock: Callable[[], int],
+        *,
+        fast: bool = True,
     ) -> None:
-        """The connection is opened by the first who leads."""
+        """The connection is opened by the first who leads, for all who wait if it may be fast."""
+        self._fast = fast
         self._connect = connect
         self._explain = explain
         self._clock = clock
@@ -85,6 +100,8 @@ class Writer:
             return work(self._open())
         except sqlite3.Error as error:
             raise self._explain(error) from error
+        except UNFIT as error:
+            raise unfit(error) from error
         finally:
             self._hand_over([])
 
@@ -125,7 +142,7 @@ class Writer:
         turns: list[_Turn] = []
         jobs: list[Job] = []
         with self._lock:
-            while self._queue and len(jobs) < _LARGEST_BATCH:
+            while self._queue and len(jobs) < (_LARGEST_BATCH if self._fast else 1):
                 turns.append(self._queue.popleft())
                 jobs += turns[-1].jobs
         try:
@@ -164,11 +181,21 @@ class Writer:
         try:
             connection.execute("BEGIN IMMEDIATE")
             now = self._clock()
+            together = sets.plain(jobs) if len(jobs) > 1 else []
+            if together and not sets.write(connection, together, now):
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN IMMEDIATE")
+                now, together = self._clock(), []
+            done = set(together)
             for job in jobs:
+                if job in done:
+                    continue
                 try:
                     job.value = job.work(connection, now)
                 except OncekeyError as error:  # about this record alone, before it was changed
                     job.error = error
+                except UNFIT as error:
+                    job.error = unfit(error)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             explained = self._explain(error)

@@ -146,7 +146,7 @@ def test_migrate_makes_the_indexes_that_a_large_table_was_spared(postgres_url, r
     ours = schema.migrations()
     monkeypatch.setattr(schema, "migrations", lambda: ours[:2])
     store = PostgresStore(postgres_url)
-    Once(store, observers=()).run("key", lambda: 1)
+    assert store.get(None, "key") is None  # an older release opens it
     store.close()
     large = ours[2].replace(b"512 * 1024 * 1024", b"0")
     monkeypatch.setattr(schema, "migrations", lambda: (*ours[:2], large, *ours[3:]))

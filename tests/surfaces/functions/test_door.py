@@ -338,6 +338,7 @@ async def test_a_native_async_store_that_is_down_is_open_or_closed(store, runs):
     assert runs == [False, True]
 
 
+@pytest.mark.fast_path("what the local cache does")
 @pytest.mark.parametrize("cache", [True, "1MiB", 100_000])
 def test_a_cache_answers_duplicates_without_the_store(store, cache):
     once = Once(store, cache=cache, observers=())
@@ -359,6 +360,7 @@ def test_a_cache_answers_duplicates_without_the_store(store, cache):
     assert runs == [1, 2]
 
 
+@pytest.mark.fast_path("what the local cache does")
 async def test_coroutines_fill_the_cache_too(store):
     once = Once(store, cache=True, observers=())
     assert await once.run_async("k", asyncio.sleep, 0, 5) == 5

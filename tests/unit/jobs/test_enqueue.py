@@ -10,6 +10,7 @@ from oncekey.jobs.tag import HEADER, Tag, checked_until, free, free_async, read_
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
+from tests.plain.sitecustomize import on as plain
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def store(clock):
 
 @pytest.fixture
 def once(store):
-    return Once(store, observers=(), cache=True)
+    return Once(store, observers=(), cache=not plain())
 
 
 class Queue:

@@ -40,7 +40,9 @@ def store(tmp_path, clock):
 def put(store, records):
     store.get(None, "the file is made")
     with closing(sqlite3.connect(store.path)) as connection, connection:
-        connection.executemany(file.INSERT, map(file.to_row, records))
+        rows = [file.to_row(record) for record in records]
+        marks = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT INTO oncekey_records VALUES ({marks})", rows)  # noqa: S608 - only marks
 
 
 def record(number, **fields):
@@ -94,7 +96,7 @@ def test_a_record_that_starts_afresh_is_new(store, clock, together):
     desks[1].grant("b")
     clock.now += 1
     if together:
-        answer = store._commit(store.transition(machine.claim, desks[0].ask("b")))
+        answer = store._commit(store.job(machine.claim, desks[0].ask("b")))
         assert type(answer) is Granted
     else:
         desks[0].grant("b")

@@ -21,9 +21,14 @@ local kept = redis.call('HMGET', KEYS[1], 'm', 'r', 'e', 'n', 'w')
 local packed, noted, awaited = kept[1], kept[4] and kept[4] ~= '', kept[5]
 local m, t, alive = nil, 0, false -- the record, the time since its creation, not expired
 if packed then
-  m = cmsgpack.unpack(packed)
-  if m[1] > FORMAT then
+  local whole
+  whole, m = pcall(cmsgpack.unpack, packed)
+  if not whole or type(m) ~= 'table' or type(m[1]) ~= 'number' then
+    return {-2, now} -- nobody's record, and nothing was changed
+  elseif m[1] > FORMAT then
     return {-1, m[1]}
+  elseif #m < REFERENCE or type(m[CREATED]) ~= 'number' or type(m[TOKEN]) ~= 'number' then
+    return {-2, now}
   end
   t = now - m[CREATED]
   alive = not m[EXPIRES] or m[EXPIRES] > t

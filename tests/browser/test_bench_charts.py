@@ -1,0 +1,59 @@
+"""The charts of the benchmark in a real browser: no word is cut off, on light and on dark."""
+
+import math
+
+import pytest
+
+from bench.charts import WIDTH, charts
+from bench.interleave import Spread
+from bench.row import Row
+from bench.run import Report
+from bench.settings import FULL
+from tests.project.test_bench import ROWS
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+EYE = (0.2126, 0.7152, 0.0722)
+LONGEST = "Peers on SQLite, synchronous=NORMAL, duplicate, cache off, 64 tasks"
+BOXES = """() => [...document.querySelectorAll("text")].map(
+    text => [text.textContent, text.getBBox().x, text.getBBox().x + text.getBBox().width])"""
+COLOURS = """() => ["rect.page", "text", "text.dim"].map(
+    name => getComputedStyle(document.querySelector(name)).fill)"""
+
+
+def drawn() -> dict[str, str]:
+    rows = [
+        Row(
+            id=name,
+            title=LONGEST,
+            value=1.0,
+            unit="calls/s",
+            against="asgi-idempotency-header",
+            ratio=Spread(123.45, 0.01, 200.0),
+            target=target and target.replace("1.0x", "0.85x"),
+            met=False if target else None,
+        )
+        for name, target in ROWS.items()
+    ]
+    return charts(Report(FULL, {}, rows))
+
+
+def brightness(colour: str) -> float:
+    parts = [int(part) / 255 for part in colour[4:-1].split(",")]
+    return sum(math.pow(part, 2.2) * weight for part, weight in zip(parts, EYE, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_word_is_cut_off_or_too_pale(new_context, scheme):
+    page = new_context(color_scheme=scheme).new_page()
+    for name, picture in drawn().items():
+        page.set_content(picture)
+        boxes = page.evaluate(BOXES)
+        assert len(boxes) > 5
+        for words, start, end in boxes:
+            assert 4 <= start < end <= WIDTH - 4, (name, words)
+        ground, *inks = map(brightness, page.evaluate(COLOURS))
+        for ink in inks:  # as the WCAG ask for text of this size
+            low, high = sorted((ground, ink))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, scheme)
+        assert (ground < 0.5) == (scheme == "dark")

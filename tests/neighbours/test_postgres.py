@@ -1,0 +1,233 @@
+"""One among sixty-four on a real PostgreSQL: the others share statements with it."""
+
+import asyncio
+import re
+
+import pytest
+
+from oncekey import Once, StoreError
+from oncekey.stores import postgres_sql as sql
+from tests.neighbours.line import Line
+from tests.neighbours.street import CROWD, LARGE, ODD, PATIENCE, Street
+from tests.servers.postgres_fixtures import beside, postgres, postgres_url
+from tests.servers.postgres_proxy_fixtures import PLAIN
+
+__all__ = ["beside", "postgres", "postgres_url"]
+
+FEW = 12
+"""So many statements a crowd may need in all: a few for each verb, but not one for each task."""
+EXECUTED = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04"
+"""How every statement ends on its way to the server."""
+(CROWD_SETTLES,) = (crowd.text.decode() for alone, crowd in sql.CROWDS if alone is sql.SETTLE)
+KEY = re.compile(rb"[\x02\x03](k\d+)\0")  # its length is before it, and the next one behind it
+LOCKED = f"SELECT 1 FROM oncekey_records WHERE key = 'k{ODD}' FOR UPDATE"  # noqa: S608 - a constant
+HELD_UP = """
+    SELECT pid, query FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+
+
+@pytest.fixture
+async def line(postgres):
+    async with Line(postgres.port, EXECUTED) as line:
+        yield line
+
+
+@pytest.fixture
+async def opened(postgres, postgres_url):
+    """Opens what a process of its own would: nothing is shared but the server."""
+    made = []
+
+    async def open_one(port=postgres.port):
+        url = postgres_url.replace(f":{postgres.port}/", f":{port}/") + PLAIN
+        once = Once(url, cache=False, observers=())
+        made.append(once)
+        await once.run_async(f"first:{port}:{len(made)}", asyncio.sleep, 0)
+        return once
+
+    yield open_one
+    for once in made:
+        await once.aclose()
+
+
+@pytest.fixture
+async def street(opened, line):
+    street = Street(await opened(line.port))
+    line.asked = 0
+    return street
+
+
+@pytest.fixture
+def other(street, beside, postgres_url):
+    """A connection of somebody else."""
+    return beside(postgres_url)
+
+
+def keys(asked):
+    """Those that are named in what was sent."""
+    return {key.decode() for key in KEY.findall(asked)}
+
+
+async def until_executed(other, claims):
+    """The server has committed these."""
+    async with asyncio.timeout(PATIENCE):
+        while not claims <= {key for (key,) in other.execute("SELECT key FROM oncekey_records")}:  # noqa: ASYNC110 - a server tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def test_a_slow_one_keeps_nobody_waiting(street, opened):
+    go_on = street.hold_the_odd_one()
+    street.start()
+    await street.others_are_done()
+    assert not street.odd.done()
+    go_on.set()
+    await street.odd_is_done()
+    await street.nothing_is_lost(await opened())
+
+
+async def test_one_whose_key_somebody_else_holds_keeps_nobody_waiting(street, opened):
+    elsewhere = Street(await opened())
+    go_on = elsewhere.hold_the_odd_one()
+    elsewhere.odd_answer = street.odd_answer = "the other one's"
+    running = asyncio.create_task(elsewhere.call(ODD))
+    await elsewhere.started.wait()
+    street.start()
+    await street.others_are_done()
+    assert not street.odd.done()
+    go_on.set()
+    await street.odd_is_done()
+    await running
+    street.effects += elsewhere.effects
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_settle_whose_row_is_locked_keeps_nobody_waiting(street, opened, other, line):
+    """The lock goes only when all the others are answered."""
+    with other.transaction(force_rollback=True):
+        street.when_all_have_claimed(lambda: other.execute(LOCKED))
+        street.start()
+        await street.others_are_done()
+        assert not street.odd.done()
+    await street.odd_is_done()
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_claim_whose_row_is_not_committed_keeps_nobody_waiting(street, opened, other):
+    """Somebody inserted it and thinks about it until all the others are answered."""
+    with other.transaction(force_rollback=True):
+        other.execute(
+            f"SELECT oncekey_claim_v1('', 'k{ODD}', 'n', null, 1, 1, false, null, '', '')"
+        )
+        street.start()
+        await street.others_are_done()
+        assert not street.odd.done()
+    await street.odd_is_done()
+    await street.nothing_is_lost(await opened())
+
+
+@pytest.mark.fast_path("how many statements a crowd needs around a locked row")
+async def test_around_a_locked_row_a_crowd_needs_no_more_statements(street, opened, other, line):
+    """Crowds, and the locked one alone: for claims and for settles."""
+    with other.transaction(force_rollback=True):
+        street.when_all_have_claimed(lambda: other.execute(LOCKED))
+        street.start()
+        await street.others_are_done()
+        assert line.asked <= FEW
+    await street.odd_is_done()
+
+
+async def test_a_large_result_keeps_nobody_waiting(street, opened, line):
+    """While it is under way, and standing still, everybody else is answered."""
+    street.odd_answer = LARGE
+    street.meet()
+    line.large.clear()
+    street.start()
+    await street.others_are_done()
+    async with asyncio.timeout(PATIENCE):
+        await line.stuck.wait()
+    assert not street.odd.done()
+    line.large.set()
+    await street.odd_is_done()
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_poisoned_one_is_told_so_and_nobody_else(street, opened, other, line):
+    """A row that the server does not take spoils its statement; then each asks alone, once."""
+    other.execute(f"ALTER TABLE oncekey_records ADD CONSTRAINT even CHECK (key <> 'k{ODD}')")
+    street.meet(CROWD - 1)
+    street.start()
+    await street.others_are_done()
+    with pytest.raises(StoreError, match="check constraint") as told:
+        await street.odd
+    assert told.value.happened is False
+    assert street.effects[ODD] == 0
+    assert line.asked <= FEW + 2 * CROWD
+    other.execute("ALTER TABLE oncekey_records DROP CONSTRAINT even")
+    street.together = None
+    assert await street.call(ODD) == street.odd_answer
+    await street.nothing_is_lost(await opened())
+
+
+# A connection that breaks
+
+
+@pytest.mark.fast_path("who shares one statement, and asks again when its connection breaks")
+@pytest.mark.parametrize("happened", [False, True], ids=["before it happened", "after it happened"])
+async def test_claims_on_a_connection_that_breaks_are_asked_again(
+    street, opened, line, other, happened
+):
+    """Nobody hears of it: the same nonce is granted the same claim, whether it was made or not."""
+    gate = line.replies if happened else line.requests
+    gate.clear()
+    street.start()
+    asked = 0
+    while len(keys(line.lost)) < FEW:  # whoever comes first may ask alone, which is no crowd
+        await line.has_more(asked)
+        asked = line.asked
+        await until_executed(other, keys(line.pending) if happened else set())
+        line.cut()
+    gate.set()
+    await street.all_are_done()
+    await street.nothing_is_lost(await opened())
+
+
+@pytest.mark.fast_path("who shares one statement, and asks again when its connection breaks")
+async def test_settles_on_a_connection_that_the_server_ends_are_asked_again(
+    street, opened, other, beside, postgres_url
+):
+    """Nobody hears of it: an owner who settles again is told the same."""
+    admin = beside(postgres_url)
+    with other.transaction(force_rollback=True):
+        street.when_all_have_claimed(
+            lambda: other.execute("LOCK oncekey_records IN ACCESS EXCLUSIVE MODE")
+        )
+        street.start()
+        ended = set()
+        while CROWD_SETTLES not in ended:
+            async with asyncio.timeout(PATIENCE):
+                while not (found := admin.execute(HELD_UP).fetchall()):  # noqa: ASYNC110 - a server tells nobody
+                    await asyncio.sleep(0.001)
+            for pid, statement in found:
+                assert admin.execute("SELECT pg_terminate_backend(%s)", [pid]).fetchone() == (True,)
+                ended.add(statement)
+    await street.all_are_done()
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_connection_that_breaks_is_the_trouble_of_those_who_were_on_it(
+    street, opened, line
+):
+    """The large one is cut off in the middle, asks again alone, and is answered."""
+    street.odd_answer = LARGE
+    street.meet()
+    line.large.clear()
+    street.start()
+    await street.others_are_done()
+    async with asyncio.timeout(PATIENCE):
+        await line.stuck.wait()
+    before = line.asked
+    line.cut(large=True)
+    line.large.set()
+    await street.odd_is_done()
+    assert line.asked == before + 1  # nobody else asked again
+    await street.nothing_is_lost(await opened())

@@ -1,0 +1,190 @@
+"""One among sixty-four on a real Redis: the others share wires with it, and do not notice."""
+
+import asyncio
+
+import pytest
+
+from oncekey import Once, StoreError
+from tests.neighbours.line import Line
+from tests.neighbours.street import CROWD, LARGE, ODD, PATIENCE, Street
+from tests.servers.redis_fixtures import empty_redis, redis_server
+
+__all__ = ["empty_redis", "redis_server"]
+
+NAME = f"idempotency:k{ODD}"
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def line(empty_redis):
+    async with Line(empty_redis.port, b"EVALSHA") as line:
+        yield line
+
+
+@pytest.fixture
+async def opened(empty_redis):
+    """Opens what a process of its own would: nothing is shared but the server."""
+    made = []
+
+    async def open_one(port=empty_redis.port):
+        once = Once(f"redis://127.0.0.1:{port}/0", cache=False, observers=())
+        made.append(once)
+        await once.run_async(f"first:{port}:{len(made)}", asyncio.sleep, 0)  # scripts and wires
+        return once
+
+    yield open_one
+    for once in made:
+        await once.aclose()
+
+
+@pytest.fixture
+async def street(opened, line):
+    street = Street(await opened(line.port))
+    line.asked = 0
+    return street
+
+
+@pytest.fixture
+def executed(client, street):
+    """How many verbs the server has really executed since."""
+    client.config_resetstat()
+    return lambda: client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+async def until(executed, count):
+    """The server has executed so many."""
+    async with asyncio.timeout(PATIENCE):
+        while executed() < count:  # noqa: ASYNC110 - a server tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def test_a_slow_one_keeps_nobody_waiting(street, opened, executed):
+    go_on = street.hold_the_odd_one()
+    street.start()
+    await street.others_are_done()
+    assert not street.odd.done()
+    assert executed() == CROWD + CROWD - 1  # all have claimed, and all but one have settled
+    go_on.set()
+    await street.odd_is_done()
+    await street.nothing_is_lost(await opened())
+
+
+async def test_one_whose_key_somebody_else_holds_keeps_nobody_waiting(street, opened):
+    elsewhere = Street(await opened())
+    go_on = elsewhere.hold_the_odd_one()
+    elsewhere.odd_answer = street.odd_answer = "the other one's"
+    running = asyncio.create_task(elsewhere.call(ODD))
+    await elsewhere.started.wait()
+    street.start()
+    await street.others_are_done()
+    assert not street.odd.done()
+    go_on.set()
+    await street.odd_is_done()  # and it is told what the other one did
+    await running
+    street.effects += elsewhere.effects
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_large_result_keeps_nobody_waiting(street, opened, line):
+    """While it is under way, and standing still, everybody else is answered."""
+    street.odd_answer = LARGE
+    street.meet()
+    line.large.clear()
+    street.start()
+    await street.others_are_done()
+    async with asyncio.timeout(PATIENCE):
+        await line.stuck.wait()
+    assert not street.odd.done()
+    line.large.set()
+    await street.odd_is_done()
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_poisoned_one_is_told_so_and_nobody_else(street, opened, client, executed):
+    client.set(NAME, "somebody else's")
+    street.meet(CROWD - 1)
+    street.start()
+    await street.others_are_done()
+    with pytest.raises(StoreError, match="something else under this key") as told:
+        await street.odd
+    assert told.value.happened is False
+    assert executed() == CROWD + CROWD - 1  # nobody had to ask again
+    assert street.effects[ODD] == 0
+    client.delete(NAME)
+    street.together = None
+    assert await street.call(ODD) == street.odd_answer
+    await street.nothing_is_lost(await opened())
+
+
+# A connection that breaks
+
+
+@pytest.mark.fast_path("how many share one wire, and ask again when it breaks")
+@pytest.mark.parametrize("happened", [False, True], ids=["before it happened", "after it happened"])
+async def test_claims_on_a_connection_that_breaks_are_asked_again(
+    street, opened, line, executed, happened
+):
+    """Nobody hears of it: the same nonce is granted the same claim, whether it was made or not."""
+    gate = line.replies if happened else line.requests
+    gate.clear()
+    street.start()
+    await line.have_asked(CROWD)
+    await until(executed, CROWD if happened else 0)
+    line.cut()
+    gate.set()
+    await street.all_are_done()
+    lost = CROWD if happened else 0
+    assert executed() == lost + 2 * CROWD  # nobody else, and nothing else, was asked again
+    await street.nothing_is_lost(await opened())
+
+
+@pytest.mark.fast_path("how many share one wire, and ask again when it breaks")
+@pytest.mark.parametrize("happened", [False, True], ids=["before it happened", "after it happened"])
+async def test_settles_on_a_connection_that_breaks_are_asked_again(
+    street, opened, line, executed, happened
+):
+    """Nobody hears of it: an owner who settles again is told the same."""
+    gate = line.replies if happened else line.requests
+    street.when_all_have_claimed(gate.clear)
+    street.start()
+    await line.have_asked(2 * CROWD)
+    await until(executed, 2 * CROWD if happened else 0)
+    line.cut()
+    gate.set()
+    await street.all_are_done()
+    lost = CROWD if happened else 0
+    assert executed() == lost + 2 * CROWD
+    await street.nothing_is_lost(await opened())
+
+
+async def test_a_connection_that_breaks_is_the_trouble_of_those_who_were_on_it(
+    street, opened, line, executed
+):
+    """The large one is cut off in the middle, while the others wait for their replies.
+
+    It asks again and is answered; none of the others asks again.
+    """
+
+    def hold_back():
+        line.large.clear()
+        line.replies.clear()
+
+    street.odd_answer = LARGE
+    street.when_all_have_claimed(hold_back)
+    street.start()
+    await line.have_asked(2 * CROWD)
+    async with asyncio.timeout(PATIENCE):
+        await line.stuck.wait()
+    await until(executed, 2 * CROWD - 1)
+    line.cut(large=True)
+    line.large.set()
+    await line.have_asked(2 * CROWD + 1)
+    line.replies.set()
+    await street.all_are_done()
+    assert executed() == 2 * CROWD
+    await street.nothing_is_lost(await opened())
