@@ -55,6 +55,11 @@ the local cache has asks no server.
 wire to Redis, or a statement and a commit on PostgreSQL; the raw side has the driver's own pool.
 Every duplicate asks the store, for a key that no other task asks for at that moment.
 
+**The store's share.** One caller, the local cache off: what the verbs of the store take by
+themselves, of the time of the whole call that makes them. The remark tells the rest apart: the key,
+the fingerprint, and the engine around them, which is single flight, the lease and its renewal, the
+judgement, the result's bytes and the observers. Over a network the store's share is nearly all.
+
 **Peers.** Every function-level peer runs in this process, over the same drivers, in the versions
 that `bench/function_peers.py` names. None of them is made slower: no fingerprints, metrics or logs
 that they do not have by default. A row holds ours, with the local cache off, against the peer that
