@@ -86,23 +86,35 @@ class Keeper:
                 queue.pop(chore, None)
 
     def finish(self) -> None:
-        """The thread ends, after one last try at what is urgent; of a store that fails, one."""
+        """The thread ends, after one last try at what is urgent; of a store that fails, one.
+
+        What waits for a store that hangs comes last, so that it holds up nobody else.
+        """
         with self._lock:
             thread, self._stopping = self._thread, True
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join(_LAST_CHANCE)
         with self._lock:
+            queued = [chore for queue in self._queues.values() for chore in queue]
+            busy = {*self._lanes}
+        failing = self._try_once_more([one for one in queued if id(one.lane) not in busy], set())
+        with self._lock:
             self._changed.wait_for(lambda: not self._lanes, _LAST_CHANCE)
             left = [chore for due in self._lanes.values() for chore in due]
-            left += [chore for queue in self._queues.values() for chore in queue]
-            failing = {*self._lanes}
-        for chore in left:
+            failing |= {*self._lanes}
+        left += [one for one in queued if id(one.lane) in busy]
+        self._try_once_more(left, failing)
+        self._reset()
+
+    def _try_once_more(self, chores: list[Chore], failing: set[int]) -> set[int]:
+        """Those that are urgent were tried; the lanes that do not get through."""
+        for chore in chores:
             if not chore.urgent or id(chore.lane) in failing:
                 continue
             if self._do(chore) is not None and chore.lane is not None:
                 failing.add(id(chore.lane))
-        self._reset()
+        return failing
 
     def _enqueue(self, chore: Chore, delay: float) -> None:
         due = monotonic() + delay

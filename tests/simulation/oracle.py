@@ -218,8 +218,9 @@ class Oracle:
         if lapsed.nonce in self._world.strays:
             return
         since = lapsed.started - self._world.store_offset
+        ends = call.process.dead or call.process.stopping  # whose keeper has ended already
         must(
-            call.process.dead or call.process.trouble_at >= since,
+            ends or call.process.trouble_at >= since,
             "nobody is taken over who is alive and in reach of the store",
             lapsed,
         )

@@ -343,6 +343,23 @@ def test_at_the_end_a_store_that_hangs_is_not_waited_for_for_ever(keeper, monkey
     gate.set()
 
 
+def test_at_the_end_what_is_urgent_elsewhere_does_not_wait_for_a_store_that_hangs(
+    keeper, monkeypatch
+):
+    monkeypatch.setattr(lease, "_LAST_CHANCE", LONG)
+    other, begun, served = Errand("swift", urgent=True), threading.Event(), []
+
+    def hang():
+        begun.set()
+        served.append(other.done.wait(LONG / 2))
+
+    keeper.take_up(Errand("slow", hang), 0.0)
+    assert begun.wait(LONG)
+    keeper.take_up(other, 3600.0)
+    keeper.finish()
+    assert served == [True]  # while the other store was hanging
+
+
 def test_a_keeper_that_has_finished_can_begin_again(keeper):
     keeper.finish()
     keeper.finish()
