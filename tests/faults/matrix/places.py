@@ -43,12 +43,17 @@ class SqlitePlace:
 
 
 class RedisPlace:
-    """A redis-server that loses nothing of what it has answered, as long as its machine runs."""
+    """A redis-server with an append-only file.
+
+    With `always` it loses nothing of what it has answered. With `everysec` it answers also while a
+    sync of its file is under way, and writes later: whoever kills it then, and be it alone, takes
+    that away.
+    """
 
     name = "redis"
     server = True
 
-    def __init__(self, folder: Path, fsync: str = "everysec", **options: str) -> None:
+    def __init__(self, folder: Path, fsync: str, **options: str) -> None:
         self.folder = folder / f"redis-{fsync}-{time.monotonic_ns()}"
         self.folder.mkdir()
         self.redis = RedisServer(
@@ -179,8 +184,7 @@ class Places:
         self._open: dict[str, Place] = {}
         self._makers: dict[str, Callable[[], Place]] = {
             "sqlite": lambda: SqlitePlace(folder),
-            "redis": lambda: RedisPlace(folder, "everysec"),
-            "redis always": lambda: RedisPlace(folder, "always"),
+            "redis": lambda: RedisPlace(folder, "always"),
             "postgres": PostgresPlace,
         }
 
