@@ -96,16 +96,18 @@ class Keeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_LAST_CHANCE)
         with self._lock:
-            queued = [chore for queue in self._queues.values() for chore in queue]
-            busy = {*self._lanes}
-        failing = self._try_once_more([one for one in queued if id(one.lane) not in busy], set())
+            free = [chore for chore in self._queued() if id(chore.lane) not in self._lanes]
+        failing = self._try_once_more(free, set())
         with self._lock:
             self._changed.wait_for(lambda: not self._lanes, _LAST_CHANCE)
             left = [chore for due in self._lanes.values() for chore in due]
+            left += [chore for chore in self._queued() if chore not in set(free)]
             failing |= {*self._lanes}
-        left += [one for one in queued if id(one.lane) in busy]
         self._try_once_more(left, failing)
         self._reset()
+
+    def _queued(self) -> list[Chore]:
+        return [chore for queue in self._queues.values() for chore in queue]
 
     def _try_once_more(self, chores: list[Chore], failing: set[int]) -> set[int]:
         """Those that are urgent were tried; the lanes that do not get through."""
