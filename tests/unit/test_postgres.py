@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -14,8 +15,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from oncekey import ConfigurationError, Once, UnreadableError
 from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
 from oncekey.stores.adapt import Threaded
+from oncekey.stores.postgres_rows import to_answer
 from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.verbs import Busy, Granted, Replay, Scan
+from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy
 
@@ -43,6 +45,18 @@ def lived(desk):
     assert desk.store.scan(Scan()).records == [desk.read()]
     assert desk.store.purge(0, 10) == 0
     assert desk.forget(again) is DONE
+
+
+def test_a_claim_may_find_that_the_record_before_it_is_gone():
+    moment = 1_767_225_600_000_000
+    answer = (b"granted", moment.to_bytes(8), None)
+    row = struct.pack(">i", 3) + b"".join(
+        struct.pack(">ii", 0, -1 if one is None else len(one)) + (one or b"") for one in answer
+    )
+    ask = Claim(None, "order-1", nonce="n", fingerprint=None, lease=SECOND, ttl=SECOND)
+    told = to_answer(row, ask)
+    assert type(told) is Granted
+    assert (told.now, told.record.token, told.record.nonce) == (moment, moment, "n")
 
 
 def test_a_label_that_the_server_cannot_keep_stops_no_call(postgres_url):

@@ -13,6 +13,7 @@ from oncekey import Once
 from oncekey.errors import ConfigurationError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
 from oncekey.stores.adapt import Threaded
+from oncekey.stores.redis_clients import Clients
 from oncekey.verbs import Busy, Granted, Replay, Scan, Verdict
 from tests.servers.redis_asks import ask, release, settle
 from tests.servers.redis_fixtures import empty_redis, redis_server
@@ -182,6 +183,12 @@ def test_a_server_that_hides_its_version_is_served(empty_redis, client):
 
 
 # Clients
+
+
+def test_the_server_is_asked_for_its_facts_once(empty_redis):
+    clients = Clients.of_url(empty_redis.url)
+    assert clients.facts() is clients.facts()
+    clients.close()
 
 
 @pytest.mark.parametrize("decode", [False, True])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from oncekey import Once
 from oncekey.switch import disabled, off_in_environment, switched_off
 
 
@@ -33,3 +34,14 @@ def test_any_other_word_leaves_it_on(monkeypatch, value):
     if value is not None:
         monkeypatch.setenv("ONCEKEY_DISABLED", value)
     assert not off_in_environment()
+
+
+async def test_an_attempt_that_is_switched_off_runs_and_nobody_hears_of_it():
+    once = Once("memory://", observers=())
+    with disabled():
+        for _ in range(2):
+            async with once.attempt("order-1") as attempt:
+                assert not attempt.duplicate
+                assert not attempt.protected
+                await attempt.complete("done")
+    assert once.get("order-1") is None
