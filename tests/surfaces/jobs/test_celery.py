@@ -233,7 +233,9 @@ def test_protection_costs_two_round_trips(site):
         sent = list(itertools.takewhile(lambda one: last not in one, asked(monitor)))
     asks = [one.split()[0] for one in sent if any(job in one for job in jobs)]
     assert asks == ["EVALSHA"] * 16
-    assert {one.split()[0] for one in sent} <= {"EVALSHA", "HELLO", "CLIENT", "INFO"}, sent
+    # What another test has left in the queue may be served meanwhile, under keys of its own.
+    ours = [one for one in sent if "idempotency:" not in one or "idempotency:ticket" in one]
+    assert {one.split()[0] for one in ours} <= {"EVALSHA", "HELLO", "CLIENT", "INFO"}, ours
 
 
 def asked(monitor):

@@ -108,7 +108,7 @@ def test_many_are_estimated_and_it_is_said(many):
     assert not told.exact
     assert 0 < told.looked_at < MANY / 10
     assert told.total == pytest.approx(MANY, rel=0.02)  # no number is missing
-    assert told.by_status["running"] == 9  # they are the newest
+    assert told.by_status["running"] >= 9  # they are the newest; a probe by chance adds to them
     exactly = counts(many, exact=True)
     assert (exactly.total, exactly.by_status["held"], exactly.exact) == (MANY, 60, True)
 
