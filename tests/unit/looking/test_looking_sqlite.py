@@ -103,12 +103,14 @@ def test_a_record_that_starts_afresh_is_new(store, clock, together):
     assert keys_of(look(store, Look())) == ["first", "second"]
 
 
-def test_many_are_estimated_and_it_is_said(many):
+def test_many_are_estimated_and_it_is_said(many, monkeypatch):
+    # Probes spread evenly over the older ones: by chance one might meet what runs, and multiply it.
+    monkeypatch.setattr(sqlite, "choices", lambda numbers, k: numbers[: MANY // 2 : MANY // 2 // k])
     told = counts(many)
     assert not told.exact
     assert 0 < told.looked_at < MANY / 10
     assert told.total == pytest.approx(MANY, rel=0.02)  # no number is missing
-    assert told.by_status["running"] >= 9  # they are the newest; a probe by chance adds to them
+    assert told.by_status["running"] == 9  # they are the newest
     exactly = counts(many, exact=True)
     assert (exactly.total, exactly.by_status["held"], exactly.exact) == (MANY, 60, True)
 
