@@ -51,11 +51,14 @@ _LUA: Final = """
     for n = ARGV[1], ARGV[2] do
       local status = n > count - 50 and 0 or n % 1000 == 7 and 4 or n % 50 == 0 and 2 or 1
       local created = now - (count - n) * 1000
-      local m = {1, status, '1:' .. string.rep('0', 64), 'nonce-of-22-characters', 1, 0, created,
-                 0, 0, 300000000, 0, status ~= 4 and 864000000000, '0', false, 'charge', ''}
+      local ended, done = status ~= 0 and created or 0, status == 1 and 1 or 0
+      local expires = status ~= 4 and created + 864000000000 or 0
+      local head = struct.pack('>c4BBBBBBBI4I8I8I8I8I8I8I8c8I2I2I2I2I4I4', 'once', 1, status, 0, 1,
+        done, 0, 0, 1, created, created, created, created, created + 300000000, ended, expires,
+        '\\0\\0\\0\\0\\0\\0\\0\\0', 22, 66, 6, 0, 0, 0)
       local name = 'idempotency:billing/charge:' .. string.format('%d', n * 7919 % count)
-      redis.call('HSET', name, 'm', cmsgpack.pack(m))
-      if status == 1 then redis.call('HSET', name, 'r', 'aid-pay') end
+      redis.call('SET', name, head .. 'nonce-of-22-characters' .. '1:' .. string.rep('0', 64)
+        .. 'charge' .. (done == 1 and 'aid-pay' or ''))
     end
 """
 _FAR: Final = 2**53

@@ -46,7 +46,7 @@ class Arguments:
         TypeError when the function could not be called like this.
         """
         if self._simple and not kwargs and len(args) == len(self.names) == self._positional:
-            return dict(zip(self.names, args, strict=True))
+            return dict(zip(self.names, args))  # noqa: B905 - they are as many, and it is faster
         if self._simple and len(args) <= self._positional:
             bound = {**self._defaults, **kwargs, **dict(zip(self.names, args, strict=False))}
             # As many names as parameters and arguments: nothing missing, unknown or given twice.

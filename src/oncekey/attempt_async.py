@@ -64,6 +64,9 @@ class AsyncAttempt(BaseAttempt):
     async def complete(self, value: object = None) -> None:
         """The call is done, and duplicates get this value from now on."""
         self._must_run("complete")
+        await self._finish(value)
+
+    async def _finish(self, value: object) -> None:
         self._settled(value, await self._engine.settle(self._ticket, self._settling(value)))
 
     async def release(self, why: str = "", *, uncertain: bool = False) -> None:
@@ -152,7 +155,7 @@ async def perform(  # noqa: PLR0913 - a call, a function and all that it is call
             raise
     else:
         if not attempt._ended:  # noqa: SLF001 - the same module
-            await attempt.complete(value)
+            await attempt._finish(value)  # noqa: SLF001 - the same module
     finally:
         attempt._stop_being_current()  # noqa: SLF001 - the same module
         attempt._let_go()  # noqa: SLF001 - the same module

@@ -38,6 +38,11 @@ class Outcome(Struct, Generic[T]):
 class BaseAttempt:
     """One attempt at a call, or the settled record that answers it."""
 
+    # What most attempts have no need of stands here, and is not made for each.
+    _outer: BaseAttempt | None = None
+    _value: object = _NOTHING
+    _notes: Notes | None = None
+    _begun: set[str] | None = None
     _reset: Token[BaseAttempt | None]
     _keeps: bool | None = None
     """Whether the response is to be kept whatever it is; None where there is no response."""
@@ -50,14 +55,9 @@ class BaseAttempt:
         self._call: Final = ticket.call
         self._observers: Final = observers
         self._generation: Final = generation()
-        self._outer: BaseAttempt | None = None
-        self._value: object = _NOTHING
         self._ended = ticket.duplicate
-        self._notes: Notes | None = None
+        self._unnoted: Final[set[str]] = set()
         self._revision = ticket.record.revision
-        self._lock: Final = threading.Lock()
-        self._begun: set[str] | None = None
-        self._unnoted: set[str] = set()
 
     # Facts
 
@@ -178,10 +178,15 @@ class BaseAttempt:
 
     def _noting(self, change: Callable[[Notes], Notes]) -> Note:
         """The request that keeps the changed notes. What is noted later holds all of it."""
-        with self._lock:
+        with self._noting_one_by_one():
             self._notes = change(self._read_notes())
             self._revision += 1
             return self._call.note(self._ticket.record, self._notes.encode(), self._revision)
+
+    def _noting_one_by_one(self) -> threading.Lock:
+        """The lock of this attempt's notes, made by whoever notes first."""
+        lock: threading.Lock = vars(self).setdefault("_lock", threading.Lock())
+        return lock
 
     def _noted(self, verdict: Verdict) -> None:
         if verdict is not Verdict.DONE:

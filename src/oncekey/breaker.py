@@ -28,13 +28,14 @@ class Breaker:
         """Closed: every claim asks."""
         self._store = store
         self._observers = observers
-        self._missed = 0
+        self.misses = 0
+        """How many claims in a row did not reach the store."""
         self.open = False
         renew_after_fork(self)
 
     def after_fork(self) -> None:
         """A child asks for itself: what the parent knocks with stays with the parent."""
-        self._missed = 0
+        self.misses = 0
         self.open = False
 
     def check(self) -> None:
@@ -45,7 +46,7 @@ class Breaker:
 
     def answered(self) -> None:
         """The store was reached."""
-        self._missed = 0
+        self.misses = 0
         if self.open:
             self.open = False
             self._observers.hand(Event(name="breaker_closed"))
@@ -54,8 +55,8 @@ class Breaker:
         """A claim failed; if it did not reach the store, the breaker may open."""
         if not error.unreachable or self.open:
             return
-        self._missed += 1
-        if self._missed >= OPENS_AFTER:
+        self.misses += 1
+        if self.misses >= OPENS_AFTER:
             self.open = True
             self._observers.hand(Event(name="breaker_opened", detail=str(error)))
             keeper.take_up(_Knock(self, self._store), KNOCK_EVERY)

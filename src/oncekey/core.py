@@ -89,7 +89,8 @@ class Core:
             )
             if self.doctor is not None:
                 self._engine.examine = self.doctor.check
-        self._purge_by_itself()
+        if self._purging != generation():
+            self._purge_by_itself()
         return self._engine
 
     def engine_async(self) -> AsyncEngine:
@@ -105,14 +106,14 @@ class Core:
             )
             if self.doctor is not None:
                 self._engine_async.examine = self.doctor.check_async
-        self._purge_by_itself()
+        if self._purging != generation():
+            self._purge_by_itself()
         return self._engine_async
 
     def _purge_by_itself(self) -> None:
         """Once in every process that uses the store, forked ones included."""
-        if self._purging != generation():
-            self._purging = generation()
-            keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
+        self._purging = generation()
+        keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
 
     def forgotten(self, identity: tuple[str | None, str]) -> None:
         """The record was changed by hand: what is kept of it here is out of date."""

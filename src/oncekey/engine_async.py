@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 from typing import Final
 
 from oncekey import machine
+from oncekey.cache import Cache
 from oncekey.call import Call
 from oncekey.chores import RETRY, Abandoned, LateClaim, Renewal
 from oncekey.colours import invoke_async, pause_async
@@ -64,10 +65,12 @@ class AsyncEngine(AsyncLeaving):
         """The right to run the call, or the record that answers it; else why not, raised."""
         if self.examine is not None and await invoke_async(self.examine):
             self.examine = None
-        call = self.observers.entering(call)
+        if self.observers.trace:
+            call = self.observers.entering(call)
         started = perf_counter()
         try:
-            ticket = self._cached(call) or await self._enter(call)
+            known = None if self._cache is None else self._cached(self._cache, call)
+            ticket = known or await self._enter(call)
         except OncekeyError as error:
             refusal = _REFUSALS.get(type(error))
             if refusal is not None:
@@ -85,10 +88,8 @@ class AsyncEngine(AsyncLeaving):
         self.observers.tell(name, call, record.attempt, took, reference=record.reference)
         return ticket
 
-    def _cached(self, call: Call) -> Ticket | None:
-        if self._cache is None or not call.cached:
-            return None
-        answer = self._cache.get(call.identity)
+    def _cached(self, cache: Cache, call: Call) -> Ticket | None:
+        answer = cache.get(call.identity) if call.cached else None
         return None if answer is None else self._judge(call, answer, patience=0.0)
 
     async def _enter(self, call: Call) -> Ticket:
@@ -184,7 +185,8 @@ class AsyncEngine(AsyncLeaving):
 
     async def _claim(self, call: Call, nonce: str) -> Answer:
         """The store's answer. A claim that nobody waits for any more is given back."""
-        self._breaker.check()
+        if self._breaker.open:
+            self._breaker.check()
         ask = call.claim(nonce)
         try:
             try:
@@ -199,7 +201,8 @@ class AsyncEngine(AsyncLeaving):
         except BaseException:  # cut off while the store may have granted it
             keeper.take_up(Abandoned(self._behind, call, nonce), 0.0)
             raise
-        self._breaker.answered()
+        if self._breaker.misses:
+            self._breaker.answered()
         return answer
 
     @staticmethod

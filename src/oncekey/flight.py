@@ -34,7 +34,7 @@ class Flight:
         self.landed = False
         self.left: Left = None
         self._lock = lock
-        self._wake: list[Callable[[], None]] = []
+        self._wake: list[Callable[[], None]] | None = None
 
     def saw(self, answer: Answer) -> None:
         """Those who wait may know what the store said last, and when."""
@@ -80,13 +80,15 @@ class Flight:
     def _call_when_landed(self, wake: Callable[[], None]) -> bool:
         with self._lock:
             if not self.landed:
+                self._wake = self._wake or []
                 self._wake.append(wake)
             return self.landed
 
-    def _land(self) -> list[Callable[[], None]]:
-        self.landed = True
-        wake, self._wake = self._wake, []
-        return wake
+    def _wake_all(self) -> None:
+        """Those who waited know; nobody is added any more, now that it has landed."""
+        for wake in self._wake or ():
+            wake()
+        self._wake = None
 
 
 class Flights:
@@ -112,12 +114,11 @@ class Flights:
         with self._lock:
             if flight.landed:
                 return
-            flight.left = left
+            flight.landed, flight.left = True, left
             if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
                 del self._flights[flight.identity]
-            wake = flight._land()  # noqa: SLF001 - the other half of the same pair
-        for one in wake:
-            one()
+        if flight._wake is not None:  # noqa: SLF001 - the other half of the same pair
+            flight._wake_all()  # noqa: SLF001 - the same
 
     def after_fork(self) -> None:
         """The parent's flights land in the parent."""

@@ -79,6 +79,8 @@ def fingerprinter(selection: object, arguments: Arguments) -> Fingerprint:
     """How the fingerprint of a call is made, told by what the user chose."""
     if selection is None:
         return lambda _bound, _args, _kwargs: None
+    if selection == ALL and arguments.receiver is None:
+        return lambda bound, _args, _kwargs: of_arguments(bound)
     if selection == ALL:
         return lambda bound, _args, _kwargs: of_arguments(arguments.without_receiver(bound))
     if isinstance(selection, tuple) and all(isinstance(path, str) for path in selection):

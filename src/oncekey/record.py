@@ -19,7 +19,7 @@ FORMAT: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Record(Struct, kw_only=True, frozen=True, gc=False):
+class Record(Struct, frozen=True, gc=False):
     """One scope and key. Times are microseconds of the store's clock; 0 stands for not yet.
 
     `expires` is 0 for a record that never does. `finished` is when the last attempt ended, or,
@@ -27,6 +27,8 @@ class Record(Struct, kw_only=True, frozen=True, gc=False):
     was kept; a result that is None is kept as bytes like any other.
     """
 
+    # Stores make one for every answer, and give those without defaults by position: Python builds
+    # a dictionary for a call with more than fifteen names, which takes as long as all the rest.
     scope: str | None
     key: str
     status: Status
@@ -34,7 +36,12 @@ class Record(Struct, kw_only=True, frozen=True, gc=False):
     token: int
     nonce: str
     attempt: int
+    created: int
+    started: int
+    updated: int
     lease_end: int
+    expires: int
+    finished: int = 0
     result: bytes | None = None
     error: bytes | None = None
     noted: bytes = b""
@@ -42,11 +49,6 @@ class Record(Struct, kw_only=True, frozen=True, gc=False):
     uncertain: bool = False
     label: str = ""
     reference: str = ""
-    created: int
-    started: int
-    updated: int
-    finished: int = 0
-    expires: int
     version: int = FORMAT
 
     @property

@@ -77,7 +77,7 @@ async def test_landing_in_a_thread_wakes_every_task_that_waits(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     tasks = [asyncio.create_task(flight.wait_async(LONG)) for _ in range(3)]
-    await until_async(lambda: len(flight._wake) == 3)
+    await until_async(lambda: len(flight._wake or ()) == 3)
     await asyncio.to_thread(flights.land, flight)
     assert await asyncio.gather(*tasks) == [True] * 3
 

@@ -79,7 +79,7 @@ def test_a_user_with_no_more_rights_than_the_page_names(empty_redis):
     with empty_redis.client() as client:
         client.execute_command(
             *("ACL", "SETUSER", "shop", "on", ">p w/?", "resetchannels", "&idempotency:*"),
-            *("~idempotency:*", "+@scripting", "+@hash", "+@keyspace", "+@read", "+@write"),
+            *("~idempotency:*", "+@scripting", "+@string", "+@keyspace", "+@read", "+@write"),
             *("+@connection", "+time", "+info", "+subscribe", "+unsubscribe", "+publish"),
         )
     place = f"127.0.0.1:{empty_redis.port}/0"

@@ -21,11 +21,10 @@ _STEP: Final = 500
 """Keys that one step asks for, where something is chosen by or all are counted."""
 _SAMPLE: Final = 300
 """Keys that the counts come from."""
-_NO_FIELDS: Final = (None, None, None)
 
 
 class Seen(NamedTuple):
-    """A record, the name of its hash and the size of its result."""
+    """A record, the name of its key and the size of its result."""
 
     name: bytes
     record: Record
@@ -56,10 +55,10 @@ def due(store: RedisStore, grace: int) -> int | None:  # noqa: ARG001 - as for e
 def read_newer(store: RedisStore, scope: str | None, key: str) -> Record | None:
     """The record, as far as this release understands it."""
     try:
-        fields = steps.read_one(_client(store), codec.name_of(_prefix(store), scope, key))
+        stored = steps.read_one(_client(store), codec.name_of(_prefix(store), scope, key))
     except CAUGHT as error:
         raise _explained(store, error) from error
-    return as_written(scope, key, fields)
+    return as_written(scope, key, stored)
 
 
 def _page(store: RedisStore, ask: Look) -> Sight:
@@ -130,8 +129,8 @@ def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[S
     now, replies = steps.read(node, list(places))
     found: list[Seen] = []
     for (name, (scope, key)), reply in zip(places.items(), replies, strict=True):
-        fields, size = reply or (_NO_FIELDS, 0)
-        record = as_written(scope or None, key, fields)
+        stored, size = reply or (None, 0)
+        record = as_written(scope or None, key, stored, whole=False)
         if record is not None and not 0 < record.expires <= now:
             found.append(Seen(name, record, size))
     return now, found

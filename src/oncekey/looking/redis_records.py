@@ -1,51 +1,40 @@
-"""Records of Redis hashes, also where a newer release has written them."""
+"""Records as they lie in Redis, also where a newer release has written them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from msgspec import DecodeError
-from msgspec.msgpack import decode, encode
 from msgspec.structs import replace
 
-from oncekey.errors import UnreadableError
-from oncekey.looking.ask import STATUSES
 from oncekey.record import FORMAT, Record, Status
-from oncekey.stores import redis_codec as codec
+from oncekey.stores.redis_record import CAUGHT, MAGIC, STATUS_AT, STATUSES, record_of
 
 UNKNOWN: Final = cast("Status", "unknown")
 """The status of a record whose form this release does not understand."""
 
-_STATUSES: Final = {
-    encode([FORMAT, code, *range(14)])[:5]: status for code, status in enumerate(STATUSES)
-}
-"""An array of sixteen, the version and the status: five bytes."""
-
-Fields = Sequence[bytes | None]
-"""What the hash has under m, e, n and r, in this order; r may be left out."""
+_STATUSES: Final = {MAGIC + bytes((FORMAT, code)): status for code, status in enumerate(STATUSES)}
 
 
-def status_in(head: bytes) -> str:
-    """The status, told by the first bytes of a packed record."""
-    return _STATUSES.get(head, UNKNOWN)
+def status_in(start: bytes) -> str | None:
+    """The status, told by the first bytes of a record; None: they are somebody else's."""
+    return _STATUSES.get(start, UNKNOWN) if start.startswith(MAGIC) else None
 
 
-def as_written(scope: str | None, key: str, fields: Fields) -> Record | None:
-    """The record; what cannot be understood is left empty. None: the hash is somebody else's."""
-    packed, error, noted, *result = fields
-    if packed is None:
+def as_written(
+    scope: str | None, key: str, stored: bytes | None, *, whole: bool = True
+) -> Record | None:
+    """The record; what cannot be understood is left empty. None: this is somebody else's.
+
+    Bytes that are not `whole` end before the result.
+    """
+    if stored is None or not stored.startswith(MAGIC):
         return None
-    version = -1
     try:
-        facts: Any = decode(packed)
-        version = int(facts[0])
-        if version > FORMAT:
-            packed = encode([FORMAT, *facts[1:]])
-        found = codec.found(scope, key, [1, 0, packed, *(result or [None]), error, noted])
-        return replace(found, version=version) if found and version > FORMAT else found
-    except (DecodeError, UnreadableError, LookupError, TypeError, ValueError):
-        return _nameless(scope, key, version)
+        found = record_of(scope, key, stored)
+    except CAUGHT:
+        version = stored[STATUS_AT - 1 : STATUS_AT]
+        return _nameless(scope, key, version[0] if version else 0)
+    return found if whole else replace(found, result=None)
 
 
 def _nameless(scope: str | None, key: str, version: int) -> Record:
@@ -63,5 +52,5 @@ def _nameless(scope: str | None, key: str, version: int) -> Record:
         started=0,
         updated=0,
         expires=0,
-        version=max(version, 0),
+        version=version,
     )

@@ -7,25 +7,33 @@ from typing import Any, Final, NamedTuple
 
 from oncekey.key import stored_key
 from oncekey.looking.ask import Look, bad_cursor, whole_number
-from oncekey.looking.redis_records import Fields, status_in
+from oncekey.looking.redis_records import status_in
 from oncekey.stores import redis_codec as codec
 
 # One script for many keys, because a command for each would cost the driver ten times as much.
 # The keys are no KEYS: those of one node of a cluster belong to many slots.
 _READ: Final = """
 local clock = redis.call('TIME')
-local told = {clock[1] * 1000000 + clock[2]}
+local told, SIZE = {clock[1] * 1000000 + clock[2]}, 95
 for number, name in ipairs(ARGV) do
-  local fields = redis.pcall('HMGET', name, 'm', 'e', 'n')
-  told[number + 1] = not fields.err and {fields, redis.call('HSTRLEN', name, 'r')}
+  local head = redis.pcall('GETRANGE', name, 0, SIZE - 1)
+  if type(head) == 'string' and #head == SIZE then
+    local a, b, c, d, e, f = struct.unpack('>I2I2I2I2I4I4', head, SIZE - 15)
+    local before = SIZE + a + b + c + d + e + f
+    told[number + 1] = {
+      redis.call('GETRANGE', name, 0, before - 1), redis.call('STRLEN', name) - before,
+    }
+  else
+    told[number + 1] = type(head) == 'string' and {head, 0}
+  end
 end
 return told
 """
 _HEADS: Final = """
 local told = {}
 for number, name in ipairs(ARGV) do
-  local packed = redis.pcall('HGET', name, 'm')
-  told[number] = type(packed) == 'string' and string.sub(packed, 1, 5)
+  local start = redis.pcall('GETRANGE', name, 0, 5)
+  told[number] = type(start) == 'string' and start
 end
 return told
 """
@@ -89,7 +97,7 @@ def step(node: Any, cursor: int, count: int, pattern: bytes | None) -> tuple[int
 
 
 def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:  # noqa: ANN401 - a client of redis-py
-    """The time, and for each key its fields and the size of its result; None: it is no hash."""
+    """The time, and of each key what stands before its result, and its size; None: no string."""
     if not names:
         return time_of(node), []
     now, *replies = node.execute_command("EVAL", _READ, 0, *names, NEVER_DECODE=True)
@@ -110,7 +118,7 @@ def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:  # noqa: A
     return [None if head is None else status_in(head) for head in heads]
 
 
-def read_one(node: Any, name: bytes) -> Fields:  # noqa: ANN401 - Redis or RedisCluster
-    """All fields of one key."""
-    fields: Fields = node.execute_command("HMGET", name, "m", "e", "n", "r", NEVER_DECODE=True)
-    return fields
+def read_one(node: Any, name: bytes) -> bytes | None:  # noqa: ANN401 - Redis or RedisCluster
+    """What is stored under one key."""
+    stored: bytes | None = node.execute_command("GET", name, NEVER_DECODE=True)
+    return stored

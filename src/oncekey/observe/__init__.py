@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -69,14 +69,6 @@ class Observer(Protocol):
         ...
 
 
-def _wanted(wants: Callable[[Name], bool], name: Name) -> bool:
-    try:
-        return wants(name)
-    except Exception:
-        logging.getLogger("oncekey").exception("an observer failed on %s", name)
-        return True
-
-
 class Observers:
     """Everybody who wants to know."""
 
@@ -94,6 +86,8 @@ class Observers:
                 msg = "two observers trace calls; a call has room for the trace of one of them"
                 raise ConfigurationError(msg)
             self._entering = self._entering or entering
+        self.trace: Final = self._entering is not None
+        """Whether one of them wants to hear of a call before it is made."""
 
     @property
     def everybody(self) -> list[Observer]:
@@ -126,11 +120,14 @@ class Observers:
         reference: str = "",
     ) -> None:
         """Everybody has heard of it; nobody can stop the call by failing."""
-        for _, wants in self._all:
-            if wants is None or _wanted(wants, name):
-                break
-        else:
-            return  # most events are of no interest to anybody, and are not even made
+        try:
+            for _, wants in self._all:
+                if wants is None or wants(name):
+                    break
+            else:
+                return  # most events are of no interest to anybody, and are not even made
+        except Exception:
+            logging.getLogger("oncekey").exception("an observer failed on %s", name)
         self.hand(
             Event(
                 name=name,

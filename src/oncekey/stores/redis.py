@@ -121,7 +121,7 @@ class RedisStore:
         try:
             with self._clients.listening(channel) as ears:
                 if ears.hears:
-                    reply = self._run("watch", scope, key, (token,))
+                    reply = self._run("watch", scope, key, codec.watch(token))
                     if not codec.running(scope, key, reply):
                         return
                 ears.wait(end - monotonic())
@@ -161,14 +161,10 @@ class RedisStore:
 
     # How a verb travels
 
-    def _write(
-        self, verb: str, scope: str | None, key: str, arguments: tuple[codec.Argument, ...]
-    ) -> Verdict:
+    def _write(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Verdict:
         return codec.verdict(scope, key, self._run(verb, scope, key, arguments))
 
-    def _run(
-        self, verb: str, scope: str | None, key: str, arguments: tuple[codec.Argument, ...]
-    ) -> Any:  # noqa: ANN401 - whatever the script answers
+    def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
         """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
@@ -189,7 +185,7 @@ class RedisStore:
         try:
             scripts = self._scripts or self._load()
             with self._clients.held() as line:
-                reply = _asked(line, scripts["claim"], name, (*codec.claim(ask), 1))
+                reply = _asked(line, scripts["claim"], name, (*codec.claim(ask), b"1"))
                 answer = codec.answer(ask, reply)
                 if not isinstance(answer, Granted):
                     return answer
@@ -260,7 +256,7 @@ def _asked(
     line: Line,
     script: Script,
     name: bytes,
-    arguments: tuple[codec.Argument, ...],
+    arguments: codec.Arguments,
 ) -> Any:  # noqa: ANN401 - whatever the script answers
     """What the script answers. A server that does not know it has not run it: it is told."""
     try:

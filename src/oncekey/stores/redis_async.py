@@ -113,7 +113,7 @@ class AsyncRedisStore:
         try:
             async with self._clients.listening(channel) as ears:
                 if ears.hears:
-                    reply = await self._run("watch", scope, key, (token,))
+                    reply = await self._run("watch", scope, key, codec.watch(token))
                     if not codec.running(scope, key, reply):
                         return
                 await ears.wait(end - monotonic())
@@ -145,13 +145,11 @@ class AsyncRedisStore:
     # How a verb travels
 
     async def _write(
-        self, verb: str, scope: str | None, key: str, arguments: tuple[codec.Argument, ...]
+        self, verb: str, scope: str | None, key: str, arguments: codec.Arguments
     ) -> Verdict:
         return codec.verdict(scope, key, await self._run(verb, scope, key, arguments))
 
-    async def _run(
-        self, verb: str, scope: str | None, key: str, arguments: tuple[codec.Argument, ...]
-    ) -> Any:  # noqa: ANN401 - whatever the script answers
+    async def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
         """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
@@ -172,7 +170,7 @@ class AsyncRedisStore:
         try:
             scripts = self._scripts or await self._load()
             async with self._clients.held() as line:
-                reply = await _asked(line, scripts["claim"], name, (*codec.claim(ask), 1))
+                reply = await _asked(line, scripts["claim"], name, (*codec.claim(ask), b"1"))
                 answer = codec.answer(ask, reply)
                 if not isinstance(answer, Granted):
                     return answer
@@ -243,7 +241,7 @@ async def _asked(
     line: AsyncLine,
     script: Script,
     name: bytes,
-    arguments: tuple[codec.Argument, ...],
+    arguments: codec.Arguments,
 ) -> Any:  # noqa: ANN401 - whatever the script answers
     """What the script answers. A server that does not know it has not run it: it is told."""
     try:

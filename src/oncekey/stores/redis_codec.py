@@ -1,20 +1,22 @@
 """What the scripts are told and what they answer, as bytes of the wire. No I/O, no driver.
 
-A script gets the request's fields as arguments in the order that its first line names. A record
-comes back as its packed fields and its three byte strings; `lua/record.lua` describes them.
+A script gets the request's fields packed into one argument, in the order that its first line
+names: every further argument would cost the server as much as all of these together. A record
+comes back as it is stored, which `redis_record.py` reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Any, Final
 from urllib.parse import unquote
 
-from msgspec.msgpack import decode
-
+from oncekey import machine
 from oncekey.errors import UnreadableError
 from oncekey.key import stored_key
-from oncekey.record import FORMAT, Record, Status
+from oncekey.record import FORMAT, Record
+from oncekey.stores.redis_record import CAUGHT, STATUSES, record_of
 from oncekey.verbs import (
     Answer,
     Busy,
@@ -24,6 +26,7 @@ from oncekey.verbs import (
     Held,
     Mismatch,
     Note,
+    Owned,
     Page,
     Release,
     Renew,
@@ -35,12 +38,23 @@ from oncekey.verbs import (
     Verdict,
 )
 
-Argument = bytes | int
+Arguments = tuple[bytes, ...]
+"""What is asked, packed; then byte strings as they are."""
 Place = tuple[str, str]
 
-_STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
-_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
+_CODES: Final = {status: code for code, status in enumerate(STATUSES)}
 _DAMAGED: Final = -2
+
+# As the scripts unpack them.
+_CLAIM: Final = Struct(">qqBBI4H")
+_OWNER: Final = Struct(">qH")
+_TOKEN: Final = Struct(">q")
+_RENEW: Final = Struct(">qq")
+_REVISION: Final = Struct(">Q")
+_SETTLE: Final = Struct(">BqBB")
+_RELEASE: Final = Struct(">BBBqq")
+_FORGET: Final = Struct(">qB")
+_ANY_NUMBER: Final = 2**32 - 1
 _VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
 _ANSWERS: Final[dict[int, type[Answer]]] = {
     1: Granted,
@@ -54,7 +68,9 @@ _ANSWERS: Final[dict[int, type[Answer]]] = {
 
 def name_of(prefix: bytes, scope: str | None, key: str) -> bytes:
     """The Redis key of a record."""
-    return prefix + stored_key(scope, key).encode()
+    if scope is None or "/" in key or "%" in key or "/" in scope or "%" in scope:
+        return prefix + stored_key(scope, key).encode()
+    return prefix + f"{scope}/{key}".encode()  # which is the same, and what most have
 
 
 def channel_of(name: bytes) -> bytes:
@@ -84,65 +100,81 @@ def pattern_of(prefix: bytes) -> bytes:
 # What is sent
 
 
-def claim(ask: Claim) -> tuple[Argument, ...]:
+def claim(ask: Claim) -> Arguments:
     """The arguments of claim.lua."""
-    return (
-        ask.nonce.encode(),
-        *_maybe(None if ask.fingerprint is None else ask.fingerprint.encode()),
+    nonce, label, reference = ask.nonce, ask.label, ask.reference
+    fingerprint = ask.fingerprint or ""
+    text = f"{nonce}{fingerprint}{label}{reference}"
+    data = text.encode()
+    if len(data) == len(text):
+        sizes = len(nonce), len(fingerprint), len(label), len(reference)
+    else:
+        sizes = _sizes(nonce, fingerprint, label, reference)
+    head = _CLAIM.pack(
         ask.lease,
         ask.ttl,
-        int(ask.on_expired == "hold"),
-        b"" if ask.max_attempts is None else ask.max_attempts,
-        ask.label.encode(),
-        ask.reference.encode(),
+        ask.on_expired == "hold",
+        ask.fingerprint is not None,
+        _ANY_NUMBER if ask.max_attempts is None else ask.max_attempts,
+        *sizes,
     )
+    return (head + data,)
 
 
-def renew(ask: Renew) -> tuple[Argument, ...]:
+def _sizes(*texts: str) -> tuple[int, int, int, int]:
+    nonce, fingerprint, label, reference = (len(text.encode()) for text in texts)
+    return nonce, fingerprint, label, reference
+
+
+def renew(ask: Renew) -> Arguments:
     """The arguments of renew.lua."""
-    return ask.token, ask.nonce.encode(), ask.lease, ask.ttl
+    return (_owned(ask) + _RENEW.pack(ask.lease, ask.ttl),)
 
 
-def note(ask: Note) -> tuple[Argument, ...]:
+def note(ask: Note) -> Arguments:
     """The arguments of note.lua. Whatever is below the first revision is as old as none."""
-    return ask.token, ask.nonce.encode(), max(ask.revision, 0), ask.noted
+    return _owned(ask) + _REVISION.pack(max(ask.revision, 0)), ask.noted
 
 
-def settle(ask: Settle) -> tuple[Argument, ...]:
+def settle(ask: Settle) -> Arguments:
     """The arguments of settle.lua."""
-    status = _CODES[ask.status]
-    return (
-        ask.token,
-        ask.nonce.encode(),
-        status,
-        ask.ttl,
-        *_maybe(ask.result),
-        *_maybe(ask.error),
-    )
+    result, error = ask.result, ask.error
+    ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
+    return _owned(ask) + ends, *_given(result, error)
 
 
-def release(ask: Release) -> tuple[Argument, ...]:
+def release(ask: Release) -> Arguments:
     """The arguments of release.lua."""
-    return (
-        ask.token,
-        ask.nonce.encode(),
-        *_maybe(ask.error),
-        int(ask.uncertain),
-        int(ask.hold),
-        int(ask.unused),
-        ask.lease,
-        ask.ttl,
-    )
+    packed = _owned(ask) + _RELEASE.pack(ask.uncertain, ask.hold, ask.unused, ask.lease, ask.ttl)
+    return (packed,) if ask.error is None else (packed, ask.error)
 
 
-def resolve(ask: Resolve) -> tuple[Argument, ...]:
+def resolve(ask: Resolve) -> Arguments:
     """The arguments of resolve.lua."""
-    return ask.token, _CODES[ask.status], ask.ttl, *_maybe(ask.result), *_maybe(ask.error)
+    result, error = ask.result, ask.error
+    ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
+    return _TOKEN.pack(ask.token) + ends, *_given(result, error)
 
 
-def forget(ask: Forget) -> tuple[Argument, ...]:
+def forget(ask: Forget) -> Arguments:
     """The arguments of forget.lua."""
-    return ask.token, int(ask.force)
+    return (_FORGET.pack(ask.token, ask.force),)
+
+
+def watch(token: int) -> Arguments:
+    """The arguments of watch.lua."""
+    return (_TOKEN.pack(token),)
+
+
+def _owned(ask: Owned) -> bytes:
+    nonce = ask.nonce.encode()
+    return _OWNER.pack(ask.token, len(nonce)) + nonce
+
+
+def _given(result: bytes | None, error: bytes | None) -> Arguments:
+    if error is None:
+        return () if result is None else (result,)
+    return (error,) if result is None else (result, error)
 
 
 def give_back(ask: Claim, record: Record) -> Release:
@@ -161,15 +193,13 @@ def give_back(ask: Claim, record: Record) -> Release:
     )
 
 
-def _maybe(value: bytes | None) -> tuple[Argument, Argument]:
-    return (0, b"") if value is None else (1, value)
-
-
 # What comes back
 
 
 def answer(ask: Claim, reply: Any) -> Answer:  # noqa: ANN401 - as the driver parsed it
-    """What a claim is told."""
+    """What a claim is told. Of one that nobody has made before the script tells only the time."""
+    if type(reply) is int:
+        return machine.claim(None, ask, reply)[1]
     record = _record(ask.scope, ask.key, reply)
     return _ANSWERS[reply[0]](record, reply[1])
 
@@ -197,36 +227,9 @@ def _record(scope: str | None, key: str, reply: Any) -> Record:  # noqa: ANN401 
     if reply[0] < 0:
         raise _unreadable(scope, key, reply)
     try:
-        return _unpacked(scope, key, decode(reply[2]), reply)
-    except (LookupError, TypeError, ValueError, RecursionError):
+        return record_of(scope, key, reply[2])
+    except CAUGHT:
         raise _unreadable(scope, key, (_DAMAGED,)) from None
-
-
-def _unpacked(scope: str | None, key: str, packed: Any, reply: Any) -> Record:  # noqa: ANN401 - the same
-    created = packed[6]
-    return Record(
-        scope=scope,
-        key=key,
-        status=_STATUSES[packed[1]],
-        fingerprint=None if packed[2] is False else packed[2],
-        token=created + packed[5],
-        nonce=packed[3],
-        attempt=packed[4],
-        lease_end=created + packed[9],
-        result=reply[3],
-        error=reply[4],
-        noted=reply[5] or b"",
-        revision=int(packed[12]),
-        uncertain=packed[13],
-        label=packed[14],
-        reference=packed[15],
-        created=created,
-        started=created + packed[7],
-        updated=created + packed[8],
-        finished=0 if packed[10] is False else created + packed[10],
-        expires=0 if packed[11] is False else created + packed[11],
-        version=packed[0],
-    )
 
 
 def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:  # noqa: ANN401 - the same

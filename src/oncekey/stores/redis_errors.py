@@ -56,7 +56,7 @@ _REFUSALS: Final = {
     "NOSCRIPT": "does not keep the script that it was sent; see its log",
 }
 _FORBIDDEN: Final = {
-    "NOPERM": "does not allow this user what oncekey needs; grant @scripting, @hash, @keyspace, "
+    "NOPERM": "does not allow this user what oncekey needs; grant @scripting, @string, @keyspace, "
     "@read, @write and the keys of the prefix",
     "NOAUTH": "wants a password; put it into the URL, as in redis://user:password@host:6379/0",
     "WRONGPASS": "refused the user name or the password; correct the URL",

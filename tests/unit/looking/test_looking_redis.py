@@ -2,7 +2,6 @@
 
 import pytest
 import redis
-from msgspec.msgpack import decode, encode
 
 from oncekey import Once, StoreError, UnreadableError
 from oncekey.looking import Look, counts, find, look
@@ -90,8 +89,8 @@ def test_what_is_not_a_record_is_passed_over(store, client):
     filled(store, 2)
     client.set("idempotency:text", "x")
     client.hset("idempotency:hash", "x", "y")
-    client.hset("idempotency:a/b/c", "m", "y")
-    client.hset("idempotency:\xff", "m", "y")
+    client.set("idempotency:a/b/c", b"once\x01\x01")
+    client.set("idempotency:\xff", b"once\x01\x01")
     assert sorted(keys_of(store)[0]) == ["key-0", "key-1"]
     assert sorted(keys_of(store, status="completed")[0]) == ["key-0", "key-1"]
 
@@ -112,13 +111,11 @@ def test_prefixes_and_scopes_with_special_letters(empty_redis):
     store.close()
 
 
-def newer(client, **other):
+def newer(client, place=4, data=b""):
     """The record is as a release to come might write it."""
-    facts = decode(client.hget("idempotency:key-0", "m"))
-    facts[0] = 7
-    for place, value in other.items():
-        facts[int(place[1:])] = value
-    client.hset("idempotency:key-0", "m", encode([*facts, "more"]))
+    client.setrange("idempotency:key-0", 4, b"\x07")
+    if data:
+        client.setrange("idempotency:key-0", place, data)
 
 
 def test_a_record_of_a_newer_release_is_seen_as_far_as_it_is_understood(store, client):
@@ -132,19 +129,19 @@ def test_a_record_of_a_newer_release_is_seen_as_far_as_it_is_understood(store, c
     assert counts(store).by_status["unknown"] == 1
 
 
-@pytest.mark.parametrize("change", [{"_1": 99}, {"_6": "soon"}, {"_5": None}])
+@pytest.mark.parametrize("change", [(5, b"\x63"), (79, b"\xff\xff"), (95, b"\xff\xff")])
 def test_a_record_that_means_nothing_to_us_is_still_there(store, client, change):
     filled(store, 1)
-    newer(client, **change)
+    newer(client, *change)
     (seen,) = look(store, Look()).records
     assert (seen.key, seen.status, seen.version, seen.created) == ("key-0", "unknown", 7, 0)
     assert find(store, None, "key-0").status == "unknown"
 
 
-@pytest.mark.parametrize("packed", [b"", b"\xc1", encode("text"), encode([])])
-def test_bytes_that_are_no_record_stop_nothing(store, client, packed):
+@pytest.mark.parametrize("stored", [b"once", b"once\x00", b"once\x00\x01" + bytes(20)])
+def test_bytes_that_are_no_record_stop_nothing(store, client, stored):
     filled(store, 1)
-    client.hset("idempotency:key-0", "m", packed)
+    client.set("idempotency:key-0", stored)
     (seen,) = look(store, Look()).records
     assert (seen.status, seen.version) == ("unknown", 0)
 

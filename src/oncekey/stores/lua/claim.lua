@@ -1,41 +1,81 @@
+-- lease, ttl, hold on expiry, whether there is a fingerprint, attempts allowed, the sizes of nonce,
+-- fingerprint, label and reference, and these; ARGV[2] is there where the asker waits for replicas
+local GRANTED, BUSY, REPLAY, MISMATCH, IS_HELD, SPENT = 1, 2, 3, 4, 5, 6
+local ASK, ANY_NUMBER = '>i8i8BBI4I2I2I2I2', 4294967295
+local lease, ttl, hold, knows, allowed, nonces, prints, labels, references, at =
+  struct.unpack(ASK, ARGV[1])
+
+local differs, mine, kept = false, false, ''
+if alive then
+  mine = string.sub(whole, SIZE + 1, SIZE + nonce_size) == string.sub(ARGV[1], at, at + nonces - 1)
+  kept = string.sub(whole, SIZE + nonce_size + 1, SIZE + nonce_size + print_size)
+  if known == 1 and knows == 1 then
+    local print = string.sub(ARGV[1], at + nonces, at + nonces + prints - 1)
+    differs = kept ~= print and string.match(kept, '^[^:]*') == string.match(print, '^[^:]*')
+  end
+  local answer
+  if differs and (status ~= RELEASED or uncertain == 1 or noted_size > 0) then
+    answer = MISMATCH
+  elseif status == COMPLETED or status == FAILED then
+    answer = REPLAY
+  elseif status == HELD then
+    answer = IS_HELD
+  elseif status == RELEASED and mine then
+    answer = SPENT
+  elseif status == RUNNING and not mine and now < lease_end then
+    answer = BUSY
+  end
+  if answer then
+    return {answer, now, whole}
+  end
+end
+
 -- Nothing that was seen answers the claim: it is granted, or held.
-local lease, ttl = tonumber(ARGV[4]), tonumber(ARGV[5])
-local allowed, label, reference = tonumber(ARGV[7]), ARGV[8], ARGV[9]
-local lifetime = lease + math.max(ttl, DAY)
-
+local answer, fresh = GRANTED, not whole
 if not alive or differs then
-  local token = m and math.max(m[CREATED] + m[TOKEN] + 1, now) or now
-  if m then
-    redis.call('DEL', KEYS[1])
+  token = whole and math.max(token + 1, now) or now
+  known, attempt, created, finished, revision = knows, 1, now, 0, '\0\0\0\0\0\0\0\0'
+  uncertain, has_result, has_error, awaited, error_size, noted_size = 0, 0, 0, 0, 0, 0
+  nonce_size, print_size, label_size, reference_size = nonces, prints, labels, references
+  tail = string.sub(ARGV[1], at)
+elseif status == RUNNING and mine then
+  if ARGV[2] then -- replicas can be waited for only after a write, and a full server allows this
+    redis.call('PEXPIREAT', KEYS[1], string.format('%d', math.ceil(expires / 1000)))
   end
-  m = {
-    FORMAT, RUNNING, fingerprint, nonce, 1, token - now, now, 0, 0, lease, false, lifetime, '0',
-    false, label, reference,
-  }
-  save()
-  return {GRANTED, now, packed, false, false, false}
-end
-
-if m[STATUS] == RUNNING then
-  if m[NONCE] == nonce then
-    if ARGV[10] then -- replicas can be waited for only after a write, and a full server allows this
-      expire()
+  return {GRANTED, now, whole}
+else
+  if status == RUNNING then
+    finished, uncertain = lease_end, 1
+  end
+  if (allowed ~= ANY_NUMBER and attempt >= allowed) or (status == RUNNING and hold == 1) then
+    answer, tail = IS_HELD, string.sub(whole, SIZE + 1)
+  else
+    local label_at, named = SIZE + nonce_size + print_size, at + nonces + prints
+    tail = string.sub(ARGV[1], at, at + nonces - 1)
+    nonce_size = nonces
+    if knows == 1 then
+      known, kept, print_size = 1, string.sub(ARGV[1], at + nonces, named - 1), prints
     end
-    return answer(GRANTED)
+    tail = tail .. kept
+    if labels > 0 then
+      tail = tail .. string.sub(ARGV[1], named, named + labels - 1)
+    else
+      tail = tail .. string.sub(whole, label_at + 1, label_at + label_size)
+    end
+    if references > 0 then
+      tail = tail .. string.sub(ARGV[1], named + labels)
+    else
+      tail = tail .. string.sub(whole, label_at + label_size + 1, texts_end)
+    end
+    label_size = labels > 0 and labels or label_size
+    reference_size = references > 0 and references or reference_size
+    tail = tail .. string.sub(whole, texts_end + 1)
+    token, attempt = math.max(token + 1, now), attempt + 1
   end
-  m[FINISHED], m[UNCERTAIN] = m[LEASE_END], true
 end
-if (allowed and m[ATTEMPT] >= allowed) or (m[STATUS] == RUNNING and ARGV[6] == '1') then
-  m[STATUS], m[UPDATED], m[EXPIRES] = HELD, t, false
-  save()
-  return answer(IS_HELD)
+updated = now
+if answer == IS_HELD then
+  status, expires = HELD, 0
+else
+  status, started, lease_end, expires = RUNNING, now, now + lease, now + lease + math.max(ttl, DAY)
 end
-m[TOKEN] = math.max(m[TOKEN] + 1, t)
-m[ATTEMPT] = m[ATTEMPT] + 1
-m[FINGERPRINT] = fingerprint or m[FINGERPRINT]
-m[LABEL] = label ~= '' and label or m[LABEL]
-m[REFERENCE] = reference ~= '' and reference or m[REFERENCE]
-m[STATUS], m[NONCE], m[STARTED], m[UPDATED] = RUNNING, nonce, t, t
-m[LEASE_END], m[EXPIRES] = t + lease, t + lifetime
-save()
-return answer(GRANTED)

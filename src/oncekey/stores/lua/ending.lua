@@ -1,19 +1,14 @@
--- The record answers duplicates from now on. `has_result` and `has_error` are '1' where there is
--- one; an error may be left from an attempt before, a result never.
-local function end_as(status, ttl, has_result, result, has_error, error)
-  m[STATUS], m[UNCERTAIN] = status, false
-  m[UPDATED], m[FINISHED], m[EXPIRES] = t, t, t + ttl
-  if kept[3] and has_error ~= '1' then
-    redis.call('HDEL', KEYS[1], 'e')
+-- The record ends as it is asked to. Where that is with a result or an error, they take the place
+-- of an error that is left from an attempt before; there was never a result.
+uncertain, updated, finished = 0, now, now
+if ends ~= RELEASED then
+  local error, noted = errors == 1 and ARGV[2 + results] or '', ''
+  if noted_size > 0 then
+    noted = string.sub(whole, texts_end + error_size + 1, texts_end + error_size + noted_size)
   end
-  if has_result ~= '1' and has_error ~= '1' then
-    save()
-  elseif has_error ~= '1' then
-    save('r', result)
-  elseif has_result ~= '1' then
-    save('e', error)
-  else
-    save('r', result, 'e', error)
+  tail = string.sub(whole, SIZE + 1, texts_end) .. error .. noted
+  if results == 1 then
+    tail = tail .. ARGV[2]
   end
-  wake()
+  has_result, has_error, error_size = results, errors, #error
 end

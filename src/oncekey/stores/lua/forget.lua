@@ -1,10 +1,6 @@
 -- token, force
-if alive then
-  local open = m[STATUS] == RUNNING or m[STATUS] == HELD
-  if m[CREATED] + m[TOKEN] ~= tonumber(ARGV[1]) or (open and ARGV[2] ~= '1') then
-    return LOST
-  end
+local asked, force = struct.unpack('>i8B', ARGV[1])
+if alive and (token ~= asked or ((status == RUNNING or status == HELD) and force == 0)) then
+  return LOST
 end
 redis.call('DEL', KEYS[1])
-wake()
-return DONE

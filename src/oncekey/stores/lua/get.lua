@@ -1,1 +1,1 @@
-return alive and {1, now, packed, kept[2], kept[3], kept[4]}
+return alive and {1, now, whole}

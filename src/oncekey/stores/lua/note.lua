@@ -1,11 +1,10 @@
--- token, nonce, revision, notes
-local given, last = ARGV[3], m and m[REVISION]
-if not owned then
-  return LOST
-elseif m[STATUS] ~= RUNNING and m[STATUS] ~= HELD then
+-- token, nonce, revision as eight bytes; ARGV[2] holds the notes
+local given = struct.unpack('>c8', ARGV[1], at)
+if status ~= RUNNING and status ~= HELD then
   return ENDED
-elseif #given > #last or (#given == #last and given > last) then -- the larger number
-  m[REVISION], m[UPDATED] = given, t
-  save('n', ARGV[4])
+elseif given <= revision then
+  return DONE
 end
-return DONE
+local before, after = texts_end + error_size, texts_end + error_size + noted_size
+tail = string.sub(whole, SIZE + 1, before) .. ARGV[2] .. string.sub(whole, after + 1)
+revision, updated, noted_size = given, now, #ARGV[2]

@@ -1,2 +1,6 @@
--- Token and nonce, the first two arguments, are those of the attempt in the living record.
-local owned = alive and m[NONCE] == ARGV[2] and m[CREATED] + m[TOKEN] == tonumber(ARGV[1])
+-- Token and nonce, which are asked with first, are those of the attempt in the living record.
+local asked, nonce, at = struct.unpack('>i8I2c0', ARGV[1])
+if not alive or token ~= asked or string.sub(whole, SIZE + 1, SIZE + nonce_size) ~= nonce then
+  return LOST
+end
+tail = string.sub(whole, SIZE + 1)

@@ -1,31 +1,24 @@
--- token, nonce, has error, error, uncertain, hold, unused, lease, ttl
-local uncertain, hold, unused = ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
-local becomes = hold and HELD or RELEASED
-if not owned then
-  return LOST
-elseif m[STATUS] ~= RUNNING then
-  return m[STATUS] == becomes and DONE or ENDED
+-- token, nonce, uncertain, hold, unused, lease, ttl; ARGV[2] is the error, where there is one
+local unsure, hold, unused, lease, ttl = struct.unpack('>BBBi8i8', ARGV[1], at)
+local becomes = hold == 1 and HELD or RELEASED
+if status ~= RUNNING then
+  return status == becomes and DONE or ENDED
 end
 -- A definite end does not move the moment since when the record has been uncertain.
-if uncertain or not m[UNCERTAIN] then
-  m[FINISHED] = t
+if unsure == 1 or uncertain == 0 then
+  finished = now
 end
-m[STATUS], m[UNCERTAIN] = becomes, m[UNCERTAIN] or uncertain
-m[LEASE_END], m[UPDATED] = t, t
-if unused then
-  m[ATTEMPT] = m[ATTEMPT] - 1
-end
-if hold then
-  m[EXPIRES] = false
-elseif noted then
-  m[EXPIRES] = t + tonumber(ARGV[9])
+status, uncertain = becomes, math.max(uncertain, unsure)
+lease_end, updated, attempt = now, now, attempt - unused
+if hold == 1 then
+  expires = 0
+elseif noted_size > 0 then
+  expires = now + ttl
 else
-  m[EXPIRES] = t + math.max(tonumber(ARGV[8]), HOUR)
+  expires = now + math.max(lease, HOUR)
 end
-if ARGV[3] == '1' then
-  save('e', ARGV[4])
-else
-  save()
+if ARGV[2] then
+  tail = string.sub(whole, SIZE + 1, texts_end) .. ARGV[2]
+    .. string.sub(whole, texts_end + error_size + 1)
+  has_error, error_size = 1, #ARGV[2]
 end
-wake()
-return DONE

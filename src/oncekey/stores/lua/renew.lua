@@ -1,10 +1,7 @@
 -- token, nonce, lease, ttl
-if not owned then
-  return LOST
-elseif m[STATUS] ~= RUNNING then
+local lease, ttl = struct.unpack('>i8i8', ARGV[1], at)
+if status ~= RUNNING then
   return ENDED
 end
-m[LEASE_END], m[UPDATED] = t + tonumber(ARGV[3]), t
-m[EXPIRES] = m[LEASE_END] + math.max(tonumber(ARGV[4]), DAY)
-save()
-return DONE
+lease_end, updated = now + lease, now
+expires = lease_end + math.max(ttl, DAY)

@@ -1,15 +1,10 @@
--- token, status, ttl, has result, result, has error, error
-if not m or m[STATUS] ~= HELD or m[CREATED] + m[TOKEN] ~= tonumber(ARGV[1]) then
+-- token, status, ttl, and whether a result and an error follow
+local asked, ends, ttl, results, errors = struct.unpack('>i8Bi8BB', ARGV[1])
+if not whole or status ~= HELD or token ~= asked then
   return LOST
 end
-local status, ttl = tonumber(ARGV[2]), tonumber(ARGV[3])
-m[TOKEN] = math.max(m[TOKEN] + 1, t) -- shuts the attempt out that may still be running
-if status ~= RELEASED then
-  end_as(status, ttl, ARGV[4], ARGV[5], ARGV[6], ARGV[7])
-  return DONE
+token = math.max(token + 1, now) -- shuts the attempt out that may still be running
+status, expires, tail = ends, now + ttl, string.sub(whole, SIZE + 1)
+if ends == RELEASED then
+  attempt, expires = 0, now + math.max(ttl, HOUR)
 end
-m[STATUS], m[UNCERTAIN], m[ATTEMPT] = RELEASED, false, 0
-m[UPDATED], m[FINISHED], m[EXPIRES] = t, t, t + math.max(ttl, HOUR)
-save()
-wake()
-return DONE

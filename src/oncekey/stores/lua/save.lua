@@ -1,17 +1,10 @@
--- Redis removes the record in the millisecond after it expires.
-local function expire()
-  if m[EXPIRES] then
-    local moment = math.ceil((m[CREATED] + m[EXPIRES]) / 1000)
-    redis.call('PEXPIREAT', KEYS[1], moment .. '') -- Lua writes out what has up to 14 digits
-  else
-    redis.call('PERSIST', KEYS[1])
-  end
-end
-
--- The record is stored as it is in `m`, with the bytes that are given as field and value. They
--- come first: nothing may be written under a key that was removed at once.
-local function save(...)
-  packed = cmsgpack.pack(m)
-  redis.call('HSET', KEYS[1], 'm', packed, ...)
-  expire()
+-- The record is stored as the local variables have it. Redis removes it in the millisecond after
+-- it expires.
+whole = struct.pack(HEAD, 'once', FORMAT, status, uncertain, known, has_result, has_error, awaited,
+  attempt, created, token, started, updated, lease_end, finished, expires, revision, nonce_size,
+  print_size, label_size, reference_size, error_size, noted_size) .. tail
+if expires > 0 then
+  redis.call('SET', KEYS[1], whole, 'PXAT', string.format('%d', math.ceil(expires / 1000)))
+else
+  redis.call('SET', KEYS[1], whole)
 end

@@ -1,9 +1,6 @@
--- token, nonce, status, ttl, has result, result, has error, error
-local status = tonumber(ARGV[3])
-if not owned then
-  return LOST
-elseif m[STATUS] == RUNNING or m[STATUS] == HELD then
-  end_as(status, tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], ARGV[8])
-  return DONE
+-- token, nonce, status, ttl, and whether a result and an error follow
+local ends, ttl, results, errors = struct.unpack('>Bi8BB', ARGV[1], at)
+if status ~= RUNNING and status ~= HELD then
+  return status == ends and DONE or ENDED
 end
-return m[STATUS] == status and DONE or ENDED
+status, expires = ends, now + ttl

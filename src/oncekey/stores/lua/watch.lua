@@ -1,6 +1,6 @@
 -- token: from now on its end is told to whoever listens, if it still runs
-if not alive or m[STATUS] ~= RUNNING or m[CREATED] + m[TOKEN] ~= tonumber(ARGV[1]) then
+if not alive or status ~= RUNNING or token ~= struct.unpack('>i8', ARGV[1]) then
   return 0
 end
-redis.call('HSET', KEYS[1], 'w', '1')
+redis.call('SETRANGE', KEYS[1], 10, '\1') -- `awaited`: all else stays as it is, also when it expires
 return 1
