@@ -26,8 +26,9 @@ def metrics():
     PrometheusObserver(registry)
     made = {}
     for collector in registry._collector_to_names:
-        suffix = "_total" if collector._type == "counter" else ""
-        made[collector._name + suffix] = collector._labelnames
+        for metric in collector._metrics:
+            suffix = "_total" if metric._type == "counter" else ""
+            made[metric._name + suffix] = metric._labelnames
     return made
 
 

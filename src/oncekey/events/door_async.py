@@ -41,15 +41,25 @@ class AsyncDoor:
         `seq` is its number, or `step` its position in the range of its stage. A duplicate with
         other data leaves the first and says `differs`; with `strict` it raises KeyReusedError.
         """
-        ask = prepare(Draft(job, stage, data, seq, step), self.settings)
-        return (await self._appended([ask], strict=strict))[0]
+        asks = [prepare((job, stage, data, seq, step), self.settings)]
+        try:
+            answers = await self._place.append(asks)
+        except StoreError as error:
+            answers = await self._appended_again(asks, error)
+        return self._made(asks, answers, strict=strict)[0]
 
     async def publish_batch(
         self, drafts: Iterable[Draft], *, strict: bool = False
     ) -> list[Published]:
         """All of them, in their order, in one round trip. After an error publish all again."""
         asks = [prepare(Draft(*draft), self.settings) for draft in drafts]
-        return await self._appended(asks, strict=strict) if asks else []
+        if not asks:
+            return []
+        try:
+            answers = await self._place.append(asks)
+        except StoreError as error:
+            answers = await self._appended_again(asks, error)
+        return self._made(asks, answers, strict=strict)
 
     async def read(
         self,
@@ -75,13 +85,18 @@ class AsyncDoor:
         kept = await self._place.state(job, shard)
         return None if kept is None else read_event(kept.payload, kept.cursor)
 
-    async def _appended(self, asks: list[Ask], *, strict: bool) -> list[Published]:
+    async def _appended_again(self, asks: list[Ask], error: StoreError) -> list[Published | Full]:
+        """The marks are the same, so an event that is there already is known as ours."""
+        if error.happened is False:
+            raise error
         try:
-            answers = await self._place.append(asks)
-        except StoreError as error:
-            if error.happened is False:
-                raise
-            answers = await self._appended_again(asks)
+            return await self._place.append(asks)
+        except StoreError as again:
+            raise doubted(again) from again
+
+    def _made(
+        self, asks: list[Ask], answers: list[Published | Full], *, strict: bool
+    ) -> list[Published]:
         self._observers.tell_answers(answers)
         made: list[Published] = []
         for ask, answer in zip(asks, answers, strict=True):
@@ -89,13 +104,6 @@ class AsyncDoor:
                 raise refused(ask.shard, answer.length)
             made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
         return made
-
-    async def _appended_again(self, asks: list[Ask]) -> list[Published | Full]:
-        """The marks are the same, so an event that is there already is known as ours."""
-        try:
-            return await self._place.append(asks)
-        except StoreError as error:
-            raise doubted(error) from error
 
     async def _read(self, job: str, saw: Position, limit: int = LIMIT) -> Page:
         shard = shard_of(job, self.settings.shards)

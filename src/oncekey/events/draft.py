@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
-from os import urandom
+from time import time_ns
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,9 +15,11 @@ from oncekey.errors import KeyReusedError
 from oncekey.events.event import Body, Published, shard_of
 from oncekey.events.settings import Settings
 from oncekey.events.trouble import InvalidEventError
+from oncekey.ticket import new_nonce
 
 _LONGEST_JOB: Final = 512
 _encoder = msgspec.json.Encoder(order="deterministic")
+_shard_of = lru_cache(4096)(shard_of)  # a job has many events
 
 
 class Draft(NamedTuple):
@@ -29,7 +32,11 @@ class Draft(NamedTuple):
     step: int | None = None
 
 
-class Ask(NamedTuple):
+Parts = tuple[str, str, Any, int | None, int | None]
+"""Those of a draft, in their order."""
+
+
+class Ask(msgspec.Struct, frozen=True):
     """An event that can be appended, once."""
 
     job: str
@@ -53,25 +60,16 @@ def check_job(job: str) -> str:
     return job
 
 
-def prepare(draft: Draft, settings: Settings) -> Ask:
+def prepare(draft: Parts, settings: Settings) -> Ask:
     """The draft as it is appended. Raises before anything is sent."""
-    job = check_job(draft.job)
-    shard = shard_of(job, settings.shards)
-    seq = settings.stages.seq_of(draft.stage, seq=draft.seq, step=draft.step)
-    data = _encoded(draft, settings.data_bytes)
-    now = datetime.now(UTC).isoformat()
-    body = Body(job, settings.domain, draft.stage, seq, msgspec.Raw(data), now)
-    noise = urandom(12).hex()
-    return Ask(
-        job,
-        shard,
-        draft.stage,
-        seq,
-        _written(body),
-        sha256(data).hexdigest()[:32],
-        noise[:8],
-        noise[8:],
-    )
+    job, stage, given, seq, step = draft
+    shard = _shard_of(check_job(job), settings.shards)
+    number = settings.stages.seq_of(stage, seq=seq, step=step)
+    data = _encoded(job, stage, given, settings.data_bytes)
+    payload = _written(Body(job, settings.domain, stage, number, msgspec.Raw(data), _now()))
+    epoch = new_nonce()
+    digest = sha256(data).hexdigest()[:32]
+    return Ask(job, shard, stage, number, payload, digest, epoch[:8], epoch)
 
 
 def strictly(published: Published, ask: Ask, domain: str) -> Published:
@@ -85,16 +83,30 @@ def strictly(published: Published, ask: Ask, domain: str) -> Published:
     raise KeyReusedError(msg, key=f"{ask.job}/{ask.stage}/{ask.seq}", scope=domain)
 
 
-def _encoded(draft: Draft, most: int) -> bytes:
-    where = f"the data of {draft.stage!r} of job {draft.job!r}"
+def _now() -> str:
+    """The time of this clock, in the format of `datetime.isoformat`."""
+    second, rest = divmod(time_ns(), 1_000_000_000)
+    return f"{_written_second(second)}.{rest // 1000:06}+00:00"
+
+
+@lru_cache(1)  # many events are of one second, and to write it costs most
+def _written_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _encoded(job: str, stage: str, given: Any, most: int) -> bytes:  # noqa: ANN401 - the data
     try:
-        data = _encoder.encode(draft.data)
+        data = _encoder.encode(given)
         if b"null" in data:  # which is also how a NaN would be written
-            json.dumps(msgspec.to_builtins(draft.data), allow_nan=False)
+            json.dumps(msgspec.to_builtins(given), allow_nan=False)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidEventError(f"{where} cannot be written as JSON: {error}") from error
+        msg = f"the data of {stage!r} of job {job!r} cannot be written as JSON: {error}"
+        raise InvalidEventError(msg) from error
     if len(data) > most:
-        msg = f"{where} has {len(data)} bytes as JSON, more than max_data, {most}; publish a link"
+        msg = (
+            f"the data of {stage!r} of job {job!r} has {len(data)} bytes as JSON, more than "
+            f"max_data, {most}; publish a link"
+        )
         raise InvalidEventError(msg)
     return data
 

@@ -12,12 +12,11 @@ from oncekey.events.draft import Ask
 from oncekey.events.event import Published
 from oncekey.events.observing import Observers
 from oncekey.events.place import Full, Kept, Look, Start
-from oncekey.events.scripts import Names, script
+from oncekey.events.scripts import Names, Script, script
 from oncekey.events.settings import Settings
 from oncekey.stores.redis_clients import Clients
 from oncekey.stores.redis_errors import explain
 from oncekey.stores.redis_line import Words
-from oncekey.stores.redis_scripts import Script
 
 
 class RedisPlace:
@@ -25,22 +24,26 @@ class RedisPlace:
 
     def __init__(self, clients: Clients, settings: Settings, observers: Observers) -> None:
         self._clients = clients
-        self._observers = observers
         self._settings = settings
         self._names = Names(settings.domain)
+        self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
 
     def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
         """Each is in its log and in its shard's stream, once, after one round trip."""
-        commands = [replies.publish(ask, self._names, self._settings) for ask in asks]
+        commands = list(map(self._publishing.words, asks))
         try:
             if not self._agreed:
                 self.agree()
             if len(commands) == 1:
-                answers = [self._ask(script("publish"), commands[0])]
+                try:
+                    answers = [self._clients.ask(commands[0])]
+                except NoScriptError:
+                    whole = replies.whole(self._publishing.script, commands[0])
+                    answers = [self._clients.ask(whole)]
             else:
                 answers = self._ask_all(commands)
-            return [replies.published(one, self._observers) for one in answers]
+            return list(map(self._publishing.published, answers))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
@@ -80,14 +83,14 @@ class RedisPlace:
         try:
             return self._clients.ask(command)
         except NoScriptError:
-            return self._clients.ask(("EVAL", chosen.text, *command[2:]))
+            return self._clients.ask(replies.whole(chosen, command))
 
     def _ask_all(self, commands: list[Words]) -> list[Any]:
         """All answers, or the first error. Whatever ran already may run again."""
         client = self._clients.client()
         answers = _send(client, commands)
         if any(isinstance(one, NoScriptError) for one in answers):
-            client.script_load(script("publish").text)
+            client.script_load(self._publishing.script.text)
             answers = _send(client, commands)
         failed = [one for one in answers if isinstance(one, Exception)]
         if failed:

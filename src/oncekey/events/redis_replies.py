@@ -10,11 +10,10 @@ from oncekey.events.draft import Ask
 from oncekey.events.event import Published
 from oncekey.events.observing import Observers
 from oncekey.events.place import Entry, Full, Kept, Look, Start
-from oncekey.events.scripts import Names, script
+from oncekey.events.scripts import Names, Script, publish_script, script
 from oncekey.events.settings import Settings
 from oncekey.stores.redis_errors import CAUGHT
 from oncekey.stores.redis_line import Words
-from oncekey.stores.redis_scripts import Script
 
 TROUBLE: Final = (*CAUGHT, AttributeError)
 """What redis-py may raise. In a cluster it closes connections that are in use by other coroutines,
@@ -26,34 +25,50 @@ def words(chosen: Script, keys: tuple[str, ...], *arguments: str | bytes | int) 
     return ("EVALSHA", chosen.sha, len(keys), *keys, *arguments)
 
 
-def publish(ask: Ask, names: Names, settings: Settings) -> Words:
-    """The command that appends the event."""
-    shard, job = ask.shard, ask.job
-    return words(
-        script("publish"),
-        (names.stream(shard), names.log(shard, job), names.job(shard, job)),
-        f"{ask.stage}:{ask.seq}",
-        ask.seq,
-        ask.digest,
-        ask.mark,
-        ask.epoch,
-        ask.payload,
-        settings.marker_seconds,
-        settings.length,
-        settings.slack,
-        settings.hard_cap,
-        settings.log_length,
-    )
+def whole(chosen: Script, command: Words) -> Words:
+    """The same command for a server that does not know the script."""
+    return ("EVAL", chosen.text, *command[2:])
 
 
-def published(reply: list[Any], observers: Observers) -> Published | Full:
-    """What became of it."""
-    if reply[0] is None:
-        return Full(reply[1])
-    epoch, offset, duplicate, differs, trimmed = reply
-    if trimmed:
-        observers.tell("trimmed", trimmed)
-    return Published(offset, epoch.decode(), bool(duplicate), bool(differs))
+class Publishing:
+    """The command that appends an event of a domain, and what its reply means."""
+
+    def __init__(self, settings: Settings, names: Names, observers: Observers) -> None:
+        """What every command has is made once."""
+        self.script = publish_script(settings)
+        self._observers = observers
+        head = ("EVALSHA", self.script.sha, 3)
+        self._shards = [
+            ((*head, names.stream(shard)), names.log(shard, ""), names.job(shard, ""))
+            for shard in range(settings.shards)
+        ]
+
+    def words(self, ask: Ask) -> Words:
+        """The command."""
+        head, log, job = self._shards[ask.shard]
+        name, seq = ask.job, ask.seq
+        return (
+            *head,
+            log + name,
+            job + name,
+            f"m:{ask.stage}:{seq}",
+            f"s:{seq}",
+            ask.digest,
+            ask.mark,
+            ask.epoch,
+            ask.payload,
+        )
+
+    def published(self, reply: Any) -> Published | Full:  # noqa: ANN401 - as the script makes it
+        """What became of it."""
+        if type(reply) is bytes:  # the usual case: epoch, offset and mark
+            epoch, offset, _ = reply.decode().split(".")
+            return Published(int(offset), epoch, duplicate=False, differs=False)
+        if reply[0] is None:
+            return Full(reply[1])
+        name, place, duplicate, differs, trimmed = reply
+        self._observers.tell("trimmed", trimmed)
+        return Published(place, name.decode(), bool(duplicate), bool(differs))
 
 
 def look(job: str, shard: int, start: Start, count: int, names: Names) -> Words:

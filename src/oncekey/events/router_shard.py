@@ -10,12 +10,11 @@ from redis.exceptions import NoScriptError, ResponseError
 from oncekey.events.entry import StreamEntry, delivered, reclaimed
 from oncekey.events.observing import Observers
 from oncekey.events.redis_replies import words
-from oncekey.events.scripts import Names, script
+from oncekey.events.scripts import Names, Script, script
 from oncekey.events.settings import Settings
 from oncekey.events.trouble import InvalidEventError
 from oncekey.stores.redis_clients import Clients
 from oncekey.stores.redis_line import Words
-from oncekey.stores.redis_scripts import Script
 
 BATCH: Final = 100
 _FORGET: Final = 24 * 3600 * 1000

@@ -5,20 +5,37 @@ from __future__ import annotations
 from functools import cache
 from hashlib import sha1
 from importlib import resources
-from typing import Final
+from typing import Final, NamedTuple
 
-from oncekey.stores.redis_scripts import Script
+from oncekey.events.settings import Settings
 
 _PARTS: Final = {"publish": ("trim", "publish"), "tidy": ("trim", "tidy")}
 
 
+class Script(NamedTuple):
+    """The text, and the name by which a server that has seen it knows it."""
+
+    text: str
+    sha: str
+
+
 @cache
-def script(name: str) -> Script:
-    """The script of this name; the same text for every server."""
+def script(name: str, first: str = "") -> Script:
+    """The script of this name after this first line; the same text for every server."""
     folder = resources.files("oncekey.events") / "lua"
     parts = _PARTS.get(name, (name,))
-    text = "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
+    text = first + "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def publish_script(settings: Settings) -> Script:
+    """The script that appends an event. What a domain has set is not sent with every event."""
+    facts = (
+        f"'{settings.marker_seconds}'",
+        *(settings.length, settings.slack, settings.hard_cap, settings.log_length),
+    )
+    names = "local lifetime, wanted, slack, most, kept"
+    return script("publish", f"{names} = {', '.join(map(str, facts))}\n")
 
 
 class Names:

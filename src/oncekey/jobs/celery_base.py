@@ -100,30 +100,22 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         Its attribute `duplicate` tells which. Who names an id, or wants something to go on from
         the job, gets a job of its own.
         """
-        promised = task_id or link or link_error or any(options.get(one) for one in _PROMISED)
-
-        def send(task_id: str | None, headers: Headers) -> Any:  # noqa: ANN401 - as above
-            if headers:
-                options["headers"] = {**(options.get("headers") or {}), **headers}
-            return super(OnceTask, self).apply_async(
-                args, kwargs, task_id, producer, link, link_error, shadow, **options
-            )
-
-        if self._enqueue.key is None or promised or self.app.conf.task_always_eager:
-            sent = send(task_id, {})
-            sent.duplicate = False
-            return sent
-        return self._sent_once(send, args or (), kwargs or {})
-
-    def _sent_once(self, send: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - as above
-        rule, name, task_id = self._enqueue, str(self.name), str(uuid())
-        given = (self, *args) if rule.bound else tuple(args)
-        arguments = self._protection.guard(name).arguments(given, kwargs)
-        sent: list[Any] = []
+        rule = self._enqueue
+        send: Any = super().apply_async
+        promised = task_id or link or link_error or (options and any(map(options.get, _PROMISED)))
+        if rule.key is None or promised or self.app.conf.task_always_eager:
+            result = send(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+            result.duplicate = False
+            return result
+        name, own_id, sent = str(self.name), str(uuid()), []
+        given = (self, *(args or ())) if rule.bound else tuple(args or ())
+        arguments = self._protection.guard(name).arguments(given, kwargs or {})
 
         def publish(headers: Headers) -> str:
-            sent.append(send(task_id, headers))
-            return task_id
+            if headers:
+                options["headers"] = {**(options.get("headers") or {}), **headers}
+            sent.append(send(args, kwargs, own_id, producer, link, link_error, shadow, **options))
+            return own_id
 
         found = enqueue_once(
             self._protection.once,

@@ -32,7 +32,9 @@ def by_fields(*names: str) -> KeyOfJob:
         raise ConfigurationError(msg)
 
     def key(job: Any) -> str:  # noqa: ANN401 - a job of any queue
-        found = job_of(job)
+        found = job if isinstance(job, Job) else job_of(job)
+        if len(names) == 1:
+            return _filled(found, names[0])
         return ":".join(_filled(found, name) for name in names)
 
     return key
@@ -59,11 +61,13 @@ def by_payload(job: Any) -> str:  # noqa: ANN401 - a job of any queue
 
 
 def _filled(job: Job, name: str) -> str:
-    try:
-        value = job.find(name)
-    except KeyError:
-        msg = f"the job has no field {name!r} to make its key from"
-        raise InvalidKeyError(msg) from None
+    value = None if "." in name else job.arguments.get(name)
+    if value is None:
+        try:
+            value = job.find(name)
+        except KeyError:
+            msg = f"the job has no field {name!r} to make its key from"
+            raise InvalidKeyError(msg) from None
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     if value is None or not text:
         msg = f"the field {name!r} of the job is empty, so that it can be no key"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from threading import RLock
 from typing import Final
 
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
+from oncekey.fork import renew_after_fork
 from oncekey.observe import Event, Name
 
 with needing("prometheus", __name__):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+    from oncekey.observe.tally import AT_ONCE, Collector, Tally, Times
 
 _CHECKS: Final[dict[Name, str]] = {
     "new": "new",
@@ -52,9 +56,6 @@ _LABELS: Final = ("surface", "task_type")
 OTHER: Final = "(other)"
 """The task of events whose own would be one label too many."""
 
-Count = tuple[Callable[[], None], Callable[[float], None], Callable[[], None] | None]
-"""How to count one more event, so many more bytes, and one more check where it ends one."""
-
 
 class PrometheusObserver:
     """Counts checks and events by surface and task. Keys are never labels: there are too many."""
@@ -71,62 +72,78 @@ class PrometheusObserver:
             "idempotency_check_total",
             "Checks of a key, by what they found",
             ["result"],
-            registry=registry,
+            registry=None,
         )
-        self._checks: dict[Name, Callable[[], None]] = {
-            name: checks.labels(found).inc for name, found in _CHECKS.items()
-        }
-        self._time = Histogram(
+        self._checks = {name: checks.labels(found) for name, found in _CHECKS.items()}
+        times = Histogram(
             "idempotency_check_duration_seconds",
             "How long a check of a key took, waiting included",
             buckets=_BUCKETS,
-            registry=registry,
-        ).observe
+            registry=None,
+        )
+        self._times = Times(times, _BUCKETS)
         self._counters = {
-            name: Counter(f"oncekey_{noun}_total", words, _LABELS, registry=registry)
+            name: Counter(f"oncekey_{noun}_total", words, _LABELS, registry=None)
             for name, (noun, words) in _NOUNS.items()
         }
         self._bytes = Counter(
             "oncekey_stored_bytes_total",
             "Bytes of results and kept failures that were recorded",
             _LABELS,
-            registry=registry,
+            registry=None,
         )
         self._purged = Counter(
-            "oncekey_purged_total", "Expired records that were removed", registry=registry
+            "oncekey_purged_total", "Expired records that were removed", registry=None
         )
         self._openings = Counter(
             "oncekey_breaker_openings_total",
             "Times that a store was found out of reach, and was no longer asked",
-            registry=registry,
+            registry=None,
         )
         self._open = Gauge(
             "oncekey_open_breakers",
             "Stores that are out of reach now, as this process sees them",
-            registry=registry,
+            registry=None,
             multiprocess_mode="livesum",
         )
         self._most_tasks = most_tasks
         self._tasks: set[str] = set()
-        self._known: dict[tuple[Name, str, str], Count] = {}
+        self._known: dict[tuple[Name, str, str], Tally] = {}
+        self._lock = RLock()  # an event may interrupt another: signals, destructors
+        renew_after_fork(self)
+        own = (self._bytes, self._purged, self._openings, self._open)
+        registry.register(Collector([checks, times, *self._counters.values(), *own], self._pour))
 
     def __call__(self, event: Event, /) -> None:
         """Count the event."""
         name = event.name
-        known = self._known.get((name, event.surface, event.label))
-        if known is None:
-            if name not in self._counters:
-                self._count_what_is_no_call(event)
-                return
-            known = self._look_up(event)
-        count, add, check = known
-        count()
-        if event.size:
-            add(event.size)
-        # A run that ended as held is no check: of those the attempt is told.
-        if check is not None and (name != "held" or not event.attempt):
-            check()
-            self._time(event.seconds)
+        tally = self._known.get((name, event.surface, event.label)) or self._look_up(event)
+        if tally is None:
+            self._count_what_is_no_call(event)
+            return
+        with self._lock:
+            tally.events += 1
+            tally.size += event.size
+            # A run that ended as held is no check: of those the attempt is told.
+            if tally.checks is not None and (name != "held" or not event.attempt):
+                tally.checks += 1
+                seconds, times = event.seconds, self._times
+                times.counts[bisect_left(_BUCKETS, seconds)] += 1
+                times.total += seconds
+            if AT_ONCE:
+                tally.pour()
+                self._times.pour()
+
+    def _pour(self) -> None:
+        """Whoever collects now has everything that was counted."""
+        with self._lock:
+            for tally in self._known.values():
+                tally.pour()
+            self._times.pour()
+
+    def after_fork(self) -> None:
+        """The lock may have been taken by a thread that the child has not got."""
+        self._lock = RLock()  # an event may interrupt another: signals, destructors
 
     def _count_what_is_no_call(self, event: Event) -> None:
         if event.name == "purged":
@@ -137,17 +154,21 @@ class PrometheusObserver:
         elif event.name == "breaker_closed":
             self._open.dec()
 
-    def _look_up(self, event: Event) -> Count:
-        """What counts events like this one; kept, because finding it costs most."""
-        task = event.label
-        if task not in self._tasks:
-            if len(self._tasks) >= self._most_tasks:
-                task = OTHER
-            else:
-                self._tasks.add(task)
-        labels = (event.surface, task)
-        count = self._counters[event.name].labels(*labels).inc
-        made = count, self._bytes.labels(*labels).inc, self._checks.get(event.name)
-        if task is event.label:
-            self._known[event.name, event.surface, task] = made
-        return made
+    def _look_up(self, event: Event) -> Tally | None:
+        """What counts events like this one; None for those that are of no call."""
+        name, surface, task = event.name, event.surface, event.label
+        if name not in self._counters:
+            return None
+        with self._lock:
+            if task not in self._tasks:
+                if len(self._tasks) >= self._most_tasks:
+                    task = OTHER
+                else:
+                    self._tasks.add(task)
+            found = self._known.get((name, surface, task))
+            if found is None:
+                events = self._counters[name].labels(surface, task)
+                size = self._bytes.labels(surface, task)
+                found = Tally(events, size, self._checks.get(name))
+                self._known[name, surface, task] = found
+        return found

@@ -36,8 +36,8 @@ def pack(words: Words) -> bytes:
     written in a third of the time.
     """
     count = len(words)
-    if _ALONE <= count <= _WITH_BYTES and words[0] == "EVALSHA" and type(words[1]) is bytes:
-        called: Any = words  # whose types one check stands for
+    if _ALONE <= count <= _WITH_BYTES and type(words[1]) is bytes and words[2] == 1:
+        called: Any = words  # a script is named in bytes where all its arguments are bytes
         name, ask = called[3], called[4]
         packed = _SCRIPT % (count, called[1], len(name), name, len(ask), ask)
         if count == _ALONE:

@@ -1,6 +1,7 @@
 """Events, stages and shards: the rules that need no server."""
 
 import hashlib
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from oncekey import ConfigurationError
 from oncekey.events import InvalidEventError, Published, Stages, shard_of
+from oncekey.events import draft as drafts
 from oncekey.events.cursor import Cursor
 from oncekey.events.draft import Draft, prepare
 from oncekey.events.event import Identity, read_event
@@ -119,6 +121,18 @@ def test_two_asks_of_one_event_differ_in_their_marks_alone():
     assert one.digest == other.digest
     assert one.mark != other.mark
     assert one.epoch != other.epoch
+
+
+def test_the_time_of_the_producer_is_written_as_python_writes_it(monkeypatch):
+    for second, rest, written in [
+        (1_900_000_000, 999_999_999, "2030-03-17T17:46:40.999999+00:00"),
+        (1_900_000_001, 1_500, "2030-03-17T17:46:41.000001+00:00"),
+        (1_900_000_000, 0, "2030-03-17T17:46:40.000000+00:00"),  # a clock may go back
+    ]:
+        monkeypatch.setattr(drafts, "time_ns", lambda now=second * 10**9 + rest: now)
+        ask = prepare(Draft("job-1", "vision", None, 10), Settings("scan"))
+        assert read_event(ask.payload, Cursor("ab", 7, "cd")).timestamp == written
+        assert datetime.fromisoformat(written).timestamp() == pytest.approx(second + rest / 1e9)
 
 
 def test_a_null_is_no_nan():

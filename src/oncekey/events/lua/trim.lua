@@ -1,15 +1,17 @@
 -- Trimming keeps every entry that some group has not acknowledged, and all where there is no group.
-local function before(one, other)
-  local ms, n = one:match('^(%d+)-(%d+)$')
-  local other_ms, other_n = other:match('^(%d+)-(%d+)$')
-  if ms ~= other_ms then
-    return tonumber(ms) < tonumber(other_ms)
+-- A thousand at a time: a script must be short, and publishers come back every few entries.
+local function trim(stream, length, wanted)
+  -- In here, because a function is made each time that a script comes past it.
+  local function before(one, other)
+    local ms, n = one:match('^(%d+)-(%d+)$')
+    local other_ms, other_n = other:match('^(%d+)-(%d+)$')
+    if ms ~= other_ms then
+      return tonumber(ms) < tonumber(other_ms)
+    end
+    return tonumber(n) < tonumber(other_n)
   end
-  return tonumber(n) < tonumber(other_n)
-end
 
-local function needed(stream)
-  local least
+  local least -- what some group still needs
   for _, words in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local facts = {}
     for i = 1, #words, 2 do
@@ -23,12 +25,7 @@ local function needed(stream)
       least = id
     end
   end
-  return least
-end
 
--- A thousand at a time: a script must be short, and publishers come back every few entries.
-local function trim(stream, length, wanted)
-  local least = needed(stream)
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
   if not least or not before(first, least) then
     return 0
