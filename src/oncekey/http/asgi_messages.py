@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from oncekey.http.body import Body
 from oncekey.http.reply import Reply
@@ -14,6 +14,14 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+_LOWER: Final = frozenset(
+    {
+        *(b"cache-control", b"content-length", b"content-type", b"date", b"etag", b"location"),
+        *(b"server", b"set-cookie", b"vary", b"x-request-id"),
+    }
+)
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
@@ -32,5 +40,9 @@ def of_body(body: Body) -> Iterator[Message]:
 
 
 def lowered(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Headers as the rules see them: bytes, and names in lower case."""
-    return [(bytes(name).lower(), bytes(value)) for name, value in headers]
+    """A copy of the headers, as the rules see them: bytes, and names in lower case."""
+    copy = list(headers)
+    for name, value in copy:
+        if type(name) is not bytes or name not in _LOWER or type(value) is not bytes:
+            return [(bytes(name).lower(), bytes(value)) for name, value in copy]
+    return copy

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final
@@ -31,7 +31,7 @@ class Body:
     def __init__(self, limit: int, content_type: str = "") -> None:
         """Empty so far, and never more than `limit` bytes."""
         self._limit = limit
-        self._content_type = content_type
+        self.content_type = content_type
         self._first = b""
         self._file: SpooledTemporaryFile[bytes] | None = None
         self.size = 0
@@ -76,6 +76,11 @@ class Body:
         self._file.seek(0)
         return self._file
 
+    @property
+    def spooled(self) -> bool:
+        """Whether it came in more than one piece."""
+        return self._file is not None
+
     def close(self) -> None:
         """What was on disk is gone."""
         if self._file is not None:
@@ -104,8 +109,8 @@ class Body:
 
     def fingerprint(self) -> str:
         """What makes it the same body: JSON and forms by value, everything else byte by byte."""
-        kind = self._content_type.partition(";")[0].strip().lower()
-        if kind == "application/json" or kind.endswith("+json"):
+        kind = _kind(self.content_type)
+        if kind == "application/json":
             if self.size <= _IN_MEMORY:
                 try:
                     return of_json(self.whole())
@@ -117,7 +122,7 @@ class Body:
             pairs.sort(key=lambda pair: pair[0])  # stable: equal names stay in order
             return "form:" + sha256(msgspec.msgpack.encode(pairs)).hexdigest()
         elif kind == "multipart/form-data":
-            boundary = _BOUNDARY.search(self._content_type)
+            boundary = _BOUNDARY.search(self.content_type)
             if boundary is not None:
                 return self._parts(b"--" + boundary[1].encode("latin-1"))
         return self._raw()
@@ -134,11 +139,17 @@ class Body:
                 return self._raw()
         return of_json(_encode(found))
 
-    def _raw(self) -> str:
+    def digest(self) -> bytes:
+        """Which bytes they are."""
+        if self._file is None:
+            return sha256(self._first).digest()
         digest = sha256()
         for chunk in self.chunks():
             digest.update(chunk)
-        return "raw:" + digest.hexdigest()
+        return digest.digest()
+
+    def _raw(self) -> str:
+        return "raw:" + self.digest().hex()
 
     def _parts(self, delimiter: bytes) -> str:
         """Without the delimiter, which clients choose anew each time they send the same."""
@@ -157,3 +168,10 @@ class Body:
         part.update(held)
         digest.update(part.digest())
         return "parts:" + digest.hexdigest()
+
+
+@lru_cache(256)
+def _kind(content_type: str) -> str:
+    """What a content type says, without its parameters; all kinds of JSON are one."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return "application/json" if kind.endswith("+json") else kind

@@ -10,6 +10,10 @@ from oncekey.http.errors import MissingMemberError
 from oncekey.key import checked_key
 
 _STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"(?: *;[^",]*)?')
+# Most keys: what is neither quoted nor trimmed nor refused below.
+_PLAIN: Final = re.compile(
+    rb"[\x21\x23-\x2b\x2d-\x7e](?:[\x20-\x2b\x2d-\x7e]{0,253}[\x21-\x2b\x2d-\x7e])?"
+)
 _MUST: Final = "must be a string of 1 to 255 printable ASCII characters"
 _ESCAPED: Final = re.compile(r'\\(["\\])')
 
@@ -24,7 +28,10 @@ def of_header(name: str, values: list[bytes]) -> str:
     if len(values) != 1:
         msg = f"{name} was sent more than once; send one key"
         raise InvalidKeyError(msg)
-    text = values[0].decode("latin-1").strip(" \t")
+    value = values[0]
+    if _PLAIN.fullmatch(value):
+        return value.decode("ascii")
+    text = value.decode("latin-1").strip(" \t")
     if text.startswith('"'):
         string = _STRING.fullmatch(text)
         if string is None:

@@ -33,11 +33,13 @@ def named(principal: object) -> Any:  # noqa: ANN401 - a name, or one of the mar
 
 
 @lru_cache(1024)
-def escaped(path: str) -> str:
-    """A path with everything escaped that is not printable, or stands for something in a scope."""
-    return quote(path, safe="/!\"#$&'()*+,-.;<=>?@[\\]^_`|~", errors="surrogatepass")
+def route(method: str, path: str) -> str:
+    """Where a request goes; what is not printable, or stands for something in a scope, escaped."""
+    escaped = quote(path, safe="/!\"#$&'()*+,-.;<=>?@[\\]^_`|~", errors="surrogatepass")
+    return f"{method}:{escaped}"
 
 
+@lru_cache(1024)
 def joined(principal: str | None, route: str | None) -> str | None:
     """One scope for whose request it is and where it goes; different pairs give different ones."""
     if principal is None:
@@ -48,7 +50,12 @@ def joined(principal: str | None, route: str | None) -> str | None:
 
 def of_request(method: str, path: str, query: bytes, body: str) -> str:
     """The fingerprint of a request."""
+    before, after = _around(method, path, query)
+    return f"{VERSION}:{sha256(before + body.encode() + after).hexdigest()}"
+
+
+@lru_cache(1024)
+def _around(method: str, path: str, query: bytes) -> tuple[bytes, bytes]:
+    """What stands around the body in a fingerprint. Lengths keep the parts apart."""
     where = path.encode("utf-8", "surrogatepass")
-    # Lengths keep the parts apart.
-    told = f"{len(method)}:{len(where)}:{len(query)}:{method}{body}".encode() + where + query
-    return f"{VERSION}:{sha256(told).hexdigest()}"
+    return f"{len(method)}:{len(where)}:{len(query)}:{method}".encode(), where + query

@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from oncekey.call import Call
-from oncekey.codec import UnreadableBytesError
+from oncekey.call import Call, Identity
 from oncekey.duration import size
 from oncekey.errors import ConfigurationError
 from oncekey.http import keys, marks
 from oncekey.http.answers import Answers
 from oncekey.http.body import Body
 from oncekey.http.errors import MissingKeyError, MissingMemberError
+from oncekey.http.keeping import Keeping
 from oncekey.http.profiles import GIVEN, Profile, profile_of
-from oncekey.http.reply import REPLAYED, REPLIES, Reply, Unkept, endless, packed, unpacked
+from oncekey.http.reply import REPLIES, Reply
 from oncekey.http.request import Headers, Request, Scoping
 from oncekey.http.routes import Routes
 from oncekey.http.settings import When, by_handler, once_of, scoping, terms_of
@@ -38,6 +37,9 @@ from oncekey.options import UNSET
 from oncekey.policy import Policy
 from oncekey.record import Record
 
+Told = tuple[str, str, bytes, str, bytes]
+_REMEMBERED: Final = 256
+
 
 class Asked(Struct):
     """A request that is covered: how it is called, and the key in its headers, if there is one."""
@@ -46,9 +48,11 @@ class Asked(Struct):
     label: str
     key: str | None
     echo: Headers
+    again: bool = False
+    """Whether the very same was answered before."""
 
 
-class Rules:
+class Rules(Keeping):
     """The rules of one middleware."""
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own, and all but the first have defaults
@@ -75,7 +79,9 @@ class Rules:
         `Done(Reply(...))`, `NotDone()` or `Unknown()`.
         """
         self.once: Final = once_of(once)
-        self.profile: Final = profile_of(profile)
+        chosen = profile_of(profile)
+        terms = terms_of(self.once, chosen, policy, fields)
+        super().__init__(chosen, terms, Answers(chosen, docs_url, terms.retry_after))
         self.required: Final = self.profile.required if required is None else required
         self.by_handler: Final = by_handler(claim)
         self.max_body: Final = size(max_body, "max_body")
@@ -87,17 +93,16 @@ class Rules:
         self._when = when
         self._reconcile = reconcile
         self._scope = scoping(self.profile, scope, by_handler=self.by_handler)
-        self.terms: Final = terms_of(self.once, self.profile, policy, fields)
         self.status: Final = self._status(status_path)
-        self.answers: Final = Answers(self.profile, docs_url, self.terms.retry_after)
         self._headers = [
             (name, name.lower().encode("latin-1"))
             for name in self.profile.keys
             if not name.startswith("/")
         ]
-        self._names = frozenset(lower for _, lower in self._headers)
-        self._final = [(name.encode(), value.encode()) for name, value in self.profile.final]
         self._pointers = [name for name in self.profile.keys if name.startswith("/")]
+        optional = not (self.required or self._pointers or self.status)
+        self._answered: dict[Identity, tuple[Told, Call]] = {}
+        self._names = frozenset(lower for _, lower in self._headers) if optional else None
 
     def _status(self, path: str | None) -> Status | None:
         if path is None:
@@ -111,9 +116,13 @@ class Rules:
 
     def passes(self, headers: Headers) -> bool:
         """Whether a request with these headers asks nothing of us, as most requests do."""
-        if self.required or self._pointers or self.status is not None:
+        names = self._names
+        if names is None:
             return False
-        return self._names.isdisjoint([name for name, _ in headers])
+        for pair in headers:  # noqa: SIM110 - it costs less
+            if pair[0] in names:
+                return False
+        return True
 
     def find(
         self, method: str, path: str, headers: Headers, request: Callable[[], Request]
@@ -125,30 +134,34 @@ class Rules:
         label = self._routes.find(method, path)
         if label is None:
             return None
-        name, values = self._sent(headers)
-        if not values and not self._pointers and not self.required:
+        name, sent = self._sent(headers)
+        if not sent and not self._pointers and not self.required:
             return None
         asked = request()
         if self._when is not None and not self._when(asked):
             return None
-        if values:
-            echo = [(name.lower().encode("latin-1"), values[0])] if self.profile.echo else []
-            return Asked(asked, label, keys.of_header(name, values), echo)
+        if sent:
+            values = [sent[0][1]] if len(sent) == 1 else [value for _, value in sent]
+            key = keys.of_header(name, values)
+            return Asked(asked, label, key, sent if self.profile.echo else [])
         if not self._pointers:
             raise MissingKeyError(self.profile.keys[0])
         return Asked(asked, label, None, [])
 
-    def _sent(self, headers: Headers) -> tuple[str, list[bytes]]:
-        """The first of the headers for keys that was sent, and all its values."""
+    def _sent(self, headers: Headers) -> tuple[str, Headers]:
+        """The first of the headers for keys that was sent: its name, and each time it came."""
         for name, lower in self._headers:
-            values = [value for header, value in headers if header == lower]
-            if values:
-                return name, values
+            sent = [pair for pair in headers if pair[0] == lower]
+            if sent:
+                return name, sent
         return "", []
 
     def body(self, asked: Asked) -> Body:
         """A place for the request's body."""
-        return Body(self.max_body, asked.request.header("content-type", "") or "")
+        for name, value in asked.request.headers:
+            if name == b"content-type":
+                return Body(self.max_body, value.decode("latin-1"))
+        return Body(self.max_body)
 
     def verify(self, asked: Asked, body: Body, url: str) -> None:
         """The request comes from whom it says, or SignatureError."""
@@ -172,8 +185,13 @@ class Rules:
         key = asked.key if asked.key is not None else self._member(body)
         if key is None:
             return None
+        owner = marks.joined(scope, self._route(request))
+        known = self._answered.get((owner, key))
+        if known is not None and known[0] == _told(request, body):
+            asked.again = True
+            return known[1]
         return Call(
-            scope=marks.joined(scope, self._route(request)),
+            scope=owner,
             key=key,
             terms=self.terms,
             fingerprint=self._fingerprint(request, body),
@@ -184,10 +202,18 @@ class Rules:
             reconcile=self._reconcile,
         )
 
+    def answered(self, asked: Asked, body: Body, call: Call) -> None:
+        """Whoever sends the very same again asks for the same call, which need not be made anew."""
+        if asked.again:
+            return
+        if len(self._answered) >= _REMEMBERED:
+            self._answered.clear()  # one step: threads need no lock
+        self._answered[call.identity] = _told(asked.request, body), call
+
     def _route(self, request: Request) -> str | None:
         if not self.profile.by_route:
             return None
-        return f"{request.method}:{marks.escaped(request.path)}"
+        return marks.route(request.method, request.path)
 
     def _principal(self, asked: Asked, body: Body) -> str | None:
         """Whose request it is; NOBODY where the user's function does not know."""
@@ -226,45 +252,6 @@ class Rules:
         told = body.fingerprint() if chosen == "request" else body.chosen(chosen)
         return marks.of_request(request.method, request.path, request.query, told)
 
-    # The response
-
-    endless = staticmethod(endless)
-
-    def keeps(self, status: int, *, asked_to: bool) -> bool:
-        """Whether a response of this status is kept."""
-        return asked_to or self.profile.keeps(status)
-
-    def kept(self, status: int, headers: Headers, body: bytes) -> bytes | Unkept:
-        """What is kept of a response."""
-        if self.profile.replay == "status":
-            return packed(status, [], b"")
-        data = packed(status, headers, body)
-        if len(data) > self.terms.max_result:
-            return Unkept(f"a response of {len(data)} bytes is larger than max_result")
-        return data
-
-    def replay(self, record: Record, echo: Headers) -> Reply:
-        """What a duplicate gets."""
-        reply = self._kept_reply(record)
-        reply.headers += echo
-        return reply
-
-    def _kept_reply(self, record: Record) -> Reply:
-        if self.profile.replay == "status":
-            reply = self.answers.say("already-processed")
-        elif record.result is None:
-            return self.answers.say("response-not-replayable")
-        else:
-            try:
-                reply = unpacked(record.result)
-            except UnreadableBytesError:  # resolved by hand, with something that is no response
-                return self.answers.say("response-not-replayable")
-        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            said = {name for name, _ in reply.headers}
-            reply.headers += [pair for pair in self._final if pair[0] not in said]
-        reply.headers.append(REPLAYED)
-        return reply
-
     # How a request is doing
 
     def accepted(self, reply: Reply, asked: Asked, call: Call, record: Record | None) -> Reply:
@@ -279,7 +266,8 @@ class Rules:
         pointing = self.status.read(request.path)
         if pointing is None:
             return None
-        principal = self._scope(request) if callable(self._scope) else None
+        found = self._scope(request) if callable(self._scope) else None
+        principal = None if found is None else str(found)  # as where it was claimed
         pointing.scope = self.status.scope_of(pointing, principal)
         return pointing
 
@@ -295,6 +283,7 @@ class Rules:
             return self.answers.say("unknown-request")
         return self.replay(record, [])
 
-    def failure(self) -> Reply | None:
-        """What is kept and sent when the application raised; None where that frees the key."""
-        return self.answers.say("server-error") if "5xx" in self.profile.kept else None
+
+def _told(request: Request, body: Body) -> Told:
+    """All that a call is made of besides its scope and key."""
+    return request.method, request.path, request.query, body.content_type, body.digest()

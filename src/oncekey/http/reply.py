@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +66,8 @@ class ReplyCodec(Codec):
 
 
 REPLIES: Final = ReplyCodec()
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Reply).decode
 
 
 def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -78,25 +81,28 @@ def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 def endless(headers: Headers) -> bool:
     """Whether a response with these headers is a stream that has no end worth waiting for."""
-    return any(
-        value.partition(b";")[0].strip().lower() in _ENDLESS
-        for name, value in headers
-        if name == b"content-type"
-    )
+    for name, value in headers:  # noqa: SIM110 - it costs less
+        if name == b"content-type" and _is_endless(value):
+            return True
+    return False
+
+
+@lru_cache(256)
+def _is_endless(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() in _ENDLESS
 
 
 def packed(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
     """A response as it is stored."""
-    return msgspec.msgpack.encode(Reply(status, kept_headers(headers), body))
+    return _encode(Reply(status, kept_headers(headers), body))
 
 
 def unpacked(data: bytes) -> Reply:
     """A stored response; UnreadableBytesError when it is none."""
-    reply = REPLIES.decode(data)
-    if not isinstance(reply, Reply):  # pragma: no cover - the decoder makes nothing else
-        msg = "it is no response"
-        raise UnreadableBytesError(msg)
-    return reply
+    try:
+        return _decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableBytesError(str(error)) from None
 
 
 # Our own words

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
+
+from msgspec import Struct
 
 from oncekey.errors import ConfigurationError
 
@@ -20,27 +22,18 @@ def nobody() -> str | None:
     raise ConfigurationError(msg)
 
 
-class Request:
-    """Method, path, query and headers; `native` is the framework's own object."""
+class Request(Struct, frozen=True, eq=False):
+    """Method, path, query and headers, whose names are in lower case.
 
-    __slots__ = ("_user", "headers", "method", "native", "path", "query")
+    `native` is the framework's own object: an ASGI scope, a WSGI environ or a Django request.
+    """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a request
-        self,
-        method: str,
-        path: str,
-        query: bytes,
-        headers: Headers,
-        native: Any = None,  # noqa: ANN401 - an ASGI scope, a WSGI environ or a Django request
-        user: Callable[[], str | None] = nobody,
-    ) -> None:
-        """Names of headers are in lower case."""
-        self.method: Final = method
-        self.path: Final = path
-        self.query: Final = query
-        self.headers: Final = headers
-        self.native: Final = native
-        self._user: Final = user
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    native: Any = None
+    _user: Callable[[], str | None] = nobody
 
     def values(self, name: str) -> list[bytes]:
         """Every value of a header, as it was sent."""
@@ -49,8 +42,11 @@ class Request:
 
     def header(self, name: str, default: str | None = None) -> str | None:
         """The first value of a header, as text."""
-        values = self.values(name)
-        return values[0].decode("latin-1") if values else default
+        wanted = name.lower().encode("latin-1")
+        for header, value in self.headers:
+            if header == wanted:
+                return value.decode("latin-1")
+        return default
 
     @property
     def user(self) -> str | None:

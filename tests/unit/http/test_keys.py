@@ -96,3 +96,14 @@ def test_pointers_that_lead_nowhere_say_so(pointer):
 def test_what_is_no_pointer_is_refused(pointer):
     with pytest.raises(ConfigurationError, match="JSON pointer"):
         checked_pointer(pointer)
+
+
+@given(st.binary(max_size=300) | PRINTABLE.map(str.encode))
+def test_most_keys_are_read_in_one_step_and_mean_the_same(sent):
+    def read(value):
+        try:
+            return of_header("Idempotency-Key", [value])
+        except InvalidKeyError as error:
+            return str(error)
+
+    assert read(sent) == read(b"\t" + sent)  # what is padded takes the longer way

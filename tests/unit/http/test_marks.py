@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncekey.http.marks import escaped, joined, of_request
+from oncekey.http.marks import joined, of_request, route
 from oncekey.key import checked_scope
 
 NAMES = st.none() | st.text(max_size=40)
-PATHS = st.none() | st.text(max_size=40).map(lambda path: f"POST:{escaped(path)}")
+PATHS = st.none() | st.text(max_size=40).map(lambda path: route("POST", path))
 
 
 @given(one=st.tuples(NAMES, PATHS), other=st.tuples(NAMES, PATHS))
@@ -17,7 +17,7 @@ def test_scopes_meet_only_when_owner_and_route_do(one, other):
 
 @given(st.text(max_size=600), st.text(max_size=600))
 def test_every_scope_can_be_stored(name, path):
-    checked_scope(joined(name, f"POST:{escaped(path)}"))
+    checked_scope(joined(name, route("POST", path)))
 
 
 def test_a_readable_scope():
@@ -37,3 +37,9 @@ def test_a_readable_scope():
 )
 def test_requests_meet_only_when_all_of_them_does(one, other):
     assert (of_request(*one) == of_request(*other)) == (one == other)
+
+
+def test_fingerprints_stay_as_they_were():
+    """Stores hold them: another one would make every request of yesterday another one."""
+    told = of_request("POST", "/orders/ü", b"a=1", "1:" + "ab" * 32)
+    assert told == "1:5bbc19dde435e912fde74aea6cc09a0da3233a2ced25bf40f5593def924fdd3a"

@@ -326,3 +326,66 @@ def test_what_is_said_nearest_counts():
     assert (terms.ttl, terms.lease, terms.wait) == (7_200_000_000, 9_000_000, 3.0)
     assert (terms.fail_open, terms.max_run, terms.retry_after) == (True, 300.0, 5.0)
     assert terms.keep == ()
+
+
+# What comes again
+
+
+def _again(rules, body=b'{"a": 1}', **changes):
+    request = request_of(**({"headers": KEYED} | changes))
+    asked = found(rules, request)
+    filled = rules.body(asked)
+    filled.feed(body)
+    return asked, filled
+
+
+def test_the_very_same_request_makes_no_other_call_after_it_was_answered():
+    rules = rules_of()
+    asked, body = _again(rules)
+    first = rules.call(asked, body)
+    assert rules.call(*_again(rules)) is not first
+    rules.answered(asked, body, first)
+    assert rules.call(*_again(rules)) is first
+    rules.answered(*_again(rules), first)
+    assert rules.call(*_again(rules)) is first
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"body": b'{"a":1}'}, True),
+        ({"body": b'{"a": 2}'}, False),
+        ({"query": b"a=1"}, False),
+        ({"path": "/other"}, False),
+        ({"method": "PATCH"}, False),
+        ({"headers": [*KEYED, (b"content-type", b"text/plain")]}, True),  # the first one counts
+    ],
+)
+def test_any_other_request_makes_its_own(changes, same):
+    rules = rules_of(profile=IETF.replace(by_route=False))
+    asked, body = _again(rules)
+    first = rules.call(asked, body)
+    rules.answered(asked, body, first)
+    other = rules.call(*_again(rules, **changes))
+    assert (other.fingerprint == first.fingerprint) is same
+    assert other.identity == first.identity
+    assert call_of(rules_of(profile=IETF.replace(by_route=False)), b'{"a": 1}') == first
+
+
+def test_another_content_type_makes_another_call():
+    rules = rules_of()
+    asked, body = _again(rules)
+    rules.answered(asked, body, rules.call(asked, body))
+    plain = Request("POST", "/orders", b"", [(b"content-type", b"text/plain"), *KEYED])
+    asked = found(rules, plain)
+    body = rules.body(asked)
+    body.feed(b'{"a": 1}')
+    assert rules.call(asked, body).fingerprint != rules.call(*_again(rules)).fingerprint
+
+
+def test_only_so_many_are_remembered():
+    rules = rules_of()
+    for number in range(600):
+        asked, body = _again(rules, headers=[(b"idempotency-key", b"%d" % number)])
+        rules.answered(asked, body, rules.call(asked, body))
+        assert len(rules._answered) <= 256

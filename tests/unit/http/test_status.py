@@ -46,6 +46,17 @@ def test_who_sent_it_may_ask_how_it_is_doing(asked):
     assert look(rules, url, "u-1", replace(record, status="released")).status == 404
 
 
+def test_who_has_a_number_for_a_name_may_ask_too(recorded):
+    rules = rules_of(scope=lambda _request: 7, status_path="/requests")
+    request = request_of(headers=KEYED)
+    call = call_of(rules, request=request)
+    record = recorded(scope=call.scope, key=call.key, nonce="n-1")
+    busy = rules.answers.say("in-progress", retry_after=1)
+    reply = rules.accepted(busy, found(rules, request), call, record)
+    url = json.loads(reply.body)["status_url"]
+    assert look(rules, url, None, record).status == 409
+
+
 def test_nobody_else_may(asked):
     rules, record, url = asked
     assert look(rules, url, "u-2", record).status == 404
