@@ -25,7 +25,6 @@ from oncekey.decide import (
     Reconcile,
     Refuse,
     Run,
-    Serve,
     Wait,
     after_claim,
     after_reconcile,
@@ -123,13 +122,15 @@ class Engine(Leaving):
 
     def _judge(self, call: Call, seen: Answer, patience: float) -> Ticket | None:
         """What a record that was seen here means for the call; None: only the store can tell."""
+        if machine.answers(seen.record, call.fingerprint, seen.now):
+            return Ticket(call, seen, duplicate=True)
         after, answer = machine.claim(seen.record, call.claim(""), seen.now)
         if after is not seen.record:
             return None
         choice = after_claim(answer, call, patience=patience)
         if type(choice) is Refuse:
             raise choice.error
-        return Ticket(call, answer, duplicate=True) if type(choice) is Serve else None
+        return None
 
     def _lead(self, call: Call, flight: Flight | None, deadline: float) -> Ticket:
         """Ask the store until it is clear what to do."""

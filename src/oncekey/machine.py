@@ -182,6 +182,12 @@ def forget(record: Record | None, ask: Forget, now: int) -> tuple[Record | None,
     return None, Verdict.DONE
 
 
+def answers(record: Record, fingerprint: str | None, now: int) -> bool:
+    """Whether a claim with this fingerprint is answered from it: what `claim` says, sooner."""
+    settled = record.status in ("completed", "failed")
+    return settled and not expired(record, now) and not differ(record.fingerprint, fingerprint)
+
+
 def expired(record: Record, now: int) -> bool:
     """Whether the record counts as absent."""
     return 0 < record.expires <= now

@@ -283,3 +283,13 @@ def test_settling_keeps_everything_else():
     told = {"status", "result", "error", "uncertain", "updated", "finished", "expires"}
     before = {name: value for name, value in asdict(noted).items() if name not in told}
     assert before.items() <= asdict(after).items()
+
+
+@pytest.mark.parametrize("fingerprint", ["1:x", "1:y", "2:y", None])
+@pytest.mark.parametrize("kept", ["1:x", None])
+@pytest.mark.parametrize("status", ["running", "completed", "failed", "released", "held"])
+@pytest.mark.parametrize("expires", [0, NOW, NOW + 1])
+def test_the_short_question_has_the_answer_of_the_long_one(status, kept, fingerprint, expires):
+    record = replace(COMPLETED, status=status, fingerprint=kept, expires=expires)
+    _, answer = machine.claim(record, replace(CLAIM, fingerprint=fingerprint), NOW)
+    assert machine.answers(record, fingerprint, NOW) == isinstance(answer, Replay)
