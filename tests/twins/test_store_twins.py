@@ -26,6 +26,7 @@ PAIRS = {
     "postgres_link": {
         "AsyncLink": "Link",
         "AsyncGate": "Gate",
+        "ask_async": "ask",
     },
     "postgres_lenders": {
         "AsyncConnection": "Connection",

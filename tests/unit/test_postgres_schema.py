@@ -129,6 +129,25 @@ def test_the_code_of_an_older_release_runs_on_the_newest_schema(
     assert early.claim("ours", "b")[0] == "replay"
 
 
+SAME = """
+    SELECT one.prosrc = other.prosrc, one.proconfig, other.proconfig
+    FROM pg_proc one, pg_proc other WHERE one.proname = %s AND other.proname = %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("bound", "other"),
+    [("oncekey_claim_v3", "oncekey_claim_v2"), ("oncekey_settle_v2", "oncekey_settle_v1")],
+)
+def test_the_verbs_of_a_bound_session_differ_by_nothing_else(
+    postgres_url, colour, beside, bound, other
+):
+    """So what the suite of every store proves of the one, it proves of the other."""
+    desk_of(colour(postgres_url)).grant("a")
+    found = beside(postgres_url).execute(SAME, [bound, other]).fetchall()
+    assert found == [(True, None, ["lock_timeout=4s"])]
+
+
 def test_a_release_that_a_schema_has_left_behind_is_refused(postgres_url, colour, beside, released):
     released(EXPANDING, CONTRACTING)
     desk_of(colour(postgres_url)).grant("a")

@@ -15,13 +15,15 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import Connection
+from psycopg.pq import ConnStatus
 
 from oncekey.fork import generation
 from oncekey.stores.postgres_errors import explain_connect
-from oncekey.stores.postgres_places import stale
+from oncekey.stores.postgres_places import hearing, stale
 from oncekey.stores.postgres_target import Target, check_colour, refuse_transaction
 from oncekey.stores.postgres_wire import Line
 
+_BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
 _IDLE: Final = 60.0
 """So many unused connections stay open for good; more of them only for so many seconds."""
@@ -70,7 +72,7 @@ class Own:
                 line = self._idle.pop()
             except IndexError:
                 break
-            if not stale(line.connection):
+            if line.hears is not None and not line.hears(0):
                 return line
             line.connection.close()
         era, target = self._era, self._target
@@ -78,11 +80,11 @@ class Own:
             connection = Connection.connect(target.conninfo, **target.options)
         except psycopg.Error as error:
             raise explain_connect(error, target.where) from error
-        return Line(connection, era)
+        return Line(connection, era, hearing(connection))
 
     def give(self, line: Line[Connection[Any]]) -> None:
         """Kept for the next verb, unless it broke or the store was closed meanwhile."""
-        if line.era != self._era or line.connection.closed:
+        if line.era != self._era or line.connection.pgconn.status == _BAD:
             line.connection.close()
             return
         line.since = monotonic()

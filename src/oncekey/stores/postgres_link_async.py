@@ -9,11 +9,12 @@ import psycopg
 from psycopg import AsyncConnection
 
 from oncekey.stores import postgres_schema as schema
+from oncekey.stores.postgres_ask import ask_async
 from oncekey.stores.postgres_errors import explain, explain_connect, schema_is_gone
 from oncekey.stores.postgres_lenders_async import lender
 from oncekey.stores.postgres_places import AsyncGate
 from oncekey.stores.postgres_target import Target
-from oncekey.stores.postgres_wire import Line, Statement, Values, perform, say
+from oncekey.stores.postgres_wire import Line, Statement, Values, say
 
 _MIGRATING: Final = 60.0
 """How many seconds a step of a migration may take, waiting for others who do the same included."""
@@ -38,8 +39,7 @@ class AsyncLink:
                 if not self._ready:
                     async with self._migrating:
                         await self._prepare(line)
-                asked = perform(line, statement, values, self._target.timeout)
-                return await line.connection.wait(asked)
+                return await ask_async(line, statement, values, self._target.timeout)
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False

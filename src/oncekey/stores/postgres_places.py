@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -24,27 +25,46 @@ def stale(connection: psycopg.BaseConnection[Any]) -> bool:
     It says nothing on an idle connection that it keeps; when it ends one, there is something
     to read. A statement that was not sent is a statement that surely did not happen.
     """
-    if connection.closed:
-        return True
+    return connection.closed or bool(hearing(connection)(0))
+
+
+def hearing(connection: psycopg.BaseConnection[Any]) -> Callable[[float], object]:
+    """A way to wait so many milliseconds for something to read."""
     socket = select.poll()
     socket.register(connection.pgconn.socket, select.POLLIN)
-    return bool(socket.poll(0))
+    return socket.poll
 
 
 class Gate:
-    """So many threads at a time, or those who get the lock, and nobody waits for ever."""
+    """So many threads at a time, or those who get the lock, and nobody waits for ever.
+
+    The places are things in a queue, which costs a tenth of a semaphore of `threading`.
+    """
 
     def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:  # noqa: ANN401 - of the driver
         """Open."""
-        self._places = lock or _Places(places)
         self._patience = patience
+        self._enter: Callable[..., object]
+        self._leave: Callable[[], object]
+        self._full: Callable[[], bool]
+        if lock:
+            self._enter, self._leave, self._full = lock.acquire, lock.release, lock.locked
+            return
+        free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(places):
+            free.put(None)
+        self._enter, self._leave, self._full = free.get, partial(free.put, None), free.empty
 
     def full(self) -> bool:
         """Whether whoever comes now has to wait."""
-        return bool(self._places.locked())
+        return self._full()
 
     def __enter__(self) -> None:
-        if not self._places.acquire(timeout=self._patience):
+        try:
+            entered = self._enter(timeout=self._patience)
+        except Empty:
+            entered = False
+        if entered is False:
             raise _nobody_came()
 
     def __exit__(
@@ -53,29 +73,7 @@ class Gate:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._places.release()
-
-
-class _Places:
-    """A semaphore made of a queue, which costs a tenth of the one in `threading`."""
-
-    def __init__(self, places: int) -> None:
-        self._free: SimpleQueue[None] = SimpleQueue()
-        for _ in range(places):
-            self._free.put(None)
-
-    def locked(self) -> bool:
-        return self._free.empty()
-
-    def acquire(self, timeout: float) -> bool:
-        try:
-            self._free.get(timeout=timeout)
-        except Empty:
-            return False
-        return True
-
-    def release(self) -> None:
-        self._free.put(None)
+        self._leave()
 
 
 class AsyncGate:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Final, cast
 
 from oncekey import machine
 from oncekey.errors import UnreadableError
-from oncekey.record import FORMAT, Record
+from oncekey.record import FORMAT, Record, Status
 from oncekey.verbs import (
     Answer,
     Busy,
@@ -30,7 +30,7 @@ _ANSWERS: Final[dict[bytes, type[Answer]]] = {
     b"held": Held,
     b"spent": Spent,
 }
-
+_VERDICTS: Final = {verdict.value.encode(): verdict for verdict in Verdict}
 
 _MOMENT: Final = 8
 """Bytes of a moment."""
@@ -55,9 +55,10 @@ def to_answer(data: bytes, ask: Claim) -> Answer:
 
 def to_verdict(data: bytes, scope: str | None, key: str) -> Verdict:
     """What a write was told; refused when a newer release wrote the record."""
-    if data == b"newer":
+    verdict = _VERDICTS.get(data)
+    if verdict is None:
         raise _newer(scope, key)
-    return Verdict(data.decode())
+    return verdict
 
 
 def to_page(rows: Sequence[bytes], limit: int) -> Page:
@@ -76,56 +77,72 @@ def to_record(data: bytes) -> Record:
 
 
 def as_written(data: bytes) -> Record:
-    """The record in a row, also when a newer release wrote it and means more by it."""
-    found = fields(data, len(_READERS))
-    facts: dict[str, Any] = {
-        name: None if field is None else read(field)
-        for (name, read), field in zip(_READERS.items(), found, strict=True)
-    }
-    facts["scope"] = facts["scope"] or None
-    return Record(**facts)
+    """The record in a row, also when a newer release wrote it and means more by it.
+
+    Its columns stand in the order of the table. Those that are always there, and always as long,
+    are read together.
+    """
+    (scope, key, status, fingerprint), end = _some(data, _FIRST, 4)
+    (token,) = _TOKEN.unpack_from(data, end)
+    (nonce,), end = _some(data, end + _TOKEN.size, 1)
+    attempt, lease_end = _ATTEMPT.unpack_from(data, end)
+    (result, error, noted), end = _some(data, end + _ATTEMPT.size, 3)
+    revision, uncertain = _REVISION.unpack_from(data, end)
+    (label, reference), end = _some(data, end + _REVISION.size, 2)
+    created, started, updated, finished, expires, version = _TIMES.unpack_from(data, end)
+    return Record(
+        _text(scope) or None,
+        _text(key),
+        cast("Status", _text(status)),
+        None if fingerprint is None else fingerprint.decode(),
+        token,
+        _text(nonce),
+        attempt,
+        created,
+        started,
+        updated,
+        lease_end,
+        expires,
+        finished,
+        result=result,
+        error=error,
+        noted=noted or b"",
+        revision=revision,
+        uncertain=uncertain,
+        label=_text(label),
+        reference=_text(reference),
+        version=version,
+    )
 
 
+_FIRST: Final = 4
+"""Where the first field stands: behind their number."""
 _FIELD: Final = Struct(">4xi")
 """Before each field of a row stand its type and its length; a null has the length -1."""
+_TOKEN: Final = Struct(">8xq")
+_ATTEMPT: Final = Struct(">8xq8xq")
+_REVISION: Final = Struct(">8xq8x?")
+_TIMES: Final = Struct(">8xq8xq8xq8xq8xq8xi")
 
 
 def fields(data: bytes, count: int) -> list[bytes | None]:
     """The first fields of a row: in a newer schema it may have more of them."""
+    return _some(data, _FIRST, count)[0]
+
+
+def _some(data: bytes, end: int, count: int) -> tuple[list[bytes | None], int]:
+    """So many fields from here on, and where the next one stands."""
     found: list[bytes | None] = []
-    end = 4
     for _ in range(count):
-        start = end + 8
+        start = end + _FIELD.size
         (length,) = _FIELD.unpack_from(data, end)
         end = start + max(length, 0)
         found.append(None if length < 0 else data[start:end])
-    return found
+    return found, end
 
 
-_READERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "scope": bytes.decode,
-    "key": bytes.decode,
-    "status": bytes.decode,
-    "fingerprint": bytes.decode,
-    "token": to_number,
-    "nonce": bytes.decode,
-    "attempt": to_number,
-    "lease_end": to_number,
-    "result": bytes,
-    "error": bytes,
-    "noted": bytes,
-    "revision": to_number,
-    "uncertain": b"\x01".__eq__,
-    "label": bytes.decode,
-    "reference": bytes.decode,
-    "created": to_number,
-    "started": to_number,
-    "updated": to_number,
-    "finished": to_number,
-    "expires": to_number,
-    "version": to_number,
-}
-"""The columns in the order of the table, and how each is read."""
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode()
 
 
 def _newer(scope: str | None, key: str) -> UnreadableError:

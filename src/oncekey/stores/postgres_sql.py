@@ -43,12 +43,14 @@ def _together(function: str, alone: Statement) -> Statement:
     )
 
 
-CLAIM: Final = _call(
-    "oncekey_claim_v2", "text text text text bigint bigint boolean bigint text text"
-)
+_CLAIM: Final = "text text text text bigint bigint boolean bigint text text"
+_SETTLE: Final = "text text bigint text text bytea bytea bigint"
+CLAIM: Final = _call("oncekey_claim_v2", _CLAIM)._replace(bound=_call("oncekey_claim_v3", _CLAIM))
 RENEW: Final = _call("oncekey_renew_v1", "text text bigint text bigint bigint")
 NOTE: Final = _call("oncekey_note_v1", "text text bigint text bytea bigint")
-SETTLE: Final = _call("oncekey_settle_v1", "text text bigint text text bytea bytea bigint")
+SETTLE: Final = _call("oncekey_settle_v1", _SETTLE)._replace(
+    bound=_call("oncekey_settle_v2", _SETTLE)
+)
 RELEASE: Final = _call(
     "oncekey_release_v1", "text text bigint text bytea boolean boolean boolean bigint bigint"
 )
@@ -92,14 +94,16 @@ def _place(scope: str | None, key: str) -> tuple[bytes, bytes]:
 
 def of_claim(ask: Claim) -> Values:
     """What CLAIM asks for."""
+    fingerprint, limit = ask.fingerprint, ask.max_attempts
     return (
-        *_place(ask.scope, ask.key),
+        (ask.scope or "").encode(),
+        ask.key.encode(),
         ask.nonce.encode(),
-        _text(ask.fingerprint),
+        None if fingerprint is None else fingerprint.encode(),
         _number(ask.lease),
         _number(ask.ttl),
         _truth(ask.on_expired == "hold"),
-        None if ask.max_attempts is None else _number(ask.max_attempts),
+        None if limit is None else _number(limit),
         ask.label.encode(),
         ask.reference.encode(),
     )
@@ -121,7 +125,16 @@ def of_note(ask: Note) -> Values:
 
 def of_settle(ask: Settle) -> Values:
     """What SETTLE asks for."""
-    return (*_of_owned(ask), ask.status.encode(), ask.result, ask.error, _number(ask.ttl))
+    return (
+        (ask.scope or "").encode(),
+        ask.key.encode(),
+        _number(ask.token),
+        ask.nonce.encode(),
+        ask.status.encode(),
+        ask.result,
+        ask.error,
+        _number(ask.ttl),
+    )
 
 
 def of_release(ask: Release) -> Values:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
 _PER_MILLE: Final = 1000
+_LONGEST: Final = 32767.0
+"""Nine hours are for ever: no system takes more seconds than these between its keep-alives."""
 
 
 class Target(Struct, frozen=True):
@@ -53,7 +55,7 @@ class Target(Struct, frozen=True):
     ) -> Target:
         """What the caller named, checked as far as that can be done without connecting."""
         checked_fast(fast)
-        wait, answer = seconds(patience, "patience"), seconds(timeout, "timeout")
+        wait, answer = seconds(patience, "patience"), min(seconds(timeout, "timeout"), _LONGEST)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             msg = f"size must be a number of connections, at least 1, but it is {size!r}"
             raise ConfigurationError(msg)

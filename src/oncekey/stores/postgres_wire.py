@@ -6,7 +6,7 @@ times a second: so none of them waits for ever for a server that stands still.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="psycopg.BaseConnection[Any]")
 
 Values = Sequence[bytes | None]
+Hears = Callable[[float], object]
+"""Whether there is something to read, once so many milliseconds are over or before."""
 
-_BINARY: Final = 1
+BINARY: Final = 1
+ROWS: Final = 2
+"""How libpq says that a result is binary, and that it has rows."""
+_BOUND: Final = b"SELECT set_config('lock_timeout', '4s', false) WHERE pg_backend_pid() = %d"
 
 
 class NoAnswerError(psycopg.OperationalError):
@@ -44,15 +49,19 @@ class Statement(NamedTuple):
     formats: list[int]
     kinds: tuple[str, ...] = ()
     """The types of its values, or of what its arrays hold."""
+    bound: Statement | None = None
+    """The same for a session that waits for no row longer than it should."""
 
 
 class Line(Generic[C]):
     """A connection, and what is known about it."""
 
-    def __init__(self, connection: C, era: int = 0) -> None:
-        """Nothing was said yet."""
+    def __init__(self, connection: C, era: int = 0, hears: Hears | None = None) -> None:
+        """Nothing was said yet. `hears` is for a connection that is ours alone."""
         self.connection = connection
         self.era = era
+        self.hears = hears
+        self.bound = None if hears else False
         self.since = 0.0
         self.prepared: set[bytes] = set()
         self.heard: list[PGnotify] = []
@@ -63,15 +72,31 @@ def perform(
 ) -> PQGen[list[bytes]]:
     """The only column of the rows of one statement, which is a transaction of its own."""
     pgconn = line.connection.pgconn
+    if statement.bound is not None:
+        if line.bound is None:
+            yield from _bind(line, seconds)
+        statement = statement.bound if line.bound else statement
     if statement.name not in line.prepared:
         yield from _prepare(line, statement, seconds)
-    pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
+    pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
+    return (yield from go_on(line, statement, values, seconds))
+
+
+def go_on(
+    line: Line[C],
+    statement: Statement,
+    values: Values,
+    seconds: float,
+    first: PGresult | None = None,
+) -> PQGen[list[bytes]]:
+    """The same for what was sent already, and of which `first` was read."""
+    pgconn = line.connection.pgconn
     try:
-        result = yield from _answer(pgconn, seconds)
+        result = yield from _answer(pgconn, seconds, first)
     except psycopg.errors.InvalidSqlStatementName:
         # Somebody has discarded it, or a pooler has given us another session.
         yield from _prepare(line, statement, seconds)
-        pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
+        pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
         result = yield from _answer(pgconn, seconds)
     return _column(result)
 
@@ -93,6 +118,12 @@ def listen(line: Line[C], channel: bytes, seconds: float) -> PQGen[None]:
             _pass_on(pgconn)
 
 
+def _bind(line: Line[C], seconds: float) -> PQGen[None]:
+    """Nothing waits long in this session any more, unless a pooler lends it to others as well."""
+    own = line.connection.pgconn.backend_pid  # which a pooler makes up
+    line.bound = bool((yield from say(line, _BOUND % own, seconds)))
+
+
 def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]:
     pgconn = line.connection.pgconn
     if pgconn.parameter_status(b"client_encoding") != b"UTF8":
@@ -104,13 +135,12 @@ def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]
     line.prepared.add(statement.name)
 
 
-def _answer(pgconn: PGconn, seconds: float) -> PQGen[PGresult]:
+def _answer(pgconn: PGconn, seconds: float, last: PGresult | None = None) -> PQGen[PGresult]:
     """The last result of what was sent, once all of it was read; nothing follows an error."""
     end = monotonic() + seconds
     while pgconn.flush():
         if not (yield Wait.W):
             _in_time(pgconn, end, seconds)
-    last: PGresult | None = None
     while True:
         while pgconn.is_busy():
             if (yield Wait.R):
@@ -130,9 +160,13 @@ def _answer(pgconn: PGconn, seconds: float) -> PQGen[PGresult]:
 
 def _in_time(pgconn: PGconn, end: float, seconds: float) -> None:
     if monotonic() >= end:
-        pgconn.finish()
-        msg = f"it said nothing for {seconds:g} seconds"
-        raise NoAnswerError(msg)
+        raise silent(pgconn, seconds)
+
+
+def silent(pgconn: PGconn, seconds: float) -> NoAnswerError:
+    """What is told who has waited so long. The connection is closed."""
+    pgconn.finish()
+    return NoAnswerError(f"it said nothing for {seconds:g} seconds")
 
 
 def _pass_on(pgconn: PGconn) -> None:
