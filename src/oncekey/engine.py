@@ -92,33 +92,31 @@ class Engine(Leaving):
         return None if answer is None else self._judge(call, answer, patience=0.0)
 
     def _enter(self, call: Call) -> Ticket:
+        """Of all who come with one key, one leads and the others follow."""
         deadline = monotonic() + call.terms.wait
-        while True:
-            flight, leads = self._flights.join(call.identity)
-            if leads:
-                try:
-                    return self._lead(call, flight, deadline)
-                except BaseException:
-                    self._flights.land(flight)
-                    raise
-            ticket = self._follow(call, flight, deadline)
+        flight, leads = self._flights.join(call.identity)
+        return self._lead(call, flight, deadline) if leads else self._follow(call, flight, deadline)
+
+    def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket:
+        """What the flight of another caller here means for this one; it may lead the next."""
+        leads = False
+        while not leads:
+            patience = deadline - monotonic()
+            seen = flight.answer
+            if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
+                raise reused(call)
+            if patience > 0:
+                self.observers.tell("waiting", call)
+            if patience <= 0 or not flight.wait(patience):
+                if seen is None and patience <= 0:
+                    return self._lead(call, None, deadline)  # only the store can tell
+                raise busy(seen, call) if seen else in_progress(call, call.terms.retry_after)
+            left = flight.outcome()
+            ticket = None if left is None else self._judge(call, left, deadline - monotonic())
             if ticket is not None:
                 return ticket
-
-    def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
-        """What the flight of another caller here means for this one; None: try again."""
-        patience = deadline - monotonic()
-        seen = flight.answer
-        if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
-            raise reused(call)
-        if patience > 0:
-            self.observers.tell("waiting", call)
-        if patience > 0 and flight.wait(patience):
-            left = flight.outcome()
-            return None if left is None else self._judge(call, left, deadline - monotonic())
-        if seen is None and patience <= 0:
-            return self._lead(call, None, deadline)  # only the store can tell
-        raise in_progress(call, call.terms.retry_after) if seen is None else busy(seen, call)
+            flight, leads = self._flights.join(call.identity)
+        return self._lead(call, flight, deadline)
 
     def _judge(self, call: Call, seen: Answer, patience: float) -> Ticket | None:
         """What a record that was seen here means for the call; None: only the store can tell."""
@@ -133,33 +131,32 @@ class Engine(Leaving):
         return None
 
     def _lead(self, call: Call, flight: Flight | None, deadline: float) -> Ticket:
-        """Ask the store until it is clear what to do."""
+        """Ask the store until it is clear what to do; whoever waits here is told if it fails."""
         polls = 0
-        while True:
-            nonce = new_nonce()
-            try:
-                answer = self._claim(call, nonce)
-            except StoreError as error:
-                if not call.terms.fail_open:
-                    if error.happened is None:
-                        keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
-                    raise
-                took = monotonic() - deadline + call.terms.wait
-                return self._unprotected(call, flight, nonce, error, took)
-            if flight is not None:
-                flight.saw(answer)
-            patience = deadline - monotonic()
-            choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
-            if type(choice) is Reconcile:
-                choice = self._reconcile(call, answer, flight, patience)
-            if type(choice) is Run:
-                return self._start(call, answer, flight)
-            if type(choice) is not Wait:
-                return self._answered(choice, call, answer, flight)
-            if not polls:
-                self.observers.tell("waiting", call)
-            polls += 1
-            self._wait(answer, choice)
+        try:
+            while True:
+                nonce = new_nonce()
+                try:
+                    answer = self._claim(call, nonce)
+                except StoreError as error:
+                    return self._without_store(call, flight, nonce, error, deadline)
+                if flight is not None:
+                    flight.saw(answer)
+                patience = deadline - monotonic()
+                choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
+                if type(choice) is Reconcile:
+                    choice = self._reconcile(call, answer, flight, patience)
+                if type(choice) is Run:
+                    return self._start(call, answer, flight)
+                if type(choice) is not Wait:
+                    return self._answered(choice, call, answer, flight)
+                if not polls:
+                    self.observers.tell("waiting", call)
+                polls += 1
+                self._wait(answer, choice)
+        except BaseException:
+            self._land(flight, None)
+            raise
 
     def _wait(self, answer: Answer, choice: Wait) -> None:
         """The time is over, or the store has told that the record may have changed."""
@@ -221,15 +218,20 @@ class Engine(Leaving):
             keeper.take_up(ticket.renewal, 0.0 if late else call.terms.heartbeat_every)
         return ticket
 
-    def _unprotected(
-        self, call: Call, flight: Flight | None, nonce: str, error: StoreError, took: float
+    def _without_store(
+        self, call: Call, flight: Flight | None, nonce: str, error: StoreError, deadline: float
     ) -> Ticket:
         """The ticket of a run that no store knows of; its claim may have been granted unheard."""
+        if not call.terms.fail_open:
+            if error.happened is None:
+                keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
+            raise error
         ticket = unprotected(call, flight, nonce)
         ticket.renewal = LateClaim(self._behind, ticket)
         keeper.take_up(ticket.renewal, RETRY)
         if flight is not None:
             flight.saw(Answer(ticket.record, ticket.now()))
+        took = monotonic() - deadline + call.terms.wait
         self.observers.tell("unprotected", call, 1, took, detail=str(error))
         return ticket
 
