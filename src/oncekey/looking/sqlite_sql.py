@@ -37,6 +37,5 @@ HELD_COUNT: Final = (
     f"SELECT count(*) FROM (SELECT 1 {_BY_INDEX}AND status = 'held' LIMIT {COUNTED + 1})"  # noqa: S608 - only constants
 )
 DUE: Final = (
-    "SELECT count(*) FROM (SELECT 1 FROM oncekey_records WHERE expires > 0 AND expires <= ? "
-    "LIMIT 1000000)"
+    f"SELECT count(*) FROM (SELECT 1 FROM oncekey_records WHERE {file.EXPIRED} LIMIT 1000000)"  # noqa: S608 - only constants
 )

@@ -9,18 +9,22 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from oncekey import machine
 from oncekey.duration import Duration, seconds
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.fork import renew_after_fork
 from oncekey.record import Record
 from oncekey.stores import sqlite_file as file
+from oncekey.stores import sqlite_sets as sets
 from oncekey.stores.fast import checked_fast
+from oncekey.stores.sqlite_change import A, R, Transition, apply, swap
+from oncekey.stores.sqlite_open import connect
 from oncekey.stores.sqlite_writer import Job, Writer
 from oncekey.verbs import (
     Answer,
@@ -30,7 +34,6 @@ from oncekey.verbs import (
     Page,
     Release,
     Renew,
-    Request,
     Resolve,
     Scan,
     Settle,
@@ -39,11 +42,6 @@ from oncekey.verbs import (
 
 if TYPE_CHECKING:
     from oncekey.stores.sqlite_async import AsyncSQLiteStore
-
-R = TypeVar("R", bound=Request)
-A = TypeVar("A")
-
-Transition = Callable[[Record | None, R, int], tuple[Record | None, A]]
 
 
 class SQLiteStore:
@@ -74,7 +72,7 @@ class SQLiteStore:
         self.fast = checked_fast(fast)
         self.path = Path(path)
         self._connect = partial(
-            file.connect,
+            connect,
             self.path,
             synchronous=synchronous,
             busy_timeout=seconds(busy_timeout, "busy_timeout"),
@@ -106,6 +104,24 @@ class SQLiteStore:
             if after is before:
                 return answer
         return self.job(machine.claim, ask, plain=before is None)
+
+    def read_claims(self, jobs: list[Job]) -> list[Job]:
+        """The same for many: those that it takes a write to answer; the others have theirs."""
+        places = [(job.ask.scope or "", job.ask.key) for job in jobs if job.ask is not None]
+        try:
+            found = {(row[0], row[1]): row for row in self._rows_at(places)}
+        except OncekeyError as error:
+            for job in jobs:
+                job.error = copy(error)
+            return []
+        except file.UNFIT:  # whose it is will be seen
+            return jobs
+        now = self._clock()
+        return [
+            job
+            for job, place in zip(jobs, places, strict=True)
+            if place not in found or not _answered(job, found[place], now)
+        ]
 
     def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
@@ -191,6 +207,14 @@ class SQLiteStore:
         rows = self._rows(file.SELECT_ONE, scope or "", key)
         return file.from_row(rows[0]) if rows else None
 
+    def _rows_at(self, places: list[tuple[str, str]]) -> Iterator[Any]:
+        """The rows of these places, in few statements."""
+        for start in range(0, len(places), sets.LARGEST):
+            some = places[start : start + sets.LARGEST]
+            nowhere = [None, None] * (sets.padded(len(some)) - len(some))
+            words = [word for place in some for word in place]
+            yield from self._rows(file.select_many(sets.padded(len(some))), *words, *nowhere)
+
     def _rows(self, statement: str, *values: object) -> list[Any]:
         with self._read_lock:
             try:
@@ -210,57 +234,19 @@ class SQLiteStore:
         return answer
 
     def _settle(self, ask: Settle, connection: sqlite3.Connection) -> bool | None:
-        """Whether the owner has settled a record that was not; one statement, as in `_swap`."""
-        values = file.settled(ask, self._clock())
-        return connection.execute(file.SETTLE, values).rowcount == 1
+        """Whether the owner has settled a record that was not; one statement, as in `swap`."""
+        now = self._clock()
+        return connection.execute(file.SETTLE, (now, *file.settled(ask, now))).rowcount == 1
 
     def _alone(self, change: Transition[R, A], ask: R) -> A | None:
         """The same, where nobody else writes just now."""
-        return self.writer.alone(partial(self._swap, change, ask)) if self.fast else None
-
-    def _swap(self, change: Transition[R, A], ask: R, connection: sqlite3.Connection) -> A | None:
-        """The answer, if nobody else changed the record between our reading and our writing.
-
-        The one statement that writes is a transaction by itself, and writes nothing unless the
-        row is still what was read: a BEGIN and its COMMIT are spared.
-        """
-        place = (ask.scope or "", ask.key)
-        row = connection.execute(file.SELECT_ONE, place).fetchone()
-        before = None if row is None else file.from_row(row)
-        after, answer = change(before, ask, self._clock())
-        if after is before:
-            return answer
-        if before is None:
-            written = connection.execute(file.INSERT, file.new_row(cast("Record", after)))
-        elif after is None:
-            written = connection.execute(file.DELETE_SAME, (*place, *file.stamp(before)))
-        else:
-            values = (*file.to_row(after)[2:], *place, *file.stamp(before))
-            afresh = after.created != before.created
-            statement = file.RESTART_SAME if afresh else file.UPDATE_SAME
-            written = connection.execute(statement, values)
-        return answer if written.rowcount else None
+        if not self.fast:
+            return None
+        return self.writer.alone(partial(swap, change, ask, self._clock))
 
     def transition(self, change: Transition[R, A], ask: R) -> Callable[..., A]:
         """The work of a job that applies one rule of the machine to one record."""
-
-        def work(connection: sqlite3.Connection, now: int) -> A:
-            place = (ask.scope or "", ask.key)
-            row = connection.execute(file.SELECT_ONE, place).fetchone()
-            before = None if row is None else file.from_row(row)
-            after, answer = change(before, ask, now)
-            if after is before:
-                return answer
-            if before is None:
-                connection.execute(file.INSERT, file.new_row(cast("Record", after)))
-            elif after is None:
-                connection.execute(file.DELETE, place)
-            else:
-                statement = file.RESTART if after.created != before.created else file.UPDATE
-                connection.execute(statement, (*file.to_row(after)[2:], *place))
-            return answer
-
-        return work
+        return partial(apply, change, ask)
 
     def job(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> Job:
         """The job that applies one rule of the machine to one record."""
@@ -271,3 +257,16 @@ class SQLiteStore:
         if job.error is not None:
             raise job.error
         return job.value
+
+
+def _answered(job: Job, row: Any, now: int) -> bool:  # noqa: ANN401 - sqlite3 rows are untyped
+    """Whether the claim changes nothing, and has its answer, or cannot have one."""
+    try:
+        before = file.from_row(row)
+    except OncekeyError as error:
+        job.error = error
+        return True
+    after, answer = machine.claim(before, cast("Claim", job.ask), now)
+    job.plain = False
+    job.value = answer
+    return after is before

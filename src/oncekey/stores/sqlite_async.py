@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Final
 
 from oncekey import machine
 from oncekey.fork import renew_after_fork
 from oncekey.stores.adapt import Threaded
-from oncekey.stores.sqlite import A, R, SQLiteStore, Transition
-from oncekey.stores.sqlite_writer import Job
+from oncekey.stores.sqlite import SQLiteStore
+from oncekey.stores.sqlite_change import A, R, Transition
+from oncekey.stores.sqlite_writer import Job, tell_here
 from oncekey.verbs import Answer, Claim, Forget, Note, Release, Renew, Resolve, Settle, Verdict
 
 _log = logging.getLogger("oncekey")
+
+_APART: Final = 64
+"""Claims that are read one by one before it is looked again whether several come at once."""
 
 
 class AsyncSQLiteStore(Threaded):
@@ -33,8 +38,13 @@ class AsyncSQLiteStore(Threaded):
 
     async def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record. A claim that changes nothing writes nothing."""
-        asked = self.blocking.read_claim(ask)
-        return await self._done(asked) if isinstance(asked, Job) else asked
+        if not self._leader.crowded():
+            asked = self.blocking.read_claim(ask)
+            return await self._leader.hand(asked) if isinstance(asked, Job) else asked
+        job = self.blocking.job(machine.claim, ask, plain=True)
+        job.unread = True
+        answer: Answer = await self._leader.hand(job)
+        return answer
 
     async def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
@@ -46,7 +56,9 @@ class AsyncSQLiteStore(Threaded):
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        return await self._write(machine.settle, ask, plain=True)
+        job = self.blocking.job(machine.settle, ask, plain=True)
+        verdict: Verdict = await self._leader.hand(job)
+        return verdict
 
     async def release(self, ask: Release, /) -> Verdict:
         """The owner's claim is over."""
@@ -65,14 +77,9 @@ class AsyncSQLiteStore(Threaded):
         self._leader.stop()
         await super().aclose()
 
-    async def _write(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> A:
-        answer: A = await self._done(self.blocking.job(change, ask, plain=plain))
+    async def _write(self, change: Transition[R, A], ask: R) -> A:
+        answer: A = await self._leader.hand(self.blocking.job(change, ask))
         return answer
-
-    async def _done(self, job: Job) -> Any:  # noqa: ANN401 - the answer of the verb
-        job.future = asyncio.get_running_loop().create_future()
-        self._leader.hand(job)
-        return await job.future
 
 
 class _Leader:
@@ -84,60 +91,78 @@ class _Leader:
         renew_after_fork(self)
 
     def _reset(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._jobs: list[Job] = []
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._thread: threading.Thread | None = None
+        self._apart = 0
 
-    def hand(self, job: Job) -> None:
-        """Everything that is handed over in one turn of a loop goes together.
+    def crowded(self) -> bool:
+        """Whether several claims come in one turn of a loop, and may be read together.
 
-        Called at once the thread would take the first job alone, and the loop, which wants to read
-        for the next one, would have to wait for it.
+        It is tried now and then; to read one alone, and at once, is quicker.
         """
-        assert job.future is not None  # noqa: S101 - whoever waits made it
-        loop = job.future.get_loop()
+        self._apart -= 1
+        return self._apart < 0 and self._store.fast
+
+    def hand(self, job: Job) -> asyncio.Future[Any]:
+        """What will come of the job. All that is handed over in one turn of a loop goes together.
+
+        Called at once the thread would take the first job alone, and the loop, which wants to go
+        on to the next one, would have to wait for it.
+        """
+        loop = asyncio.get_running_loop()
+        future = job.future = loop.create_future()
         gathered = self._gathered.get(loop)
         if gathered is not None:
             gathered.append(job)
-            return
+            return future
         for other in [other for other in self._gathered if other.is_closed()]:
             self._gathered.pop(other, None)
         self._gathered[loop] = [job]
         loop.call_soon(self._pass_on, loop)
+        return future
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = self._gathered.pop(loop, None)
         if jobs is None:
             return  # of the parent of this process
-        with self._changed:
-            self._jobs += jobs
+        claims = [job for job in jobs if job.unread]
+        if claims:
+            if len(claims) == 1:
+                self._apart = _APART
+            unanswered = set(self._store.read_claims(claims))
+            tell_here([job for job in claims if job not in unanswered])
+            jobs = [job for job in jobs if not job.unread or job in unanswered]
+        if not jobs:
+            return
+        with self._lock:
             if self._thread is None:
+                self._jobs = SimpleQueue()
                 self._thread = threading.Thread(
-                    target=self._run, name="oncekey-sqlite", daemon=True
+                    target=self._run, args=(self._jobs,), name="oncekey-sqlite", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify()
+            self._jobs.put(jobs)
 
     def stop(self) -> None:
-        with self._changed:
+        with self._lock:
             thread, self._thread = self._thread, None
-            self._changed.notify()
+            self._jobs.put(None)
         if thread is not None:
             thread.join()
 
     def after_fork(self) -> None:
         self._reset()
 
-    def _run(self) -> None:
-        me = threading.current_thread()
-        while True:
-            with self._changed:
-                while not self._jobs and self._thread is me:
-                    self._changed.wait()
-                jobs, self._jobs = self._jobs, []
-            if not jobs:
-                return
+    def _run(self, handed: SimpleQueue[list[Job] | None]) -> None:
+        goes_on = True
+        while goes_on:
+            jobs: list[Job] = []
+            while goes_on and not (jobs and handed.empty()):
+                more = handed.get()
+                goes_on = more is not None
+                jobs += more or []
             for part in [jobs] if self._store.fast else [[job] for job in jobs]:
                 try:
                     self._store.writer.commit(part)

@@ -1,17 +1,15 @@
-"""The SQLite file: opening it, bringing its tables up to date, and rows as records."""
+"""What is said to a SQLite file, and its rows as records."""
 
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Iterator
-from importlib import resources
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from oncekey.errors import ConfigurationError, StoreError, UnreadableError
 from oncekey.record import FORMAT, Record
-from oncekey.verbs import Settle
+from oncekey.verbs import Claim, Request, Settle
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 COLUMNS: Final = (
@@ -19,6 +17,8 @@ COLUMNS: Final = (
     "revision, uncertain, label, reference, created, started, updated, finished, expires, version"
 )
 _SET: Final = ", ".join(f"{column.strip()} = ?" for column in COLUMNS.split(",")[2:])
+# What is due already stays so, and no index changes, unless it would expire before.
+_DUE: Final = "due = CASE WHEN due BETWEEN 1 AND ? THEN due ELSE ? END"
 
 UNFIT: Final = (OverflowError, UnicodeError)
 """What is raised, before anything is written, for a value that SQLite has no form for."""
@@ -29,15 +29,7 @@ SELECT_PAGE: Final = (
     "WHERE (scope, key) > (?, ?) AND (expires = 0 OR expires > ?) "
     "AND (? OR scope = ?) AND (? IS NULL OR status = ?) ORDER BY scope, key LIMIT ?"
 )
-_NEW: Final = (
-    f"(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, {FORMAT})"
-)
-"""A row as a first claim makes it; `new_row` has what differs."""
-MANY: Final = 16
-"""How many new rows one statement makes."""
-INSERT: Final = f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}) VALUES {_NEW}"  # noqa: S608 - only constants
-INSERT_MANY: Final = INSERT + f", {_NEW}" * (MANY - 1)
-UPDATE: Final = f"UPDATE oncekey_records SET {_SET} WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
+UPDATE: Final = f"UPDATE oncekey_records SET {_SET}, {_DUE} WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 _STAMP: Final = (
     "token = ? AND nonce = ? AND status = ? AND attempt = ? AND revision = ? AND lease_end = ? "
     "AND updated = ? AND expires = ?"
@@ -48,21 +40,72 @@ RESTART: Final = UPDATE.replace(
     "SET ", "SET rowid = (SELECT max(rowid) + 1 FROM oncekey_records), ", 1
 )
 # What `machine.settle` does for an owner; whoever is none, or has settled already, changes nothing.
+# It does not say when the record is due, so that no index is touched.
 SETTLE: Final = (
-    "UPDATE oncekey_records SET status = ?, result = ?, error = ?, uncertain = 0, updated = ?, "  # noqa: S608 - only constants
-    "finished = ?, expires = ? WHERE scope = ? AND key = ? AND token = ? AND nonce = ? "
-    "AND status IN ('running', 'held') AND (expires = 0 OR expires > ?) "
+    "UPDATE oncekey_records SET status = ?2, result = ?3, error = ?4, uncertain = 0, updated = ?1, "  # noqa: S608 - only constants
+    "finished = ?1, expires = ?5 WHERE scope = ?6 AND key = ?7 AND token = ?8 AND nonce = ?9 "
+    "AND status IN ('running', 'held') AND (expires = 0 OR expires > ?1) AND due BETWEEN 1 AND ?5 "
     f"AND version <= {FORMAT}"
 )
 RESTART_SAME: Final = f"{RESTART} AND {_STAMP}"
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
-_HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
 DELETE_SAME: Final = f"{DELETE} AND {_STAMP}"
-ANY_EXPIRED: Final = "SELECT 1 FROM oncekey_records WHERE expires > 0 AND expires <= ? LIMIT 1"
+EXPIRED: Final = "due > 0 AND due <= ?1 AND expires > 0 AND expires <= ?1"
+"""The first half is found by an index; the second is what counts."""
+ANY_EXPIRED: Final = f"SELECT 1 FROM oncekey_records WHERE {EXPIRED} LIMIT 1"  # noqa: S608 - only constants
 PURGE: Final = (
-    "DELETE FROM oncekey_records WHERE rowid IN "
-    "(SELECT rowid FROM oncekey_records WHERE expires > 0 AND expires <= ? LIMIT ?)"
+    "DELETE FROM oncekey_records WHERE rowid IN "  # noqa: S608 - only constants
+    f"(SELECT rowid FROM oncekey_records WHERE {EXPIRED} LIMIT ?2)"
 )
+
+# Statements about several records, and their values: what all of them share comes first.
+
+
+@cache
+def select_many(number: int) -> str:
+    """Those of so many places that there are."""
+    columns = COLUMNS.replace(", ", ", t.")
+    marks = ", ".join(["(?, ?)"] * number)
+    return (
+        f"SELECT t.{columns} FROM (VALUES {marks}) AS a "  # noqa: S608 - only constants
+        "CROSS JOIN oncekey_records AS t ON t.scope = a.column1 AND t.key = a.column2"
+    )
+
+
+@cache
+def insert_many(number: int) -> str:
+    """So many rows as first claims make them, dated ?1, where there are none; see `new_row`."""
+    rows = [
+        f"({scope}, {key}, 'running', {fingerprint}, ?1, {nonce}, 1, {lease_end}, NULL, NULL, x'', "
+        f"0, 0, {label}, {reference}, ?1, ?1, ?1, 0, {expires}, {FORMAT}, {due})"
+        for scope, key, fingerprint, nonce, lease_end, label, reference, expires, due in _marks(
+            number, 9
+        )
+    ]
+    return f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}, due) VALUES {', '.join(rows)}"  # noqa: S608 - only constants
+
+
+@cache
+def settle_many(number: int) -> str:
+    """What SETTLE does, at ?1, for so many; see `settled`."""
+    rows = ", ".join(f"({', '.join(marks)})" for marks in _marks(number, 8))
+    return (
+        "UPDATE oncekey_records AS t SET status = a.column1, result = a.column2, "  # noqa: S608 - only constants
+        "error = a.column3, uncertain = 0, updated = ?1, finished = ?1, expires = a.column4 "
+        f"FROM (VALUES {rows}) AS a WHERE t.scope = a.column5 AND t.key = a.column6 "
+        "AND t.token = a.column7 AND t.nonce = a.column8 AND t.status IN ('running', 'held') "
+        "AND (t.expires = 0 OR t.expires > ?1) AND t.due BETWEEN 1 AND a.column4 "
+        f"AND t.version <= {FORMAT}"
+    )
+
+
+def _marks(number: int, width: int) -> list[list[str]]:
+    return [[f"?{2 + row * width + place}" for place in range(width)] for row in range(number)]
+
+
+INSERT: Final = insert_many(1)
+NOBODY: Final = (None,) * 8
+"""The values of a settle that finds no record."""
 
 
 def to_row(record: Record) -> tuple[object, ...]:
@@ -92,39 +135,35 @@ def to_row(record: Record) -> tuple[object, ...]:
     )
 
 
-def new_row(record: Record) -> tuple[object, ...]:
-    """What INSERT needs of a record that was claimed for the first time."""
+def new_row(record: Record, ttl: int) -> tuple[object, ...]:
+    """What differs between records that were claimed for the first time at one moment."""
     return (
         record.scope or "",
         record.key,
         record.fingerprint,
-        record.token,
         record.nonce,
         record.lease_end,
         record.label,
         record.reference,
-        record.created,
-        record.started,
-        record.updated,
         record.expires,
+        record.created + ttl,
     )
+
+
+def changed(record: Record, ask: Request) -> tuple[object, ...]:
+    """What UPDATE needs of a record that was changed, without its place.
+
+    Whoever was granted it may settle it at once, and then it lives as long as the asker said.
+    """
+    if isinstance(ask, Claim) and record.expires:
+        return (*to_row(record)[2:], 0, record.started + ask.ttl)
+    return (*to_row(record)[2:], record.expires, record.expires)
 
 
 def settled(ask: Settle, now: int) -> tuple[object, ...]:
-    """What SETTLE needs."""
-    return (
-        ask.status,
-        ask.result,
-        ask.error,
-        now,
-        now,
-        now + ask.ttl,
-        ask.scope or "",
-        ask.key,
-        ask.token,
-        ask.nonce,
-        now,
-    )
+    """What differs between settles of one moment."""
+    place = (ask.scope or "", ask.key)
+    return (ask.status, ask.result, ask.error, now + ask.ttl, *place, ask.token, ask.nonce)
 
 
 def stamp(record: Record) -> tuple[object, ...]:
@@ -174,25 +213,6 @@ def from_row(row: Any) -> Record:  # noqa: ANN401 - sqlite3 rows are untyped
     )
 
 
-def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Connection:
-    """A connection in WAL mode, with the tables as this release needs them."""
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
-        raise ConfigurationError(msg)
-    try:
-        connection = sqlite3.connect(
-            path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
-        )
-        try:
-            _prepare(connection, synchronous, busy_timeout)
-        except BaseException:
-            connection.close()
-            raise
-    except sqlite3.Error as error:
-        raise explain(error, path) from error
-    return connection
-
-
 def unfit(error: Exception) -> StoreError:
     """What is said to whoever wants to write what SQLite has no form for."""
     return StoreError(f"SQLite cannot hold what was to be written: {error}", happened=False)
@@ -214,70 +234,3 @@ def explain(error: sqlite3.Error, path: Path) -> ConfigurationError | StoreError
         return ConfigurationError(msg)
     msg = f"the SQLite file {path} failed: {text}"
     return StoreError(msg, happened=None)
-
-
-def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: float) -> None:
-    _use_wal(connection, busy_timeout)
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
-    migrations = _migrations()
-    version = _schema(connection)
-    if version > len(migrations):
-        msg = (
-            f"the SQLite file was brought to schema {version} by a newer release, this one knows "
-            f"{len(migrations)}; upgrade oncekey here as well"
-        )
-        raise ConfigurationError(msg)
-    if version < len(migrations):
-        _migrate(connection, migrations)
-
-
-def _schema(connection: sqlite3.Connection) -> int:
-    """How many migrations the file has seen. `user_version` belongs to whoever owns the file."""
-    if not connection.execute(_HAS_SCHEMA).fetchone():
-        return 0
-    (version,) = connection.execute("SELECT version FROM oncekey_schema").fetchone()
-    return int(version)
-
-
-def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Changing the mode needs the file for itself for a moment, and does not wait for it."""
-    give_up = time.monotonic() + busy_timeout
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
-    """Several processes may come here at once: the lock lets one do it, the others see it done."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for script in migrations[_schema(connection) :]:
-            for statement in _statements(script):
-                connection.execute(statement)
-        connection.execute("UPDATE oncekey_schema SET version = ?", (len(migrations),))
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _statements(script: str) -> Iterator[str]:
-    """One at a time, because `executescript` would commit first."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _migrations() -> list[str]:
-    folder = resources.files("oncekey.stores") / "sql" / "sqlite"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [(folder / name).read_text() for name in names]

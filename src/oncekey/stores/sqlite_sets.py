@@ -1,14 +1,16 @@
-"""Many writes of one transaction in few statements: claims of new keys, and settles of owners.
+"""Many writes in one statement: claims of new keys, or settles of owners.
 
-That is what most writes are, and neither needs to read a record first. Where one of them turns out
-to be something else, nothing of this is kept, and each is judged by itself.
+That is what most writes are, and neither needs to read a record first. One statement keeps the
+interpreter free for others until all of it is on the disk. Where one of them turns out to be
+something else, each is judged by itself: to be asked again harms none that was written.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from oncekey import machine
 from oncekey.stores import sqlite_file as file
@@ -16,49 +18,69 @@ from oncekey.verbs import Claim, Verdict
 
 if TYPE_CHECKING:
     from oncekey.stores.sqlite_writer import Job
-    from oncekey.verbs import Settle
+
+LARGEST: Final = 64
+"""How many records one statement is about at most."""
+_STEP: Final = 8
 
 
-def plain(jobs: list[Job]) -> list[Job]:
+class Set(NamedTuple):
+    """Jobs that one statement can write, and how: whether each has its value, and is written."""
+
+    write: Callable[[sqlite3.Connection, list[Job], int], bool]
+    jobs: list[Job]
+
+
+def plain(jobs: list[Job]) -> list[Set]:
     """Those that can be written together.
 
     Two jobs about one record keep their order, and so are left to be done one after the other.
     """
     named = Counter([(job.ask.scope, job.ask.key) for job in jobs if job.ask is not None])
+    claims: list[Job] = []
+    ends: list[Job] = []
+    for job in jobs:
+        ask = job.ask
+        if job.plain and ask is not None and named[ask.scope, ask.key] == 1:
+            (claims if type(ask) is Claim else ends).append(job)
     return [
-        job
-        for job in jobs
-        if job.plain and job.ask is not None and named[job.ask.scope, job.ask.key] == 1
+        Set(write, some[start : start + LARGEST])
+        for write, some in ((_claim, claims), (_settle, ends))
+        for start in range(0, len(some), LARGEST)
     ]
 
 
-def write(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
-    """Whether each has its value, and all are written; otherwise the transaction must not last."""
-    rows: list[tuple[object, ...]] = []
-    ends: list[tuple[object, ...]] = []
+def padded(number: int) -> int:
+    """How many records the statement for so many is about: few statements are kept prepared."""
+    return number if number < _STEP else -(-number // _STEP) * _STEP
+
+
+def _claim(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
+    values: list[object] = [now]
+    row: tuple[object, ...] = ()
     for job in jobs:
-        ask = job.ask
-        if isinstance(ask, Claim):
-            record, job.value = machine.claim(None, ask, now)
-            rows.append(file.new_row(record))
-        else:
-            job.value = Verdict.DONE
-            ends.append(file.settled(cast("Settle", ask), now))
+        ask: Any = job.ask
+        record, job.value = machine.claim(None, ask, now)
+        row = file.new_row(record, ask.ttl)
+        values += row
+    size = padded(len(jobs))
+    values += row * (size - len(jobs))  # again, where it is by then
+    return _written(connection, file.insert_many(size), values) == len(jobs)
+
+
+def _settle(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
+    values: list[object] = [now]
+    for job in jobs:
+        ask: Any = job.ask
+        job.value = Verdict.DONE
+        values += file.settled(ask, now)
+    size = padded(len(jobs))
+    values += file.NOBODY * (size - len(jobs))
+    return _written(connection, file.settle_many(size), values) == len(jobs)
+
+
+def _written(connection: sqlite3.Connection, statement: str, values: list[object]) -> int:
     try:
-        return _inserted(connection, rows) == len(rows) and _settled(connection, ends) == len(ends)
-    except file.UNFIT:  # whose it is will be seen
-        return False
-
-
-def _inserted(connection: sqlite3.Connection, rows: list[tuple[object, ...]]) -> int:
-    count, start = 0, 0
-    while len(rows) - start >= file.MANY:
-        values = [value for row in rows[start : start + file.MANY] for value in row]
-        count += connection.execute(file.INSERT_MANY, values).rowcount
-        start += file.MANY
-    rest = rows[start:]
-    return count + connection.executemany(file.INSERT, rest).rowcount if rest else count
-
-
-def _settled(connection: sqlite3.Connection, ends: list[tuple[object, ...]]) -> int:
-    return connection.executemany(file.SETTLE, ends).rowcount if ends else 0
+        return connection.execute(statement, values).rowcount
+    except file.UNFIT:  # before anything is written; whose it is will be seen
+        return 0

@@ -31,7 +31,7 @@ Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
 class Job:
     """One write that waits for a transaction, and what came of it."""
 
-    __slots__ = ("ask", "error", "future", "plain", "value", "work")
+    __slots__ = ("ask", "error", "future", "plain", "unread", "value", "work")
 
     def __init__(
         self,
@@ -40,15 +40,17 @@ class Job:
         ask: Request | None = None,
         *,
         plain: bool = False,
+        unread: bool = False,
     ) -> None:
         """`work` runs inside the transaction; `future` is told on its own loop.
 
         `ask` is what `work` is about. It is plain if it is most likely the claim of a new key, or
-        the settle of an owner.
+        the settle of an owner. It is unread if it is a claim that may need no transaction.
         """
         self.work = work
         self.ask = ask
         self.plain = plain
+        self.unread = unread
         self.future = future
         self.value: Any = None
         self.error: OncekeyError | None = None
@@ -179,29 +181,35 @@ class Writer:
     def _in_one_transaction(self, jobs: list[Job]) -> None:
         connection = self._open()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            now = self._clock()
             together = sets.plain(jobs) if len(jobs) > 1 else []
-            if together and not sets.write(connection, together, now):
-                connection.execute("ROLLBACK")
-                connection.execute("BEGIN IMMEDIATE")
-                now, together = self._clock(), []
-            done = set(together)
-            for job in jobs:
-                if job in done:
-                    continue
-                try:
-                    job.value = job.work(connection, now)
-                except OncekeyError as error:  # about this record alone, before it was changed
-                    job.error = error
-                except UNFIT as error:
-                    job.error = unfit(error)
-            connection.execute("COMMIT")
+            if len(together) == 1 and len(together[0].jobs) == len(jobs):
+                if together[0].write(connection, jobs, self._clock()):
+                    return  # one statement is a transaction by itself
+                together = []
+            self._one_by_one(connection, jobs, together)
         except sqlite3.Error as error:
             explained = self._explain(error)
             if self._roll_back() and isinstance(explained, StoreError):
                 explained.happened = False
             raise explained from error
+
+    def _one_by_one(
+        self, connection: sqlite3.Connection, jobs: list[Job], together: list[sets.Set]
+    ) -> None:
+        """All are done in one transaction; each by itself, but for those that go together."""
+        connection.execute("BEGIN IMMEDIATE")
+        now = self._clock()
+        done = {job for write, some in together if write(connection, some, now) for job in some}
+        for job in jobs:
+            if job in done:
+                continue
+            try:
+                job.value = job.work(connection, now)
+            except OncekeyError as error:  # about this record alone, before it was changed
+                job.error = error
+            except UNFIT as error:
+                job.error = unfit(error)
+        connection.execute("COMMIT")
 
     def _roll_back(self) -> bool:
         """Whether what was begun is surely undone; the connection is fit for the next."""
@@ -229,12 +237,13 @@ def _tell(jobs: list[Job]) -> None:
             by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, done in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_set_futures, done)
+            loop.call_soon_threadsafe(tell_here, done)
         except RuntimeError:  # that loop is closed: nobody waits there any more
             continue
 
 
-def _set_futures(jobs: list[Job]) -> None:
+def tell_here(jobs: list[Job]) -> None:
+    """Those who wait on this loop for the jobs have what came of them."""
     for job in jobs:
         assert job.future is not None  # noqa: S101 - they were chosen by it
         if job.future.done():

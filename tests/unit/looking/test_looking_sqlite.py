@@ -42,7 +42,8 @@ def put(store, records):
     with closing(sqlite3.connect(store.path)) as connection, connection:
         rows = [file.to_row(record) for record in records]
         marks = ", ".join("?" * len(rows[0]))
-        connection.executemany(f"INSERT INTO oncekey_records VALUES ({marks})", rows)  # noqa: S608 - only marks
+        made = f"INSERT INTO oncekey_records ({file.COLUMNS}) VALUES ({marks})"  # noqa: S608 - only marks
+        connection.executemany(made, rows)
 
 
 def record(number, **fields):
