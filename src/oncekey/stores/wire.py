@@ -1,6 +1,6 @@
 """One connection that all coroutines of an event loop share: a wire.
 
-What they ask within one turn of the loop leaves in one write, and the replies come in as few
+What they ask within one turn of the loop leaves in few writes, and the replies come in as few
 reads as the system makes of them. The connection is opened by redis-py, with everything that its
 settings say; from then on it is spoken to directly.
 
@@ -22,6 +22,9 @@ from redis import exceptions as told
 
 MOST_ON_THE_WAY: Final = 512
 """How many commands may wait for their replies on one wire; others queue up behind them."""
+ENOUGH: Final = 16
+"""How many commands leave before the turn of the loop is over: the server is not to be idle for as
+long as a crowd takes to ask, nor the crowd for as long as the server takes to answer all of it."""
 _MORE: Final = object()
 _READ: Final = 65536
 Asked = tuple[bytes, "asyncio.Future[Any]"]
@@ -68,6 +71,8 @@ class Wire(asyncio.BufferedProtocol):
         if not self._leaves_soon:
             self._leaves_soon = True
             self._loop.call_soon(self._leave)
+        elif len(self._unsent) >= ENOUGH and not self._silent_for_long():
+            self._flush()
 
     def close(self) -> None:
         """Nothing more is read or written; those who still wait are told."""
@@ -78,15 +83,18 @@ class Wire(asyncio.BufferedProtocol):
     def _leave(self) -> None:
         if not self._waiting and self._silent_for_long() and self._poll.poll(0):
             # The loop comes to what there is to hear in its next turn, and then to this.
-            self._loop.call_soon(self._loop.call_soon, self._flush)
+            self._loop.call_soon(self._loop.call_soon, self._leave_now)
         else:
-            self._flush()
+            self._leave_now()
+
+    def _leave_now(self) -> None:
+        self._leaves_soon = False
+        self._flush()
 
     def _silent_for_long(self) -> bool:
         return self._loop.time() - self._heard_at > _IDLE
 
     def _flush(self) -> None:
-        self._leaves_soon = False
         room = MOST_ON_THE_WAY - len(self._waiting)
         if not self.fit or self._full or room <= 0:
             return
