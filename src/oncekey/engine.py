@@ -174,10 +174,11 @@ class Engine(Leaving):
         self, choice: Choice | Ticket, call: Call, answer: Answer, flight: Flight | None
     ) -> Ticket:
         """The ticket of a call that does not run; those who wait here judge by the same record."""
-        if isinstance(choice, Ticket):
+        if type(choice) is Ticket:
             return choice
-        self._land(flight, lambda: answer.record)
-        if isinstance(choice, Refuse):
+        if flight is not None:
+            self._flights.land(flight, lambda: answer.record)
+        if type(choice) is Refuse:
             raise choice.error
         return Ticket(call, answer, duplicate=True)
 

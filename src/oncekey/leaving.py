@@ -186,7 +186,8 @@ class Leaving:
         if renewal is not None:
             keeper.drop(renewal)
         flight, ticket.flight = ticket.flight, None  # `left` knows the ticket: no circle
-        self._land(flight, left)
+        if flight is not None:
+            self._flights.land(flight, left)
 
     def _land(self, flight: Flight | None, left: Left) -> None:
         if flight is not None:

@@ -45,11 +45,8 @@ class _Protected(Generic[P]):
         self._function = function
         self._receiver: tuple[Any, ...] = ()
         self._arguments = Arguments(function)
-        self._key: Template | Callable[..., str]
-        if isinstance(key, str):
-            self._key = Template(key, self._arguments.names)
-        else:
-            self._key = key
+        self._template = Template(key, self._arguments.names) if isinstance(key, str) else None
+        self._key = cast("Callable[..., str]", key)
         self._fingerprint = fingerprinter(options.fingerprint, self._arguments)
         self._options = options
         self._terms = options.terms()
@@ -71,18 +68,19 @@ class _Protected(Generic[P]):
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of a call with these arguments; empty when it would run unprotected."""
-        return self._key_of(self._receiver + args, kwargs)[0]
+        return self._key_of(self._receiver + args, kwargs)
 
-    def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        bound = self._arguments.bind(args, kwargs)
-        if isinstance(self._key, Template):
-            return self._key.fill(bound), bound
+    def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if self._template is not None:
+            return self._template.fill(self._arguments.bind(args, kwargs))
         made = made_key(self._key(*args, **kwargs))
-        return function_key(made) if made else "", bound
+        return function_key(made) if made else ""
 
     def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """The call with these arguments; None when its key is empty."""
-        key, bound = self._key_of(args, kwargs)
+        bound = self._arguments.bind(args, kwargs)
+        template = self._template
+        key = self._key_of(args, kwargs) if template is None else template.fill(bound)
         if not key:
             return None
         if self._codec is None:  # annotations may name what is defined after the function
@@ -100,7 +98,7 @@ class _Protected(Generic[P]):
         )
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        key, _ = self._key_of(self._receiver + args, kwargs)
+        key = self._key_of(self._receiver + args, kwargs)
         if not key:
             msg = "the key function gave an empty key for these arguments: there is no record"
             raise ConfigurationError(msg)
@@ -122,10 +120,13 @@ class Protected(_Protected[P], Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, which ran now or before."""
-        return self.outcome(*args, **kwargs).value
+        return self._performed(args, kwargs).value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
+        return self._performed(args, kwargs)
+
+    def _performed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome[R]:
         given = self._receiver + args
         call = self._call_of(given, kwargs)
         core, active, call = self._once.use(call, self._terms)
