@@ -123,10 +123,8 @@ class AsyncEngine(AsyncLeaving):
         if machine.answers(seen.record, call.fingerprint, seen.now):
             return Ticket(call, seen, duplicate=True)
         after, answer = machine.claim(seen.record, call.claim(""), seen.now)
-        if after is not seen.record:
-            return None
         choice = after_claim(answer, call, patience=patience)
-        if type(choice) is Refuse:
+        if after is seen.record and type(choice) is Refuse:
             raise choice.error
         return None
 
@@ -176,8 +174,7 @@ class AsyncEngine(AsyncLeaving):
         """The ticket of a call that does not run; those who wait here judge by the same record."""
         if type(choice) is Ticket:
             return choice
-        if flight is not None:
-            self._flights.land(flight, lambda: answer.record)
+        self._land(flight, lambda: answer.record)
         if type(choice) is Refuse:
             raise choice.error
         return Ticket(call, answer, duplicate=True)

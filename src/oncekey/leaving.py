@@ -186,8 +186,7 @@ class Leaving:
         if renewal is not None:
             keeper.drop(renewal)
         flight, ticket.flight = ticket.flight, None  # `left` knows the ticket: no circle
-        if flight is not None:
-            self._flights.land(flight, left)
+        self._land(flight, left)
 
     def _land(self, flight: Flight | None, left: Left) -> None:
         if flight is not None:

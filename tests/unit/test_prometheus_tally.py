@@ -150,3 +150,11 @@ def test_a_forked_child_counts():
         [sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=30
     )
     assert (done.returncode, done.stdout.strip()) == (0, "counted"), done.stderr
+
+
+def test_what_others_may_collect_from_files_is_there_at_once(monkeypatch):
+    monkeypatch.setattr("oncekey.observe.prometheus.AT_ONCE", True)
+    observer = PrometheusObserver(CollectorRegistry())
+    observer(Event(name="new", label="task", seconds=0.25))
+    (metric,) = observer._counters["new"].collect()
+    assert [sample.value for sample in metric.samples if sample.name.endswith("_total")] == [1]

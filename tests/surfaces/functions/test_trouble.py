@@ -428,3 +428,14 @@ def test_while_the_store_is_out_of_reach_claims_are_refused_at_once(once, store,
     until(lambda: not once._core._breaker.open)
     once.run("breaker", runs.append, 1)
     assert runs == [1]
+
+
+def test_an_answer_in_between_forgives_what_was_missed(once, store, runs):
+    for _ in range(3):
+        store.cut_off("claim", 2)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="refused"):
+                once.run("forgiven", runs.append, 1)
+        once.run("forgiven", runs.append, 1)
+        assert once._core._breaker.misses == 0
+    assert runs == [1]
