@@ -25,6 +25,7 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from tests.servers import redis_asks as asks
 
 
 def a_claim(key="k", nonce="n"):
@@ -677,3 +678,13 @@ def test_the_thread_of_the_coroutines_survives_whatever_one_job_raises(store, ca
 
     asyncio.run(asyncio.wait_for(main(), 30))
     assert "a commit for coroutines failed" in caplog.text
+
+
+def test_without_fast_paths_a_released_record_is_read_and_then_granted(path):
+    store = SQLiteStore(path, fast=False)
+    first = store.claim(asks.ask()).record
+    store.release(asks.release(first))
+    second = store.claim(asks.ask(nonce="b"))
+    assert isinstance(second, Granted)
+    assert second.record.attempt == 2
+    store.close()
