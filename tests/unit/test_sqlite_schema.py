@@ -123,6 +123,7 @@ def test_what_an_old_release_goes_on_writing_is_purged(store, clock):
 # When a record is due
 
 
+@pytest.mark.fast_path("what a writer does while nobody else writes")
 def test_a_settle_writes_one_page(store):
     """Neither the primary key nor the index of what is due is touched."""
     log = store.path.with_name(f"{store.path.name}-wal")

@@ -173,7 +173,7 @@ def test_a_cluster_is_looked_at_node_by_node(tmp_path):
             filled(store, 50)
             for limit in (7, 100):
                 keys, pages = keys_of(store, limit=limit)
-                assert len(keys) == len(set(keys)) == 50
+                assert len(set(keys)) == 50  # SCAN may hand a key out twice while its table grows
                 assert pages >= 3
             told = counts(store)
             assert (told.total, told.exact) == (50, True)
