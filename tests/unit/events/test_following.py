@@ -7,7 +7,7 @@ import asyncio
 from contextlib import AsyncExitStack, aclosing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oncekey import UnreadableError
@@ -314,6 +314,8 @@ class Play:
 
 
 @given(STEPS, st.sampled_from([None, 3]))
+@example([("publish", 4), ("join", 4), ("join", 0), ("turn", 12), ("take", 1)], None)
+@example([("publish", 4), ("join", 0), ("turn", 12), ("join", 2), ("turn", 12), ("take", 1)], None)
 @settings(deadline=None)
 def test_whatever_followers_do_each_has_the_log_from_its_place_on(steps, queue):
     """Without a gap, and nothing twice; in the end all of it, but for who was told otherwise."""
