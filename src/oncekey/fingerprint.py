@@ -37,10 +37,12 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
     """The fingerprint of a call, told by its bound arguments."""
     form: list[object] = []
     for name, value in arguments.items():
-        form.append(name)
+        kind = type(value)
+        if kind in _SCALARS or (kind is int and value in _MSGPACK_INTEGERS):
+            form += name, value
+            continue
         try:
-            plain = type(value) in _SCALARS or (type(value) is int and value in _MSGPACK_INTEGERS)
-            form.append(value if plain else _canonical(value))
+            form += name, _canonical(value)
         except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
             raise _cannot(name, error) from None
     try:

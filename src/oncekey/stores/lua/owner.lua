@@ -3,4 +3,3 @@ local asked, nonce, at = struct.unpack('>i8I2c0', ARGV[1])
 if not alive or token ~= asked or string.sub(whole, SIZE + 1, SIZE + nonce_size) ~= nonce then
   return LOST
 end
-tail = string.sub(whole, SIZE + 1)

@@ -27,9 +27,10 @@ if whole then
   fits, magic, format, status, uncertain, known, has_result, has_error, awaited, attempt, created,
     token, started, updated, lease_end, finished, expires, revision, nonce_size, print_size,
     label_size, reference_size, error_size, noted_size = pcall(struct.unpack, HEAD, whole)
-  if string.sub(whole, 1, 4) ~= 'once' then
-    return redis.error_reply('WRONGTYPE this string is no record')
-  elseif not fits then
+  if not fits or magic ~= 'once' then
+    if string.sub(whole, 1, 4) ~= 'once' then
+      return redis.error_reply('WRONGTYPE this string is no record')
+    end
     return {-2, now} -- damaged, and nothing was changed
   elseif format > FORMAT then
     return {-1, format}

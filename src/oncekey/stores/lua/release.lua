@@ -21,4 +21,6 @@ if ARGV[2] then
   tail = string.sub(whole, SIZE + 1, texts_end) .. ARGV[2]
     .. string.sub(whole, texts_end + error_size + 1)
   has_error, error_size = 1, #ARGV[2]
+else
+  tail = string.sub(whole, SIZE + 1)
 end

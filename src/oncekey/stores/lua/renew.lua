@@ -3,5 +3,5 @@ local lease, ttl = struct.unpack('>i8i8', ARGV[1], at)
 if status ~= RUNNING then
   return ENDED
 end
-lease_end, updated = now + lease, now
+lease_end, updated, tail = now + lease, now, string.sub(whole, SIZE + 1)
 expires = lease_end + math.max(ttl, DAY)
