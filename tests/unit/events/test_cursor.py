@@ -1,7 +1,7 @@
 """Cursors: written, read, and judged against a model that knows which event is where."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncekey.events.cursor import Cursor, View, beginning, judge, parse
@@ -55,6 +55,7 @@ def histories(draw):
 
 
 @given(histories())
+@example((["ab", "cd"], ["ab", "effeff"], 1, 2))
 def test_a_reader_goes_on_only_where_its_event_still_stands(history):
     before, after, first, offset = history
     cursor = Cursor("e", offset, before[offset - 1])
