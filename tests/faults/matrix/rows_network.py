@@ -97,7 +97,7 @@ def no_way(lab: Lab, store: str) -> Result:
         for mode in ("closed", "open"):
             with ExitStack() as stack:
                 kind = PostgresPlace if store == "postgres" else RedisPlace
-                maker = (lab.places.folder,) if kind is RedisPlace else ()
+                maker = (lab.places.folder, "always") if kind is RedisPlace else ()
                 place = stack.enter_context(lab.places.alone(kind, *maker))
                 gate = Gate(place.port)
                 stack.callback(gate.close)
@@ -151,7 +151,7 @@ def no_way(lab: Lab, store: str) -> Result:
 def storm(lab: Lab, store: str) -> Result:
     """F15: all retry at once when the store is back; single flight keeps them off it."""
     kind = PostgresPlace if store == "postgres" else RedisPlace
-    maker = (lab.places.folder,) if kind is RedisPlace else ()
+    maker = (lab.places.folder, "always") if kind is RedisPlace else ()
     outage = 1.5 if lab.small else 5.0
     keys = 5 if lab.small else 20
     with lab.places.alone(kind, *maker) as place:
@@ -192,7 +192,7 @@ def storm(lab: Lab, store: str) -> Result:
 def replies(lab: Lab, store: str) -> Result:
     """F22: the server answers with errors of every kind while the crowd works."""
     kind = PostgresPlace if store == "postgres" else RedisPlace
-    maker = (lab.places.folder,) if kind is RedisPlace else ()
+    maker = (lab.places.folder, "always") if kind is RedisPlace else ()
     seconds = 3.0 if lab.small else 12.0
     done: dict[str, int] = {}
     with lab.places.alone(kind, *maker) as place:
