@@ -12,6 +12,7 @@ from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import redis_codec as codec
 from oncekey.stores.redis_errors import explain
 from oncekey.stores.redis_scripts import scripts_for
+from oncekey.verbs import Claim
 
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
 
@@ -150,3 +151,10 @@ def test_opening_a_url_connects_to_nothing(url):
     assert isinstance(store, stores.RedisStore)
     assert isinstance(store.as_async(), stores.AsyncRedisStore)
     assert isinstance(stores.AsyncRedisStore.from_url(url), stores.AsyncStore)
+
+
+@pytest.mark.parametrize("large", [{"label": "x" * 65_536}, {"reference": "ü" * 40_000}])
+def test_a_claim_that_fits_into_no_record_is_refused_in_a_sentence(large):
+    ask = Claim(None, "k", nonce="n", fingerprint=None, lease=1, ttl=1, **large)
+    with pytest.raises(ConfigurationError, match="at most 65,535 bytes each"):
+        codec.claim(ask)

@@ -12,6 +12,7 @@ from oncekey.fork import renew_after_fork
 from oncekey.messages import schema
 from oncekey.messages.dialect import SQLITE, Values
 from oncekey.stores.sqlite_file import OLDEST_SQLITE, explain
+from oncekey.stores.sqlite_open import statements_of
 
 _PATIENCE: Final = 10.0
 _OF_KEEPER: Final = 0.2
@@ -126,7 +127,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         for script in _steps(connection):
-            for statement in schema.statements_of(script):
+            for statement in statements_of(script):
                 connection.execute(statement)
         connection.execute(schema.BUMP.format(len(schema.migrations(SQLITE))))
         connection.execute("COMMIT")

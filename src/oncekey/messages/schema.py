@@ -6,8 +6,6 @@ working, until one takes something away (contract) and says so in `oldest`.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -65,13 +63,3 @@ def missing(
         )
         raise ConfigurationError(msg)
     return known[version:]
-
-
-def statements_of(script: str) -> Iterator[str]:
-    """One at a time, as SQLite takes them inside a transaction."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

@@ -13,6 +13,7 @@ from oncekey.messages.dialect import SQLITE, Values
 from oncekey.messages.driver import another_database, refused, refused_by_database
 from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.trouble import table_is_missing
+from oncekey.stores.sqlite_open import statements_of
 from oncekey.verbs import Answer, Claim, Granted, Settle
 
 _TRIES: Final = 8
@@ -55,7 +56,7 @@ class Transaction:
         read = connection.run(schema.READ, {}) if found[0] else []
         known = schema.migrations(SQLITE)
         for script in schema.missing(found, read, known):
-            for statement in schema.statements_of(script):
+            for statement in statements_of(script):
                 connection.run(statement, {})
         connection.run(schema.BUMP.format(len(known)), {})
         return str(connection.run(schema.READ, {})[0][2])

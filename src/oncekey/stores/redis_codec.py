@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception like the others
 from typing import Any, Final
 from urllib.parse import unquote
 
 from oncekey import machine
-from oncekey.errors import UnreadableError
+from oncekey.errors import ConfigurationError, UnreadableError
 from oncekey.key import stored_key
 from oncekey.record import FORMAT, Record
 from oncekey.stores.redis_record import CAUGHT, STATUSES, record_of
@@ -110,15 +111,25 @@ def claim(ask: Claim) -> Arguments:
         sizes = len(nonce), len(fingerprint), len(label), len(reference)
     else:
         sizes = _sizes(nonce, fingerprint, label, reference)
-    head = _CLAIM.pack(
-        ask.lease,
-        ask.ttl,
-        ask.on_expired == "hold",
-        ask.fingerprint is not None,
-        _ANY_NUMBER if ask.max_attempts is None else ask.max_attempts,
-        *sizes,
-    )
+    try:
+        head = _CLAIM.pack(
+            ask.lease,
+            ask.ttl,
+            ask.on_expired == "hold",
+            ask.fingerprint is not None,
+            _ANY_NUMBER if ask.max_attempts is None else ask.max_attempts,
+            *sizes,
+        )
+    except StructError as error:
+        raise _too_large(ask, error) from None
     return (head + data,)
+
+
+def _too_large(ask: Claim, error: StructError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the claim of {ask.key!r} does not fit into a record ({error}); nonce, fingerprint, label "
+        f"and reference have at most 65,535 bytes each: shorten what is longer"
+    )
 
 
 def _sizes(*texts: str) -> tuple[int, int, int, int]:

@@ -81,7 +81,7 @@ def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         for script in migrations[_schema(connection) :]:
-            for statement in _statements(script):
+            for statement in statements_of(script):
                 connection.execute(statement)
         connection.execute("UPDATE oncekey_schema SET version = ?", (len(migrations),))
         connection.execute("COMMIT")
@@ -90,7 +90,7 @@ def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
         raise
 
 
-def _statements(script: str) -> Iterator[str]:
+def statements_of(script: str) -> Iterator[str]:
     """One at a time, because `executescript` would commit first."""
     statement = ""
     for line in script.splitlines(keepends=True):
