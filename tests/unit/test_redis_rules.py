@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import redis.exceptions as told
+from hiredis import pack_command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from oncekey import stores
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import redis_codec as codec
 from oncekey.stores.redis_errors import explain
+from oncekey.stores.redis_line import pack
 from oncekey.stores.redis_scripts import scripts_for
 from oncekey.verbs import Claim
 
@@ -158,3 +160,25 @@ def test_a_claim_that_fits_into_no_record_is_refused_in_a_sentence(large):
     ask = Claim(None, "k", nonce="n", fingerprint=None, lease=1, ttl=1, **large)
     with pytest.raises(ConfigurationError, match="at most 65,535 bytes each"):
         codec.claim(ask)
+
+
+SHA = b"a" * 40
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("EVALSHA", SHA, 1, b"name", b"ask"),
+        ("EVALSHA", SHA, 1, b"name", b"ask", b"\r\n\x00"),
+        ("EVALSHA", SHA, 1, b"name"),
+        ("EVALSHA", SHA, 1, b"name", b"ask", b"result", b"error"),
+        ("EVALSHA", SHA, 2, b"one", b"other"),
+        ("EVALSHA", SHA.decode(), 1, b"name", 7),
+        ("EVAL", "return 1", 1, b"name", b"ask"),
+        ("SET", b"name", 1, b"NX", b"GET"),
+        ("SET", b"name", 1, b"PX", b"5", b"NX"),
+        ("GET", b"name"),
+    ],
+)
+def test_a_command_is_written_as_hiredis_writes_it(words):
+    assert pack(words) == pack_command(words)

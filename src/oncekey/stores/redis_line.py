@@ -36,7 +36,8 @@ def pack(words: Words) -> bytes:
     written in a third of the time.
     """
     count = len(words)
-    if _ALONE <= count <= _WITH_BYTES and type(words[1]) is bytes and words[2] == 1:
+    script = _ALONE <= count <= _WITH_BYTES and words[0] == "EVALSHA" and words[2] == 1
+    if script and type(words[1]) is bytes:
         called: Any = words  # a script is named in bytes where all its arguments are bytes
         name, ask = called[3], called[4]
         packed = _SCRIPT % (count, called[1], len(name), name, len(ask), ask)
@@ -61,8 +62,7 @@ class Line:
             replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
             notEnoughData=_MORE,
         )
-        self.used_at = 0.0
-        """When the last reply came."""
+        self._used_at = 0.0
         self.moved = False
         """Whether the server has said something that nobody asked for: it wants us elsewhere."""
         patience = self._socket.gettimeout()
@@ -90,7 +90,7 @@ class Line:
             raise told.ConnectionError(f"the connection broke: {error}") from error
         if isinstance(reply, Exception):
             raise reply
-        self.used_at = monotonic()
+        self._used_at = monotonic()
         return reply
 
     @property
@@ -98,7 +98,7 @@ class Line:
         """Whether it can be used: closed neither here nor there, and silent."""
         if self.moved or self.connection._sock is not self._socket:  # noqa: SLF001 - as above
             return False
-        return monotonic() - self.used_at < IDLE or not self._poll.poll(0)
+        return monotonic() - self._used_at < IDLE or not self._poll.poll(0)
 
     def leave(self) -> None:
         """The connection is as redis-py has made it."""
