@@ -208,8 +208,9 @@ async def test_settles_on_a_connection_that_the_server_ends_are_asked_again(
                 while not (found := admin.execute(HELD_UP).fetchall()):  # noqa: ASYNC110 - a server tells nobody
                     await asyncio.sleep(0.001)
             for pid, statement in found:
-                assert admin.execute("SELECT pg_terminate_backend(%s)", [pid]).fetchone() == (True,)
-                ended.add(statement)
+                # One that was ended in the turn before may still be listed, and be gone by now.
+                if admin.execute("SELECT pg_terminate_backend(%s)", [pid]).fetchone() == (True,):
+                    ended.add(statement)
     await street.all_are_done()
     await street.nothing_is_lost(await opened())
 
