@@ -9,7 +9,6 @@ from typing import Any
 from oncekey.errors import ConfigurationError
 
 _EMPTY = inspect.Parameter.empty
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _RECEIVERS = ("self", "cls")
 
 
@@ -26,13 +25,7 @@ class Arguments:
         parameters = self._signature.parameters
         self.names = tuple(parameters)
         self.receiver = self._receiver(function)
-        self._simple = all(one.kind in _BY_NAME for one in parameters.values())
-        self._defaults = {
-            name: one.default for name, one in parameters.items() if one.default is not _EMPTY
-        }
-        self._positional = sum(
-            one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for one in parameters.values()
-        )
+        self._binder: Callable[..., dict[str, Any]] = self._bind_first
 
     def _receiver(self, function: Callable[..., Any]) -> str | None:
         """The parameter that is the object of a method, which is no argument of the operation."""
@@ -45,25 +38,49 @@ class Arguments:
 
         TypeError when the function could not be called like this.
         """
-        if self._simple and not kwargs and len(args) == len(self.names) == self._positional:
-            return dict(zip(self.names, args))  # noqa: B905 - they are as many, and it is faster
-        if self._simple and len(args) <= self._positional:
-            bound = {**self._defaults, **kwargs, **dict(zip(self.names, args, strict=False))}
-            # As many names as parameters and arguments: nothing missing, unknown or given twice.
-            if len(bound) == len(self.names) and self._each_once(args, kwargs):
-                return {name: bound[name] for name in self.names}
-        slow = self._signature.bind(*args, **kwargs)
-        slow.apply_defaults()
-        return dict(slow.arguments)
+        return self._binder(*args, **kwargs)
 
-    def _each_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if not kwargs:
-            return True
-        rest = self.names[len(args) :]
-        return all(name in rest for name in kwargs)
+    def _bind_first(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Many a function is called only once, and not worth a binder of its own."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        self._binder = self._bind_second
+        return dict(bound.arguments)
+
+    def _bind_second(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self._binder = _binder_of(self._signature)
+        return self._binder(*args, **kwargs)
 
     def without_receiver(self, bound: dict[str, Any]) -> dict[str, Any]:
         """What the operation is about: the arguments without `self` or `cls`."""
         if self.receiver is None:
             return bound
         return {name: value for name, value in bound.items() if name != self.receiver}
+
+
+def _binder_of(signature: inspect.Signature) -> Callable[..., dict[str, Any]]:
+    """A function of the same parameters that gives them back by name: Python itself binds them."""
+    given = signature.parameters.values()
+    defaults = {one.name: one.default for one in given if one.default is not _EMPTY}
+    bare = [
+        one.replace(
+            annotation=_EMPTY, default=_Default(one.name) if one.name in defaults else _EMPTY
+        )
+        for one in given
+    ]
+    parameters = signature.replace(parameters=bare, return_annotation=_EMPTY)
+    by_name = ", ".join(f"{one.name!r}: {one.name}" for one in given)
+    made: dict[str, Any] = {"defaults": defaults}
+    exec(f"def call{parameters}: return {{{by_name}}}", made)  # noqa: S102 - names of a signature
+    binder: Callable[..., dict[str, Any]] = made["call"]
+    return binder
+
+
+class _Default:
+    """Stands where a default does while a signature is written down."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"defaults[{self._name!r}]"

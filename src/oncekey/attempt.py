@@ -104,14 +104,20 @@ class Attempt(BaseAttempt):
 
 
 def enter(engine: Engine, call: Call, *, active: bool) -> Attempt:
-    """The attempt at a call, running or answered; it is not current yet.
+    """The attempt at a call, running or answered; it is not current yet."""
+    return Attempt(engine, admit(engine, call, active=active))
+
+
+def admit(engine: Engine, call: Call, *, active: bool) -> Ticket:
+    """The right to run the call, or the record that answers it.
 
     Without protection it runs, and no store hears of it.
     """
     if not active:
-        return Attempt(engine, unprotected(call))
+        admitted: Ticket = invoke(unprotected, call)
+        return admitted
     forbid_nesting(call, engine.observers)
-    return Attempt(engine, engine.enter(call))
+    return engine.enter(call)
 
 
 def perform(  # noqa: PLR0913 - a call, a function and all that it is called with
@@ -124,13 +130,21 @@ def perform(  # noqa: PLR0913 - a call, a function and all that it is called wit
     active: bool,
 ) -> Outcome[Any]:
     """The outcome of the function, which ran now or before."""
-    if active:
-        forbid_nesting(call, engine.observers)
-        ticket = engine.enter(call)
-        if ticket.duplicate:
-            return Outcome(served(ticket.record, call), True, call.key, ticket.record.attempt)  # noqa: FBT003 - a duplicate
-    else:
-        ticket = unprotected(call)
+    ticket = admit(engine, call, active=active)
+    value = run(engine, ticket, function, args, kwargs)
+    return Outcome(value, ticket.duplicate, call.key, ticket.record.attempt)
+
+
+def run(
+    engine: Engine,
+    ticket: Ticket,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:  # noqa: ANN401 - whatever the function returns
+    """What the function returned, now or before."""
+    if ticket.duplicate:
+        return served(ticket.record, ticket.call)
     attempt = Attempt(engine, ticket)
     attempt._become_current()  # noqa: SLF001 - the same module
     try:
@@ -144,7 +158,7 @@ def perform(  # noqa: PLR0913 - a call, a function and all that it is called wit
     finally:
         attempt._stop_being_current()  # noqa: SLF001 - the same module
         attempt._let_go()  # noqa: SLF001 - the same module
-    return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
+    return attempt.result
 
 
 def current() -> Attempt:

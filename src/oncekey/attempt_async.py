@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -119,14 +119,20 @@ class AsyncAttempt(BaseAttempt):
 
 
 async def enter(engine: AsyncEngine, call: Call, *, active: bool) -> AsyncAttempt:
-    """The attempt at a call, running or answered; it is not current yet.
+    """The attempt at a call, running or answered; it is not current yet."""
+    return AsyncAttempt(engine, await admit(engine, call, active=active))
+
+
+def admit(engine: AsyncEngine, call: Call, *, active: bool) -> Awaitable[Ticket]:
+    """The right to run the call, or the record that answers it.
 
     Without protection it runs, and no store hears of it.
     """
     if not active:
-        return AsyncAttempt(engine, unprotected(call))
+        admitted: Awaitable[Ticket] = invoke_async(unprotected, call)
+        return admitted
     forbid_nesting(call, engine.observers)
-    return AsyncAttempt(engine, await engine.enter(call))
+    return engine.enter(call)
 
 
 async def perform(  # noqa: PLR0913 - a call, a function and all that it is called with
@@ -139,13 +145,21 @@ async def perform(  # noqa: PLR0913 - a call, a function and all that it is call
     active: bool,
 ) -> Outcome[Any]:
     """The outcome of the function, which ran now or before."""
-    if active:
-        forbid_nesting(call, engine.observers)
-        ticket = await engine.enter(call)
-        if ticket.duplicate:
-            return Outcome(served(ticket.record, call), True, call.key, ticket.record.attempt)  # noqa: FBT003 - a duplicate
-    else:
-        ticket = unprotected(call)
+    ticket = await admit(engine, call, active=active)
+    value = await run(engine, ticket, function, args, kwargs)
+    return Outcome(value, ticket.duplicate, call.key, ticket.record.attempt)
+
+
+async def run(
+    engine: AsyncEngine,
+    ticket: Ticket,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:  # noqa: ANN401 - whatever the function returns
+    """What the function returned, now or before."""
+    if ticket.duplicate:
+        return served(ticket.record, ticket.call)
     attempt = AsyncAttempt(engine, ticket)
     attempt._become_current()  # noqa: SLF001 - the same module
     try:
@@ -159,7 +173,7 @@ async def perform(  # noqa: PLR0913 - a call, a function and all that it is call
     finally:
         attempt._stop_being_current()  # noqa: SLF001 - the same module
         attempt._let_go()  # noqa: SLF001 - the same module
-    return Outcome(attempt.result, ticket.duplicate, call.key, ticket.record.attempt)
+    return attempt.result
 
 
 def current_async() -> AsyncAttempt:

@@ -59,6 +59,8 @@ class Refuse(Struct):
 
 
 Choice = Run | Reconcile | Serve | Wait | Refuse
+_RUN: Final = Run()
+_SERVE: Final = Serve()
 
 
 def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) -> Choice:  # noqa: PLR0911 - one return per answer
@@ -66,9 +68,9 @@ def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) 
     kind = type(answer)
     if kind is Granted:
         uncertain = answer.record.uncertain and call.reconcile is not None
-        return Reconcile() if uncertain else Run()
+        return Reconcile() if uncertain else _RUN
     if kind is Replay:
-        return Serve()
+        return _SERVE
     if kind is Busy:
         if patience > 0:
             left = max(0.0, (answer.record.lease_end - answer.now) / SECOND)
@@ -153,7 +155,7 @@ def after_refusal(record: Record | None, call: Call) -> Serve | Refuse:
     """What the caller is told when its settle was refused: the winner's answer, if there is one."""
     if record is None or record.status not in ("completed", "failed"):
         return Refuse(lost(call))
-    return Refuse(lost(call)) if differ(record.fingerprint, call.fingerprint) else Serve()
+    return Refuse(lost(call)) if differ(record.fingerprint, call.fingerprint) else _SERVE
 
 
 def served(record: Record, call: Call) -> Any:  # noqa: ANN401 - as the function is annotated
@@ -218,7 +220,7 @@ def after_reconcile(said: object, answer: Answer, call: Call) -> Complete | Run 
             raise ConfigurationError(msg) from None
     if isinstance(said, NotDone):
         early = answer.record.finished + call.terms.quiet - answer.now
-        return Postpone(early / SECOND) if early > 0 else Run()
+        return Postpone(early / SECOND) if early > 0 else _RUN
     if isinstance(said, Unknown):
         return Hold()
     msg = f"reconcile must return Done(value), NotDone() or Unknown(), but it returned {said!r}"

@@ -7,7 +7,7 @@ caller does next. The engine asks, waits, tells, and cleans up after whatever go
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Final
 
 from oncekey import machine
@@ -47,7 +47,7 @@ from oncekey.leaving_async import AsyncLeaving
 from oncekey.observe import Name
 from oncekey.record import Record
 from oncekey.ticket import Ticket, new_nonce, unprotected
-from oncekey.verbs import Answer, Busy
+from oncekey.verbs import Answer, Busy, Claim
 
 _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
     InProgressError: "busy",
@@ -66,24 +66,25 @@ class AsyncEngine(AsyncLeaving):
             self.examine = None
         if self.observers.trace:
             call = self.observers.entering(call)
-        started = perf_counter()
+        started = monotonic()
         try:
             known = None if self._cache is None else self._cached(self._cache, call)
-            ticket = known or await self._enter(call)
+            ticket = known or await self._enter(call, started)
         except OncekeyError as error:
             refusal = _REFUSALS.get(type(error))
             if refusal is not None:
-                took = perf_counter() - started
+                took = monotonic() - started
                 # Other refusals name the key, which an observer may have to hide.
                 detail = str(error) if refusal == "refused" else ""
                 self.observers.tell(refusal, call, seconds=took, detail=detail)
             raise
         if not ticket.protected:
             return ticket
+        record = ticket.record
         name: Name = "duplicate" if ticket.duplicate else "new"
-        if not ticket.duplicate and ticket.record.attempt > 1 and ticket.record.uncertain:
+        if record.uncertain and record.attempt > 1 and not ticket.duplicate:
             name = "taken_over"
-        took, record = perf_counter() - started, ticket.record
+        took = ticket.taken_at - started
         self.observers.tell(name, call, record.attempt, took, reference=record.reference)
         return ticket
 
@@ -91,9 +92,9 @@ class AsyncEngine(AsyncLeaving):
         answer = cache.get(call.identity) if call.cached else None
         return None if answer is None else self._judge(call, answer, patience=0.0)
 
-    def _enter(self, call: Call) -> Awaitable[Ticket]:
+    def _enter(self, call: Call, started: float) -> Awaitable[Ticket]:
         """Of all who come with one key, one leads and the others follow."""
-        deadline = monotonic() + call.terms.wait
+        deadline = started + call.terms.wait
         flight, leads = self._flights.join(call.identity)
         return self._lead(call, flight, deadline) if leads else self._follow(call, flight, deadline)
 
@@ -109,7 +110,8 @@ class AsyncEngine(AsyncLeaving):
                 self.observers.tell("waiting", call)
             if patience <= 0 or not await flight.wait_async(patience):
                 if seen is None and patience <= 0:
-                    return await self._lead(call, None, deadline)  # only the store can tell
+                    alone = self._flights.apart(call.identity)
+                    return await self._lead(call, alone, deadline)  # only the store can tell
                 raise busy(seen, call) if seen else in_progress(call, call.terms.retry_after)
             left = flight.outcome()
             ticket = None if left is None else self._judge(call, left, deadline - monotonic())
@@ -121,43 +123,50 @@ class AsyncEngine(AsyncLeaving):
     def _judge(self, call: Call, seen: Answer, patience: float) -> Ticket | None:
         """What a record that was seen here means for the call; None: only the store can tell."""
         if machine.answers(seen.record, call.fingerprint, seen.now):
-            return Ticket(call, seen, duplicate=True)
+            return Ticket(call, seen.record, seen.now, monotonic(), duplicate=True)
         after, answer = machine.claim(seen.record, call.claim(""), seen.now)
         choice = after_claim(answer, call, patience=patience)
         if after is seen.record and type(choice) is Refuse:
             raise choice.error
         return None
 
-    async def _lead(self, call: Call, flight: Flight | None, deadline: float) -> Ticket:
+    async def _lead(self, call: Call, flight: Flight, deadline: float) -> Ticket:
         """Ask the store until it is clear what to do; whoever waits here is told if it fails."""
         polls = 0
         try:
             while True:
-                nonce = new_nonce()
+                ask = call.claim(new_nonce())
                 try:
-                    answer = await self._claim(call, nonce)
+                    if self._breaker.open:
+                        self._breaker.check()
+                    try:
+                        answer = await self._store.claim(ask)
+                    except BaseException as error:  # noqa: BLE001 - it is raised again
+                        answer = await self._claim_again(call, ask, error)
                 except StoreError as error:
-                    return self._without_store(call, flight, nonce, error, deadline)
-                if flight is not None:
-                    flight.saw(answer)
-                patience = deadline - monotonic()
+                    return self._without_store(call, flight, ask.nonce, error, deadline)
+                heard = monotonic()
+                if self._breaker.misses:
+                    self._breaker.answered()
+                flight.saw(answer, heard)
+                patience = deadline - heard
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
-                    choice = await self._reconcile(call, answer, flight, patience)
+                    choice = await self._reconcile(call, answer, heard, flight, patience)
                 if type(choice) is Run:
-                    return self._start(call, answer, flight)
+                    return self._start(call, answer, heard, flight)
                 if type(choice) is not Wait:
-                    return self._answered(choice, call, answer, flight)
-                if not polls:
-                    self.observers.tell("waiting", call)
+                    return self._answered(choice, call, answer, heard, flight)
+                await self._wait(call, answer, choice, polls)
                 polls += 1
-                await self._wait(answer, choice)
         except BaseException:
-            self._land(flight, None)
+            self._flights.land(flight)
             raise
 
-    async def _wait(self, answer: Answer, choice: Wait) -> None:
+    async def _wait(self, call: Call, answer: Answer, choice: Wait, polls: int) -> None:
         """The time is over, or the store has told that the record may have changed."""
+        if not polls:
+            self.observers.tell("waiting", call)
         watch = getattr(self._store, "watch", None) if choice.seconds >= WORTH_WATCHING else None
         if watch is None or type(answer) is not Busy:
             await pause_async(choice.seconds)
@@ -169,46 +178,47 @@ class AsyncEngine(AsyncLeaving):
             await pause_async(choice.seconds)
 
     def _answered(
-        self, choice: Choice | Ticket, call: Call, answer: Answer, flight: Flight | None
+        self,
+        choice: Choice | Ticket,
+        call: Call,
+        answer: Answer,
+        heard: float,
+        flight: Flight,
     ) -> Ticket:
         """The ticket of a call that does not run; those who wait here judge by the same record."""
         if type(choice) is Ticket:
             return choice
-        self._land(flight, lambda: answer.record)
+        self._flights.land(flight, answer.record)
         if type(choice) is Refuse:
             raise choice.error
-        return Ticket(call, answer, duplicate=True)
+        return Ticket(call, answer.record, answer.now, heard, duplicate=True)
 
-    async def _claim(self, call: Call, nonce: str) -> Answer:
-        """The store's answer. A claim that nobody waits for any more is given back."""
-        if self._breaker.open:
-            self._breaker.check()
-        ask = call.claim(nonce)
+    async def _claim_again(self, call: Call, ask: Claim, failed: BaseException) -> Answer:
+        """The answer to a claim that failed just now, if the store can tell it.
+
+        A claim that nobody waits for any more is given back.
+        """
         try:
-            try:
-                answer = await self._store.claim(ask)
-            except StoreError as error:
-                answer = await self._ask_again(self._store.claim, ask, error)
+            if not isinstance(failed, StoreError):
+                raise failed  # noqa: TRY301 - as if it came now
+            return await self._ask_again(self._store.claim, ask, failed)
         except StoreError as error:
             self._breaker.missed(error)
             raise
         except OncekeyError:
             raise
         except BaseException:  # cut off while the store may have granted it
-            keeper.take_up(Abandoned(self._behind, call, nonce), 0.0)
+            keeper.take_up(Abandoned(self._behind, call, ask.nonce), 0.0)
             raise
-        if self._breaker.misses:
-            self._breaker.answered()
-        return answer
 
     @staticmethod
     def _reconciler(call: Call) -> Callable[[Record], object]:
         assert call.reconcile is not None  # noqa: S101 - `decide` asks only where there is one
         return call.reconcile
 
-    def _start(self, call: Call, answer: Answer, flight: Flight | None) -> Ticket:
+    def _start(self, call: Call, answer: Answer, heard: float, flight: Flight | None) -> Ticket:
         """The ticket of a granted claim, whose lease is renewed from now on."""
-        ticket = Ticket(call, answer, flight=flight)
+        ticket = Ticket(call, answer.record, answer.now, heard, flight)
         if call.terms.heartbeat:
             ticket.renewal = Renewal(self._behind, ticket, self.observers)
             # A claim whose reply was lost is granted again, with what is left of its lease.
@@ -217,7 +227,7 @@ class AsyncEngine(AsyncLeaving):
         return ticket
 
     def _without_store(
-        self, call: Call, flight: Flight | None, nonce: str, error: StoreError, deadline: float
+        self, call: Call, flight: Flight, nonce: str, error: StoreError, deadline: float
     ) -> Ticket:
         """The ticket of a run that no store knows of; its claim may have been granted unheard."""
         if not call.terms.fail_open:
@@ -227,17 +237,16 @@ class AsyncEngine(AsyncLeaving):
         ticket = unprotected(call, flight, nonce)
         ticket.renewal = LateClaim(self._behind, ticket)
         keeper.take_up(ticket.renewal, RETRY)
-        if flight is not None:
-            flight.saw(Answer(ticket.record, ticket.now()))
+        flight.saw(Answer(ticket.record, ticket.heard), ticket.taken_at)
         took = monotonic() - deadline + call.terms.wait
         self.observers.tell("unprotected", call, 1, took, detail=str(error))
         return ticket
 
     async def _reconcile(
-        self, call: Call, answer: Answer, flight: Flight | None, patience: float
+        self, call: Call, answer: Answer, heard: float, flight: Flight, patience: float
     ) -> Run | Wait | Ticket:
         """Ask the user's code how the uncertain attempt before this one ended."""
-        ticket = self._start(call, answer, None)
+        ticket = self._start(call, answer, heard, None)
         try:
             said = await invoke_async(self._reconciler(call), answer.record)
             choice = after_reconcile(said, answer, call)
@@ -261,11 +270,11 @@ class AsyncEngine(AsyncLeaving):
         self._end(ticket, None)
         return choice
 
-    async def _found_done(self, ticket: Ticket, result: bytes, flight: Flight | None) -> Ticket:
+    async def _found_done(self, ticket: Ticket, result: bytes, flight: Flight) -> Ticket:
         """The call is answered with what `reconcile` found."""
         ask = ticket.call.settle(ticket.record, "completed", result=result)
         await self.settle(ticket, ask)
         if not ticket.duplicate:
             ticket.record, ticket.duplicate = ticket.after_settle(ask), True
-        self._land(flight, lambda: ticket.record)
+        self._flights.land(flight, ticket.record)
         return ticket

@@ -24,8 +24,8 @@ from oncekey.errors import ConfigurationError
 
 VERSION: Final = "1"
 
-# Exact types whose msgpack form already tells them apart.
-_SCALARS: Final = frozenset({str, bool, float, bytes, type(None)})
+# Exact types whose msgpack form already tells them apart. Of integers only most have one.
+_SCALARS: Final = frozenset({str, int, bool, float, bytes, type(None)})
 _MSGPACK_INTEGERS: Final = range(-(2**63), 2**64)
 _LONGEST_INTEGER: Final = 20  # the digits of the largest of them
 _LONG_INTEGER: Final = re.compile(rb"[0-9]{20}")
@@ -37,16 +37,18 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
     """The fingerprint of a call, told by its bound arguments."""
     form: list[object] = []
     for name, value in arguments.items():
-        kind = type(value)
-        if kind in _SCALARS or (kind is int and value in _MSGPACK_INTEGERS):
-            form += name, value
+        form.append(name)
+        if type(value) in _SCALARS:
+            form.append(value)
             continue
         try:
-            form += name, _canonical(value)
+            form.append(_canonical(value))
         except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
             raise _cannot(name, error) from None
     try:
         return _digest(form)
+    except OverflowError:  # an integer that is too long for msgpack
+        return _digest([_number(one) if type(one) is int else one for one in form])
     except UnicodeEncodeError as error:
         raise _cannot(_unwritable(form), error) from None
 

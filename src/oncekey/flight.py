@@ -11,38 +11,39 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
+from msgspec import Struct
+
 from oncekey.call import Identity
 from oncekey.fork import renew_after_fork
 from oncekey.record import Record
 from oncekey.verbs import Answer
 
-Left = Callable[[], Record | None] | None
-"""How to work out the record that a flight left."""
+Left = Record | Callable[[], Record | None] | None
+"""The record that a flight left, or how to work it out."""
 
 
-class Flight:
+class Flight(Struct, eq=False):
     """One caller's way to the store and back, and who waits for it."""
 
-    __slots__ = ("_lock", "_wake", "answer", "identity", "landed", "left", "taken_at", "thread")
+    identity: Identity
+    thread: int
+    """Of the caller who leads it."""
+    _lock: threading.Lock
+    """The one of all flights to the store."""
+    answer: Answer | None = None
+    taken_at: float = 0.0
+    landed: bool = False
+    left: Left = None
+    _wake: list[Callable[[], None]] | None = None
 
-    def __init__(self, identity: Identity, lock: threading.Lock) -> None:
-        """A flight that has not landed; the lock is the one of its `Flights`."""
-        self.identity = identity
-        self.thread = threading.get_ident()
-        self.answer: Answer | None = None
-        self.taken_at = 0.0
-        self.landed = False
-        self.left: Left = None
-        self._lock = lock
-        self._wake: list[Callable[[], None]] | None = None
-
-    def saw(self, answer: Answer) -> None:
+    def saw(self, answer: Answer, taken_at: float) -> None:
         """Those who wait may know what the store said last, and when."""
-        self.answer, self.taken_at = answer, monotonic()
+        self.answer, self.taken_at = answer, taken_at
 
     def outcome(self) -> Answer | None:
         """The record that the flight left, and the store's time as far as it can be told."""
-        record = None if self.left is None else self.left()
+        left = self.left
+        record = left() if callable(left) else left
         if record is None or self.answer is None:
             return None
         return Answer(record, self.answer.now + round((monotonic() - self.taken_at) * 1_000_000))
@@ -59,23 +60,29 @@ class Flight:
 
     async def wait_async(self, seconds: float) -> bool:
         """Wait until it landed, at most so long; whether it did."""
-        loop = asyncio.get_running_loop()
-        landed: asyncio.Future[None] = loop.create_future()
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
+        landed: asyncio.Future[bool] = loop.create_future()
 
-        def set_it() -> None:
+        def tell(it: bool) -> None:  # noqa: FBT001 - what the future holds
             if not landed.done():
-                landed.set_result(None)
+                landed.set_result(it)
 
         def wake() -> None:
             try:
-                loop.call_soon_threadsafe(set_it)
+                if threading.get_ident() == here:
+                    tell(True)  # noqa: FBT003 - it landed
+                else:
+                    loop.call_soon_threadsafe(tell, True)  # noqa: FBT003 - the same
             except RuntimeError:  # that loop is closed: nobody waits there any more
                 return
 
         if self._call_when_landed(wake):
             return True
-        done, _ = await asyncio.wait([landed], timeout=seconds)
-        return bool(done)
+        clock = loop.call_later(seconds, tell, False)  # noqa: FBT003 - it did not, in time
+        try:
+            return await landed
+        finally:
+            clock.cancel()
 
     def _call_when_landed(self, wake: Callable[[], None]) -> bool:
         with self._lock:
@@ -102,9 +109,13 @@ class Flights:
 
     def join(self, identity: Identity) -> tuple[Flight, bool]:
         """The flight of this identity, and whether the caller leads it."""
-        mine = Flight(identity, self._lock)
+        mine = Flight(identity, threading.get_ident(), self._lock)
         flight = self._flights.setdefault(identity, mine)  # atomic, and so without the lock
         return flight, flight is mine
+
+    def apart(self, identity: Identity) -> Flight:
+        """A flight that nobody can join."""
+        return Flight(identity, threading.get_ident(), self._lock)
 
     def land(self, flight: Flight, left: Left = None) -> None:
         """The flight is over; those who waited judge by the record that it left, if any.

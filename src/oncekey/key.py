@@ -24,7 +24,7 @@ LONGEST: Final = 255
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 # What may stand unescaped in a value: printable, and with no meaning in a key.
 _SAFE = "!\"#$&'()*+,-.;<=>?@[\\]^_`|~"
-_NEEDS_NO_ESCAPE = re.compile(r"[A-Za-z0-9!\"#$&'()*+,\-.;<=>?@\[\\\]^_`|~]+")
+_needs_no_escape = re.compile(r"[A-Za-z0-9!\"#$&'()*+,\-.;<=>?@\[\\\]^_`|~]+").fullmatch
 _PLAIN = (str, int, float, Decimal, UUID, bytes)
 
 KeyFunction = Callable[..., str]
@@ -79,7 +79,7 @@ def _digested(key: str) -> str:
 
 def escape(value: str) -> str:
     """The value with everything escaped that could be mistaken for part of a key's form."""
-    return value if _NEEDS_NO_ESCAPE.fullmatch(value) else quote(value, safe=_SAFE)
+    return value if _needs_no_escape(value) else quote(value, safe=_SAFE)
 
 
 def readable(text: str, longest: int = LONGEST) -> str:
@@ -177,22 +177,23 @@ class Template:
 
     def fill(self, arguments: Mapping[str, object]) -> str:
         """The key for these arguments."""
-        made: list[str] = []
+        key = ""
         for literal, path in self._parts:
-            made.append(literal)
-            if path is not None:
-                value = path.of(arguments) if path.rest else arguments[path.root]
-                # Most keys are made of numbers, and of texts that need no escape.
-                if type(value) is str and _NEEDS_NO_ESCAPE.fullmatch(value):
-                    text = value
-                elif type(value) is int:
-                    text = str(value)
-                else:
-                    text = _escaped(_as_text(value, path.text), path.text)
-                for one in self._also_escaped:
-                    text = text.replace(one, f"%{ord(one):02X}")
-                made.append(text)
-        key = "".join(made)  # printable and not empty, as all its parts are
+            key += literal
+            if path is None:
+                continue
+            value = path.of(arguments) if path.rest else arguments[path.root]
+            # Most keys are made of numbers, and of texts that need no escape.
+            if type(value) is int:
+                text = str(value)
+            elif type(value) is str and _needs_no_escape(value):
+                text = value
+            else:
+                text = _escaped(_as_text(value, path.text), path.text)
+            for one in self._also_escaped:
+                text = text.replace(one, f"%{ord(one):02X}")
+            key += text
+        # It is printable and not empty, as all its parts are.
         return key if len(key) < LONGEST else _digested(key)
 
 

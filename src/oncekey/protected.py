@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from oncekey import attempt, attempt_async
@@ -13,6 +13,7 @@ from oncekey.arguments import Arguments
 from oncekey.attempt_base import Outcome
 from oncekey.call import Call
 from oncekey.codec import Codec, codec_of
+from oncekey.decide import served
 from oncekey.errors import ConfigurationError
 from oncekey.key import Template, function_key
 from oncekey.options import UNSET, Options, fingerprinter, made_key
@@ -120,16 +121,18 @@ class Protected(_Protected[P], Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, which ran now or before."""
-        return self._performed(args, kwargs).value
+        given = self._receiver + args
+        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
+        engine = core.engine()
+        ticket = attempt.admit(engine, call, active=active)
+        if ticket.duplicate:
+            return cast("R", served(ticket.record, call))
+        return cast("R", attempt.run(engine, ticket, self._function, given, kwargs))
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
-        return self._performed(args, kwargs)
-
-    def _performed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome[R]:
         given = self._receiver + args
-        call = self._call_of(given, kwargs)
-        core, active, call = self._once.use(call, self._terms)
+        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         return attempt.perform(core.engine(), call, self._function, given, kwargs, active=active)
 
     def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
@@ -160,19 +163,19 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, which ran now or before."""
-        return (await self._performed(args, kwargs)).value
+        given = self._receiver + args
+        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
+        engine = core.engine_async()
+        ticket = await attempt_async.admit(engine, call, active=active)
+        if ticket.duplicate:
+            return cast("R", served(ticket.record, call))
+        return cast("R", await attempt_async.run(engine, ticket, self._function, given, kwargs))
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
-        return await self._performed(args, kwargs)
-
-    def _performed(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, Outcome[R]]:
         given = self._receiver + args
-        call = self._call_of(given, kwargs)
-        core, active, call = self._once.use(call, self._terms)
-        return attempt_async.perform(
+        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
+        return await attempt_async.perform(
             core.engine_async(), call, self._function, given, kwargs, active=active
         )
 

@@ -6,13 +6,15 @@ from os import urandom
 from time import monotonic, time_ns
 from typing import Final
 
+from msgspec import Struct
+
 from oncekey import machine
 from oncekey.call import Call
 from oncekey.flight import Flight
 from oncekey.fork import renew_after_fork
 from oncekey.lease import Chore
 from oncekey.record import Record
-from oncekey.verbs import Answer, Release, Settle
+from oncekey.verbs import Release, Settle
 
 _LENGTH: Final = 16
 _MANY: Final = 128
@@ -46,48 +48,28 @@ new_nonce: Final = Nonces().take
 """A name for one claim that nobody else chooses, and nobody can guess."""
 
 
-class Ticket:
+class Ticket(Struct, eq=False):
     """The right to run a call, or the record that answers it instead.
 
     `protected` is False where no store knows of this run: the store is down and the call runs
     all the same, or protection is switched off. The record is then one of this process alone.
     """
 
-    __slots__ = (
-        "_now",
-        "_taken_at",
-        "call",
-        "duplicate",
-        "flight",
-        "lost",
-        "protected",
-        "record",
-        "renewal",
-    )  # fmt: skip - one line per slot says nothing more
-
-    def __init__(
-        self,
-        call: Call,
-        answer: Answer,
-        *,
-        flight: Flight | None = None,
-        duplicate: bool = False,
-        protected: bool = True,
-    ) -> None:
-        """What the store answered just now."""
-        self.call = call
-        self.record: Record = answer.record
-        self.flight = flight
-        self.duplicate = duplicate
-        self.protected: Final = protected
-        self.renewal: Chore | None = None
-        self.lost = False
-        self._now = answer.now
-        self._taken_at = monotonic()
+    call: Call
+    record: Record
+    heard: int
+    """The store's time when it answered."""
+    taken_at: float
+    """The time of this process at that moment."""
+    flight: Flight | None = None
+    duplicate: bool = False
+    protected: bool = True
+    renewal: Chore | None = None
+    lost: bool = False
 
     def now(self) -> int:
         """The store's time, as far as it can be told without asking."""
-        return self._now + round((monotonic() - self._taken_at) * 1_000_000)
+        return self.heard + round((monotonic() - self.taken_at) * 1_000_000)
 
     def after_settle(self, ask: Settle) -> Record:
         """The record as the store has it after it said yes to `ask`."""
@@ -103,4 +85,4 @@ class Ticket:
 def unprotected(call: Call, flight: Flight | None = None, nonce: str = "") -> Ticket:
     """A ticket for a run that no store knows of, with a record of this process's own time."""
     _, answer = machine.claim(None, call.claim(nonce or new_nonce()), time_ns() // 1000)
-    return Ticket(call, answer, flight=flight, protected=False)
+    return Ticket(call, answer.record, answer.now, monotonic(), flight, protected=False)

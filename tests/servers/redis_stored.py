@@ -27,7 +27,7 @@ def as_stored(record):
         record.lease_end,
         record.finished,
         record.expires,
-        record.revision.to_bytes(8),
+        record.revision,
         *map(len, (*texts, error, record.noted)),
     )
     return b"".join((head, *texts, error, record.noted, record.result or b""))

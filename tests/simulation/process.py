@@ -164,6 +164,6 @@ class Hanging(Chore):
 
 
 def _copied(flight: Flight) -> Flight:
-    twin = Flight(flight.identity, flight._lock)
-    twin.thread, twin.answer, twin.taken_at = flight.thread, flight.answer, flight.taken_at
+    twin = Flight(flight.identity, flight.thread, flight._lock)
+    twin.answer, twin.taken_at = flight.answer, flight.taken_at
     return twin

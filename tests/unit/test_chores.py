@@ -1,6 +1,7 @@
 """What the keeper does for calls."""
 
 import gc
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -58,13 +59,18 @@ def broken(*_):
 SOON = Policy(lease="30s", ttl="1h")
 
 
+def granted(call, store):
+    answer = store.claim(call.claim("n"))
+    return Ticket(call, answer.record, answer.now, monotonic())
+
+
 # Renewal
 
 
 @pytest.fixture
 def ticket(calling, store):
     call = calling(policy=SOON)
-    return Ticket(call, store.claim(call.claim("n")))
+    return granted(call, store)
 
 
 def end_of(store, ticket):
@@ -114,7 +120,7 @@ def test_a_renewal_that_failed_is_tried_again_soon_and_is_no_loss(ticket, observ
 
 def test_a_short_lease_is_tried_again_even_sooner(calling, store, observers):
     call = calling(policy=Policy(lease="300ms"))
-    ticket = Ticket(call, store.claim(call.claim("n")))
+    ticket = granted(call, store)
     assert Renewal(SimpleNamespace(renew=down), ticket, observers).do() == pytest.approx(0.1)
 
 
@@ -122,7 +128,7 @@ def test_after_the_longest_run_the_lease_is_left_to_end(monkeypatch, calling, st
     now = [100.0]
     monkeypatch.setattr(chores, "monotonic", lambda: now[0])
     call = calling(policy=Policy(lease="30s", max_run="60s"))
-    ticket = Ticket(call, store.claim(call.claim("n")))
+    ticket = granted(call, store)
     renewal = Renewal(store, ticket, observers)
     now[0] = 159.9
     assert renewal.do() == pytest.approx(10)
@@ -137,7 +143,7 @@ def test_no_lease_lasts_longer_than_the_longest_run(monkeypatch, calling, store,
     now = [100.0]
     monkeypatch.setattr(chores, "monotonic", lambda: now[0])
     call = calling(policy=Policy(lease="5min", max_run="5min"))
-    ticket = Ticket(call, store.claim(call.claim("n")))
+    ticket = granted(call, store)
     renewal = Renewal(store, ticket, observers)
     claimed = end_of(store, ticket)
     for _ in range(2):

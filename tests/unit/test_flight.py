@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import pytest
 
@@ -159,7 +160,7 @@ def test_a_closed_loop_has_nobody_to_wake(pool, until):
 def test_landing_twice_is_harmless(recorded):
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW))
+    flight.saw(Answer(recorded(), NOW), monotonic())
     flights.land(flight, lambda: recorded(status="completed"))
     later, _ = flights.join(ID)
     flights.land(flight)
@@ -170,11 +171,10 @@ def test_landing_twice_is_harmless(recorded):
 
 
 def test_those_who_waited_judge_by_the_record_and_the_time_of_now(monkeypatch, recorded):
-    times = iter([100.0, 102.5])
-    monkeypatch.setattr(module, "monotonic", lambda: next(times))
+    monkeypatch.setattr(module, "monotonic", lambda: 102.5)
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW))
+    flight.saw(Answer(recorded(), NOW), 100.0)
     flights.land(flight, lambda: recorded(status="completed"))
     assert flight.outcome() == Answer(recorded(status="completed"), NOW + 2_500_000)
 
@@ -183,7 +183,7 @@ def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
     asked = []
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW))
+    flight.saw(Answer(recorded(), NOW), monotonic())
     flights.land(flight, lambda: asked.append("asked"))
     assert not asked
     assert flight.outcome() is None
@@ -193,7 +193,7 @@ def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
 def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW))
+    flight.saw(Answer(recorded(), NOW), monotonic())
     flights.land(flight)
     assert flight.outcome() is None
 

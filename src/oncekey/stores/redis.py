@@ -83,7 +83,12 @@ class RedisStore:
         """One asker is granted the record."""
         if self._replicas is not None:
             return self._claim_on_replicas(ask, self._replicas)
-        return codec.answer(ask, self._run("claim", ask.scope, ask.key, codec.claim(ask)))
+        name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.claim(ask)
+        try:
+            reply = self._send("claim", name, arguments)
+        except CAUGHT as error:
+            reply = self._send_again("claim", name, arguments, error)
+        return codec.answer(ask, reply)
 
     def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
@@ -95,7 +100,11 @@ class RedisStore:
 
     def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        reply = self._run("settle", ask.scope, ask.key, codec.settle(ask))
+        name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.settle(ask)
+        try:
+            reply = self._send("settle", name, arguments)
+        except CAUGHT as error:
+            reply = self._send_again("settle", name, arguments, error)
         return codec.verdict(ask.scope, ask.key, reply)
 
     def release(self, ask: Release, /) -> Verdict:
@@ -168,13 +177,31 @@ class RedisStore:
         """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
-            script = (self._scripts or self._load())[verb]
-            try:
-                return self._clients.ask(
-                    ("EVALSHA", script.sha, 1, name, *arguments), apart=verb == "renew"
-                )
-            except NoScriptError:  # it has not run: the server is told what it is
-                return self._clients.ask(("EVAL", script.text, 1, name, *arguments))
+            return self._send(verb, name, arguments)
+        except CAUGHT as error:
+            return self._send_again(verb, name, arguments, error)
+
+    def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+        """What the script answers; a server that has not seen it yet refuses to run it."""
+        if self._scripts is None:
+            return self._send_first(verb, name, arguments)
+        return self._clients.ask(
+            ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
+        )
+
+    def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+        self._load()
+        return self._send(verb, name, arguments)
+
+    def _send_again(
+        self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception
+    ) -> Any:  # noqa: ANN401 - whatever the script answers
+        """What the script answers to a server that has to be told what it is; else why not."""
+        try:
+            if self._scripts is None or not isinstance(failed, NoScriptError):
+                raise failed
+            text = self._scripts[verb].text
+            return self._clients.ask(("EVAL", text, 1, name, *arguments))
         except CAUGHT as error:
             raise self._explained(error) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from time import monotonic
 from typing import Any, Final
 
@@ -75,7 +76,12 @@ class AsyncRedisStore:
         """One asker is granted the record."""
         if self._replicas is not None:
             return await self._claim_on_replicas(ask, self._replicas)
-        return codec.answer(ask, await self._run("claim", ask.scope, ask.key, codec.claim(ask)))
+        name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.claim(ask)
+        try:
+            reply = await self._send("claim", name, arguments)
+        except CAUGHT as error:
+            reply = await self._send_again("claim", name, arguments, error)
+        return codec.answer(ask, reply)
 
     async def renew(self, ask: Renew, /) -> Verdict:
         """The owner's lease is moved."""
@@ -87,7 +93,11 @@ class AsyncRedisStore:
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """The owner's answer is kept."""
-        reply = await self._run("settle", ask.scope, ask.key, codec.settle(ask))
+        name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.settle(ask)
+        try:
+            reply = await self._send("settle", name, arguments)
+        except CAUGHT as error:
+            reply = await self._send_again("settle", name, arguments, error)
         return codec.verdict(ask.scope, ask.key, reply)
 
     async def release(self, ask: Release, /) -> Verdict:
@@ -153,13 +163,31 @@ class AsyncRedisStore:
         """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
-            script = (self._scripts or await self._load())[verb]
-            try:
-                return await self._clients.ask(
-                    ("EVALSHA", script.sha, 1, name, *arguments), apart=verb == "renew"
-                )
-            except NoScriptError:  # it has not run: the server is told what it is
-                return await self._clients.ask(("EVAL", script.text, 1, name, *arguments))
+            return await self._send(verb, name, arguments)
+        except CAUGHT as error:
+            return await self._send_again(verb, name, arguments, error)
+
+    def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Awaitable[Any]:
+        """What the script answers; a server that has not seen it yet refuses to run it."""
+        if self._scripts is None:
+            return self._send_first(verb, name, arguments)
+        return self._clients.ask(
+            ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
+        )
+
+    async def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+        await self._load()
+        return await self._send(verb, name, arguments)
+
+    async def _send_again(
+        self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception
+    ) -> Any:  # noqa: ANN401 - whatever the script answers
+        """What the script answers to a server that has to be told what it is; else why not."""
+        try:
+            if self._scripts is None or not isinstance(failed, NoScriptError):
+                raise failed
+            text = self._scripts[verb].text
+            return await self._clients.ask(("EVAL", text, 1, name, *arguments))
         except CAUGHT as error:
             raise self._explained(error) from error
 

@@ -103,14 +103,8 @@ def pattern_of(prefix: bytes) -> bytes:
 
 def claim(ask: Claim) -> Arguments:
     """The arguments of claim.lua."""
-    nonce, label, reference = ask.nonce, ask.label, ask.reference
-    fingerprint = ask.fingerprint or ""
-    text = f"{nonce}{fingerprint}{label}{reference}"
-    data = text.encode()
-    if len(data) == len(text):
-        sizes = len(nonce), len(fingerprint), len(label), len(reference)
-    else:
-        sizes = _sizes(nonce, fingerprint, label, reference)
+    nonce, fingerprint = ask.nonce.encode(), (ask.fingerprint or "").encode()
+    label, reference = ask.label.encode(), ask.reference.encode()
     try:
         head = _CLAIM.pack(
             ask.lease,
@@ -118,11 +112,14 @@ def claim(ask: Claim) -> Arguments:
             ask.on_expired == "hold",
             ask.fingerprint is not None,
             _ANY_NUMBER if ask.max_attempts is None else ask.max_attempts,
-            *sizes,
+            len(nonce),
+            len(fingerprint),
+            len(label),
+            len(reference),
         )
     except StructError as error:
         raise _too_large(ask, error) from None
-    return (head + data,)
+    return (b"".join((head, nonce, fingerprint, label, reference)),)
 
 
 def _too_large(ask: Claim, error: StructError) -> ConfigurationError:
@@ -130,11 +127,6 @@ def _too_large(ask: Claim, error: StructError) -> ConfigurationError:
         f"the claim of {ask.key!r} does not fit into a record ({error}); nonce, fingerprint, label "
         f"and reference have at most 65,535 bytes each: shorten what is longer"
     )
-
-
-def _sizes(*texts: str) -> tuple[int, int, int, int]:
-    nonce, fingerprint, label, reference = (len(text.encode()) for text in texts)
-    return nonce, fingerprint, label, reference
 
 
 def renew(ask: Renew) -> Arguments:

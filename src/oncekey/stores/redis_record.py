@@ -10,7 +10,7 @@ from oncekey.record import Record, Status
 
 MAGIC: Final = b"once"
 """What a record begins with: others may keep strings of theirs under a key like ours."""
-HEAD: Final = Struct(">4sBBBBBBBI7Q8s4H2I")
+HEAD: Final = Struct(">4sBBBBBBBI8Q4H2I")
 STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
 """Each stands for its place, in the head."""
 STATUS_AT: Final = 5
@@ -55,13 +55,13 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
         updated,
         lease_end,
         expires,
-        finished=finished,
-        result=stored[end:] if has_result else None,
-        error=stored[texts_end:noted_at] if has_error else None,
-        noted=stored[noted_at:end],
-        revision=int.from_bytes(revision),
-        uncertain=uncertain == 1,
-        label=label,
-        reference=reference,
-        version=version,
+        finished,
+        stored[end:] if has_result else None,
+        stored[texts_end:noted_at] if has_error else None,
+        stored[noted_at:end],
+        revision,
+        uncertain == 1,
+        label,
+        reference,
+        version,
     )
