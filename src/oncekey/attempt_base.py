@@ -43,6 +43,7 @@ class BaseAttempt:
     _value: object = _NOTHING
     _notes: Notes | None = None
     _begun: set[str] | None = None
+    _revision = 0
     _reset: Token[BaseAttempt | None]
     _keeps: bool | None = None
     """Whether the response is to be kept whatever it is; None where there is no response."""
@@ -57,7 +58,6 @@ class BaseAttempt:
         self._generation: Final = generation()
         self._ended = ticket.duplicate
         self._unnoted: Final[set[str]] = set()
-        self._revision = ticket.record.revision
 
     # Facts
 
@@ -180,7 +180,7 @@ class BaseAttempt:
         """The request that keeps the changed notes. What is noted later holds all of it."""
         with self._noting_one_by_one():
             self._notes = change(self._read_notes())
-            self._revision += 1
+            self._revision = max(self._revision, self._ticket.record.revision) + 1
             return self._call.note(self._ticket.record, self._notes.encode(), self._revision)
 
     def _noting_one_by_one(self) -> threading.Lock:

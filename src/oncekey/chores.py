@@ -40,17 +40,16 @@ class Asking(Chore):
 class Renewal(Asking):
     """Moves the end of a lease while its code runs."""
 
-    __slots__ = ("_every", "_observers", "_ticket", "_until")
+    __slots__ = ("_observers", "_ticket", "_until")
 
     def __init__(self, store: Store, ticket: Ticket, observers: Observers) -> None:
         """Goes on until the record has another owner, has ended, or `max_run` is over."""
-        super().__init__()
-        terms = ticket.call.terms
+        self.queue = None  # every attempt has a renewal: not even the base is called for it
         self._store = store
         self._ticket = ticket
         self._observers = observers
-        self._every = terms.heartbeat_every
-        self._until = None if terms.max_run is None else monotonic() + terms.max_run
+        longest = ticket.call.terms.max_run
+        self._until = None if longest is None else ticket.taken_at + longest
 
     def do(self) -> float | None:
         """Renew once. A renewal that failed is tried again soon: the lease is not lost yet.
@@ -70,9 +69,9 @@ class Renewal(Asking):
             self._observers.tell(
                 "renewal_failed", ticket.call, ticket.record.attempt, detail=str(error)
             )
-            return min(self._every, RETRY)
+            return min(ticket.call.terms.heartbeat_every, RETRY)
         if verdict is Verdict.DONE:
-            return self._every
+            return ticket.call.terms.heartbeat_every
         ticket.lost = verdict is Verdict.LOST
         return None
 

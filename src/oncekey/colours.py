@@ -6,9 +6,12 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from oncekey.errors import ConfigurationError
+
+# What most functions return; to find out that a type lacks something takes longer.
+_PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple})
 
 
 def pause(seconds: float) -> None:
@@ -24,7 +27,7 @@ async def pause_async(seconds: float) -> None:
 def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
     """What the function returns, which must not be something to await."""
     value = function(*args, **kwargs)
-    if hasattr(type(value), "__await__"):
+    if type(value) not in _PLAIN and hasattr(type(value), "__await__"):
         if inspect.iscoroutine(value):
             value.close()
         msg = f"{function!r} returned something to await; use the async form of this call"

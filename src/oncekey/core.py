@@ -18,7 +18,7 @@ from oncekey.engine import Engine
 from oncekey.engine_async import AsyncEngine
 from oncekey.errors import ConfigurationError
 from oncekey.flight import Flights
-from oncekey.fork import generation
+from oncekey.fork import renew_after_fork
 from oncekey.lease import keeper
 from oncekey.observe import Observer, Observers
 from oncekey.stores import AsyncStore, Store, open_store
@@ -56,8 +56,13 @@ class Core:
         self._breaker = Breaker(behind, self.observers)
         self._engine: Engine | None = None
         self._engine_async: AsyncEngine | None = None
-        self._purging = -1
+        self._purging = False
         self.doctor: AtStart | None = None
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """The parent's keeper purges in the parent."""
+        self._purging = False
 
     @property
     def store(self) -> Store:
@@ -89,7 +94,7 @@ class Core:
             )
             if self.doctor is not None:
                 self._engine.examine = self.doctor.check
-        if self._purging != generation():
+        if not self._purging:
             self._purge_by_itself()
         return self._engine
 
@@ -106,13 +111,13 @@ class Core:
             )
             if self.doctor is not None:
                 self._engine_async.examine = self.doctor.check_async
-        if self._purging != generation():
+        if not self._purging:
             self._purge_by_itself()
         return self._engine_async
 
     def _purge_by_itself(self) -> None:
         """Once in every process that uses the store, forked ones included."""
-        self._purging = generation()
+        self._purging = True
         keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
 
     def forgotten(self, identity: tuple[str | None, str]) -> None:

@@ -148,7 +148,7 @@ class Engine(Leaving):
                 heard = monotonic()
                 if self._breaker.misses:
                     self._breaker.answered()
-                flight.saw(answer, heard)
+                flight.answer, flight.taken_at = answer, heard
                 patience = deadline - heard
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
@@ -237,7 +237,7 @@ class Engine(Leaving):
         ticket = unprotected(call, flight, nonce)
         ticket.renewal = LateClaim(self._behind, ticket)
         keeper.take_up(ticket.renewal, RETRY)
-        flight.saw(Answer(ticket.record, ticket.heard), ticket.taken_at)
+        flight.answer, flight.taken_at = Answer(ticket.record, ticket.heard), ticket.taken_at
         took = monotonic() - deadline + call.terms.wait
         self.observers.tell("unprotected", call, 1, took, detail=str(error))
         return ticket

@@ -46,7 +46,7 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
         except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
             raise _cannot(name, error) from None
     try:
-        return _digest(form)
+        return f"{VERSION}:{sha256(_encode(form)).hexdigest()}"
     except OverflowError:  # an integer that is too long for msgpack
         return _digest([_number(one) if type(one) is int else one for one in form])
     except UnicodeEncodeError as error:

@@ -31,14 +31,12 @@ class Flight(Struct, eq=False):
     _lock: threading.Lock
     """The one of all flights to the store."""
     answer: Answer | None = None
+    """What the store said last."""
     taken_at: float = 0.0
+    """When it said so, by the clock of this process."""
     landed: bool = False
     left: Left = None
     _wake: list[Callable[[], None]] | None = None
-
-    def saw(self, answer: Answer, taken_at: float) -> None:
-        """Those who wait may know what the store said last, and when."""
-        self.answer, self.taken_at = answer, taken_at
 
     def outcome(self) -> Answer | None:
         """The record that the flight left, and the store's time as far as it can be told."""
@@ -85,17 +83,11 @@ class Flight(Struct, eq=False):
             clock.cancel()
 
     def _call_when_landed(self, wake: Callable[[], None]) -> bool:
+        """Whether it has landed; if not, `wake` is called when it does."""
         with self._lock:
-            if not self.landed:
-                self._wake = self._wake or []
-                self._wake.append(wake)
-            return self.landed
-
-    def _wake_all(self) -> None:
-        """Those who waited know; nobody is added any more, now that it has landed."""
-        for wake in self._wake or ():
-            wake()
-        self._wake = None
+            self._wake = self._wake or []
+        self._wake.append(wake)
+        return self.landed  # looked at last: `land` says so first, and then looks who waits
 
 
 class Flights:
@@ -122,14 +114,14 @@ class Flights:
 
         What it left is only worked out when somebody asks.
         """
-        with self._lock:
-            if flight.landed:
-                return
-            flight.landed, flight.left = True, left
-            if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
-                del self._flights[flight.identity]
-        if flight._wake is not None:  # noqa: SLF001 - the other half of the same pair
-            flight._wake_all()  # noqa: SLF001 - the same
+        if flight.landed:
+            return
+        flight.left = left
+        flight.landed = True
+        if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
+            del self._flights[flight.identity]
+        for wake in flight._wake or ():  # noqa: SLF001 - the other half of the same pair
+            wake()
 
     def after_fork(self) -> None:
         """The parent's flights land in the parent."""

@@ -24,7 +24,7 @@ LONGEST: Final = 255
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 # What may stand unescaped in a value: printable, and with no meaning in a key.
 _SAFE = "!\"#$&'()*+,-.;<=>?@[\\]^_`|~"
-_needs_no_escape = re.compile(r"[A-Za-z0-9!\"#$&'()*+,\-.;<=>?@\[\\\]^_`|~]+").fullmatch
+_unsafe = re.compile(rf"[^A-Za-z0-9{re.escape(_SAFE)}]").search
 _PLAIN = (str, int, float, Decimal, UUID, bytes)
 
 KeyFunction = Callable[..., str]
@@ -79,7 +79,7 @@ def _digested(key: str) -> str:
 
 def escape(value: str) -> str:
     """The value with everything escaped that could be mistaken for part of a key's form."""
-    return value if _needs_no_escape(value) else quote(value, safe=_SAFE)
+    return quote(value, safe=_SAFE) if _unsafe(value) else value
 
 
 def readable(text: str, longest: int = LONGEST) -> str:
@@ -186,7 +186,7 @@ class Template:
             # Most keys are made of numbers, and of texts that need no escape.
             if type(value) is int:
                 text = str(value)
-            elif type(value) is str and _needs_no_escape(value):
+            elif type(value) is str and value and not _unsafe(value):
                 text = value
             else:
                 text = _escaped(_as_text(value, path.text), path.text)

@@ -120,8 +120,11 @@ class Keeper:
 
     def _enqueue(self, chore: Chore, delay: float) -> None:
         due = monotonic() + delay
-        chore.queue = self._queues.setdefault(delay, {})
-        chore.queue[chore] = due
+        queue = self._queues.get(delay)
+        if queue is None:
+            queue = self._queues[delay] = {}
+        queue[chore] = due
+        chore.queue = queue
         if self._thread is None:
             self._start()
         elif due < self._wakes_at:

@@ -8,11 +8,13 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
+from msgspec.structs import replace
+
 from oncekey import attempt, attempt_async
 from oncekey.arguments import Arguments
 from oncekey.attempt_base import Outcome
 from oncekey.call import Call
-from oncekey.codec import Codec, codec_of
+from oncekey.codec import codec_of
 from oncekey.decide import served
 from oncekey.errors import ConfigurationError
 from oncekey.key import Template, function_key
@@ -53,7 +55,7 @@ class _Protected(Generic[P]):
         self._terms = options.terms()
         self._scope: str | None = scope_of(function) if options.scope is UNSET else options.scope
         self._label = options.label or name_of(function)
-        self._codec: Codec | None = None
+        self._like: Call | None = None
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __repr__(self) -> str:
@@ -84,17 +86,20 @@ class _Protected(Generic[P]):
         key = self._key_of(args, kwargs) if template is None else template.fill(bound)
         if not key:
             return None
-        if self._codec is None:  # annotations may name what is defined after the function
-            self._codec = codec_of(self._function)
+        if self._like is None:
+            self._like = self._first()
+        return replace(self._like, key=key, fingerprint=self._fingerprint(bound, args, kwargs))
+
+    def _first(self) -> Call:
+        """What all calls are like. Annotations may name what is defined after the function."""
         return Call(
             scope=self._scope,
-            key=key,
+            key="",
             terms=self._terms,
-            fingerprint=self._fingerprint(bound, args, kwargs),
             label=self._label,
             reference=self._options.reference,
             surface=self._options.kind,
-            codec=self._codec,
+            codec=codec_of(self._function),
             reconcile=self._options.reconcile,
         )
 

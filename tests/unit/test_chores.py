@@ -1,7 +1,6 @@
 """What the keeper does for calls."""
 
 import gc
-from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -61,7 +60,7 @@ SOON = Policy(lease="30s", ttl="1h")
 
 def granted(call, store):
     answer = store.claim(call.claim("n"))
-    return Ticket(call, answer.record, answer.now, monotonic())
+    return Ticket(call, answer.record, answer.now, chores.monotonic())
 
 
 # Renewal

@@ -201,7 +201,7 @@ def test_what_is_changed_by_hand_leaves_the_cache(recorded):
 # Purging
 
 
-def test_each_process_purges_once_whatever_colour_it_uses(keeper, monkeypatch):
+def test_each_process_purges_once_whatever_colour_it_uses(keeper):
     core = made(MemoryStore())
     assert not keeper.chores
     core.engine()
@@ -211,7 +211,7 @@ def test_each_process_purges_once_whatever_colour_it_uses(keeper, monkeypatch):
     assert isinstance(chore, Purging)
     assert delay == PURGE_EVERY
     assert chore._store() is core.store
-    monkeypatch.setattr(module, "generation", lambda: 1)
+    core.after_fork()
     core.engine_async()
     core.engine()
     assert len(keeper.chores) == 2

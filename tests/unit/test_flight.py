@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from oncekey import flight as module
-from oncekey.flight import Flights
+from oncekey.flight import Flight, Flights
 from oncekey.verbs import Answer
 
 NOW = 1_767_225_600_000_000
@@ -107,6 +107,20 @@ def test_patience_ends(pool):
     assert not asyncio.run(flight.wait_async(0.001))
 
 
+def test_who_comes_while_a_flight_lands_does_not_wait_for_it():
+    flights = Flights()
+
+    class Landing:
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *_):
+            flights.land(flight)
+
+    flight = Flight(ID, 0, Landing())
+    assert flight.wait(0.001)
+
+
 def test_a_thread_does_not_wait_for_a_flight_that_it_leads_itself():
     flight, _ = Flights().join(ID)
     assert not flight.wait(LONG)
@@ -160,7 +174,7 @@ def test_a_closed_loop_has_nobody_to_wake(pool, until):
 def test_landing_twice_is_harmless(recorded):
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW), monotonic())
+    flight.answer, flight.taken_at = Answer(recorded(), NOW), monotonic()
     flights.land(flight, lambda: recorded(status="completed"))
     later, _ = flights.join(ID)
     flights.land(flight)
@@ -174,7 +188,7 @@ def test_those_who_waited_judge_by_the_record_and_the_time_of_now(monkeypatch, r
     monkeypatch.setattr(module, "monotonic", lambda: 102.5)
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW), 100.0)
+    flight.answer, flight.taken_at = Answer(recorded(), NOW), 100.0
     flights.land(flight, lambda: recorded(status="completed"))
     assert flight.outcome() == Answer(recorded(status="completed"), NOW + 2_500_000)
 
@@ -183,7 +197,7 @@ def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
     asked = []
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW), monotonic())
+    flight.answer, flight.taken_at = Answer(recorded(), NOW), monotonic()
     flights.land(flight, lambda: asked.append("asked"))
     assert not asked
     assert flight.outcome() is None
@@ -193,7 +207,7 @@ def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
 def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
     flights = Flights()
     flight, _ = flights.join(ID)
-    flight.saw(Answer(recorded(), NOW), monotonic())
+    flight.answer, flight.taken_at = Answer(recorded(), NOW), monotonic()
     flights.land(flight)
     assert flight.outcome() is None
 

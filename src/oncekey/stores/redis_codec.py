@@ -143,7 +143,10 @@ def settle(ask: Settle) -> Arguments:
     """The arguments of settle.lua."""
     result, error = ask.result, ask.error
     ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
-    return _owned(ask) + ends, *_given(result, error)
+    packed = _owned(ask) + ends
+    if result is not None and error is None:
+        return packed, result
+    return packed, *_given(result, error)
 
 
 def release(ask: Release) -> Arguments:

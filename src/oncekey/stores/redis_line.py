@@ -20,8 +20,8 @@ Words = tuple[str | bytes | int, ...]
 
 _pack_any: Final = cast("Callable[[Words], bytes]", pack_command)  # its types know of one word
 _SCRIPT: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+_WITH_BYTES: Final = _SCRIPT + b"$%d\r\n%b\r\n"
 _ALONE: Final = 5
-_WITH_BYTES: Final = 6
 _MORE: Final = object()
 _READ: Final = 32768
 _SECONDS: Final = struct.Struct("@ll")
@@ -35,15 +35,15 @@ def pack(words: Words) -> bytes:
     A script with one key and one or two arguments, all of them bytes, is what is sent most: it is
     written in a third of the time.
     """
-    count = len(words)
-    script = _ALONE <= count <= _WITH_BYTES and words[0] == "EVALSHA" and words[2] == 1
-    if script and type(words[1]) is bytes:
+    if words[0] == "EVALSHA" and words[2] == 1 and type(words[1]) is bytes:
         called: Any = words  # a script is named in bytes where all its arguments are bytes
-        name, ask = called[3], called[4]
-        packed = _SCRIPT % (count, called[1], len(name), name, len(ask), ask)
+        count = len(called)
         if count == _ALONE:
-            return packed
-        return b"%b$%d\r\n%b\r\n" % (packed, len(called[5]), called[5])
+            _, script, _, name, ask = called
+            return _SCRIPT % (count, script, len(name), name, len(ask), ask)
+        if count == _ALONE + 1:
+            _, script, _, name, ask, data = called
+            return _WITH_BYTES % (count, script, len(name), name, len(ask), ask, len(data), data)
     return _pack_any(words)
 
 

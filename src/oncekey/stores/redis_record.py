@@ -27,28 +27,21 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
      started, updated, lease_end, finished, expires, revision, nonce_size, print_size, label_size,
      reference_size, error_size, noted_size) = HEAD.unpack_from(stored)
     # fmt: on
-    label_at = nonce_size + print_size
+    print_at = HEAD.size + nonce_size
+    label_at = print_at + print_size
     reference_at = label_at + label_size
-    texts_end = HEAD.size + reference_at + reference_size
+    texts_end = reference_at + reference_size
     noted_at = texts_end + error_size
     end = noted_at + noted_size
     if magic != MAGIC or len(stored) < end:
         raise ValueError(stored[:STATUS_AT])
-    data = stored[HEAD.size : texts_end]
-    text = data.decode()
-    if len(text) == len(data):
-        nonce, fingerprint = text[:nonce_size], text[nonce_size:label_at]
-        label, reference = text[label_at:reference_at], text[reference_at:]
-    else:
-        nonce, fingerprint = data[:nonce_size].decode(), data[nonce_size:label_at].decode()
-        label, reference = data[label_at:reference_at].decode(), data[reference_at:].decode()
     return Record(
         scope,
         key,
         STATUSES[status],
-        fingerprint if known else None,
+        stored[print_at:label_at].decode() if known else None,
         token,
-        nonce,
+        stored[HEAD.size : print_at].decode(),
         attempt,
         created,
         started,
@@ -58,10 +51,10 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
         finished,
         stored[end:] if has_result else None,
         stored[texts_end:noted_at] if has_error else None,
-        stored[noted_at:end],
+        stored[noted_at:end] if noted_size else b"",
         revision,
         uncertain == 1,
-        label,
-        reference,
+        stored[label_at:reference_at].decode(),
+        stored[reference_at:texts_end].decode() if reference_size else "",
         version,
     )

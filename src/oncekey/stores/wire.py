@@ -22,7 +22,7 @@ from redis import exceptions as told
 
 MOST_ON_THE_WAY: Final = 512
 """How many commands may wait for their replies on one wire; others queue up behind them."""
-ENOUGH: Final = 16
+ENOUGH: Final = 32
 """How many commands leave before the turn of the loop is over: the server is not to be idle for as
 long as a crowd takes to ask, nor the crowd for as long as the server takes to answer all of it."""
 _MORE: Final = object()
