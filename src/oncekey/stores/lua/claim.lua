@@ -5,13 +5,19 @@ local ASK, ANY_NUMBER = '>i8i8BBI4I2I2I2I2', 4294967295
 local lease, ttl, hold, knows, allowed, nonces, prints, labels, references, at =
   struct.unpack(ASK, ARGV[1])
 
-local differs, mine, kept = false, false, ''
+local differs, mine = false, false
 if alive then
-  mine = string.sub(whole, SIZE + 1, SIZE + nonce_size) == string.sub(ARGV[1], at, at + nonces - 1)
-  kept = string.sub(whole, SIZE + nonce_size + 1, SIZE + nonce_size + print_size)
   if known == 1 and knows == 1 then
+    local kept_at = SIZE + nonce_size + 1
     local print = string.sub(ARGV[1], at + nonces, at + nonces + prints - 1)
-    differs = kept ~= print and string.match(kept, '^[^:]*') == string.match(print, '^[^:]*')
+    if prints ~= print_size or string.find(whole, print, kept_at, true) ~= kept_at then
+      local kept = string.sub(whole, kept_at, kept_at + print_size - 1)
+      differs = string.match(kept, '^[^:]*') == string.match(print, '^[^:]*')
+    end
+  end
+  if status == RUNNING or status == RELEASED then
+    mine = string.sub(whole, SIZE + 1, SIZE + nonce_size)
+      == string.sub(ARGV[1], at, at + nonces - 1)
   end
   local answer
   if differs and (status ~= RELEASED or uncertain == 1 or noted_size > 0) then
@@ -51,12 +57,14 @@ else
     answer, tail = IS_HELD, string.sub(whole, SIZE + 1)
   else
     local label_at, named = SIZE + nonce_size + print_size, at + nonces + prints
-    tail = string.sub(ARGV[1], at, at + nonces - 1)
-    nonce_size = nonces
     if knows == 1 then
-      known, kept, print_size = 1, string.sub(ARGV[1], at + nonces, named - 1), prints
+      tail = string.sub(ARGV[1], at, named - 1)
+      known, print_size = 1, prints
+    else
+      tail = string.sub(ARGV[1], at, at + nonces - 1)
+        .. string.sub(whole, SIZE + nonce_size + 1, label_at)
     end
-    tail = tail .. kept
+    nonce_size = nonces
     if labels > 0 then
       tail = tail .. string.sub(ARGV[1], named, named + labels - 1)
     else

@@ -20,18 +20,21 @@ local now = clock[1] * 1000000 + clock[2]
 
 local whole = redis.call('GET', KEYS[1])
 local alive, tail = false, '' -- not expired; what follows the head
-local fits, magic, format, status, uncertain, known, has_result, has_error, awaited
+local magic, format, status, uncertain, known, has_result, has_error, awaited
 local attempt, created, token, started, updated, lease_end, finished, expires, revision
 local nonce_size, print_size, label_size, reference_size, error_size, noted_size = 0, 0, 0, 0, 0, 0
 if whole then
-  fits, magic, format, status, uncertain, known, has_result, has_error, awaited, attempt, created,
-    token, started, updated, lease_end, finished, expires, revision, nonce_size, print_size,
-    label_size, reference_size, error_size, noted_size = pcall(struct.unpack, HEAD, whole)
-  if not fits or magic ~= 'once' then
+  if #whole < SIZE then
     if string.sub(whole, 1, 4) ~= 'once' then
       return redis.error_reply('WRONGTYPE this string is no record')
     end
     return {-2, now} -- damaged, and nothing was changed
+  end
+  magic, format, status, uncertain, known, has_result, has_error, awaited, attempt, created,
+    token, started, updated, lease_end, finished, expires, revision, nonce_size, print_size,
+    label_size, reference_size, error_size, noted_size = struct.unpack(HEAD, whole)
+  if magic ~= 'once' then
+    return redis.error_reply('WRONGTYPE this string is no record')
   elseif format > FORMAT then
     return {-1, format}
   elseif #whole < SIZE + nonce_size + print_size + label_size + reference_size + error_size
