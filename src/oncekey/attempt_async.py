@@ -22,10 +22,7 @@ T = TypeVar("T")
 class AsyncAttempt(BaseAttempt):
     """One attempt at a call, or the settled record that answers it."""
 
-    def __init__(self, engine: AsyncEngine, ticket: Ticket) -> None:
-        """What the ticket says; the engine brings what happens to the store."""
-        super().__init__(ticket, engine.observers)
-        self._engine = engine
+    _engine: AsyncEngine
 
     async def note(self, **facts: object) -> None:
         """The facts survive a crash and are handed to the next attempt."""

@@ -50,11 +50,12 @@ class BaseAttempt:
     _bridge: Callable[[], BaseAttempt] | None = None
     """How code of the other colour sees this attempt, where it can."""
 
-    def __init__(self, ticket: Ticket, observers: Observers) -> None:
-        """What the ticket says."""
+    def __init__(self, engine: Any, ticket: Ticket) -> None:  # noqa: ANN401 - of its own colour
+        """What the ticket says; the engine brings what happens to the store."""
+        self._engine = engine
         self._ticket: Final = ticket
         self._call: Final = ticket.call
-        self._observers: Final = observers
+        self._observers: Final[Observers] = engine.observers
         self._generation: Final = generation()
         self._ended = ticket.duplicate
         self._unnoted: Final[set[str]] = set()

@@ -131,8 +131,10 @@ class Protected(_Protected[P], Generic[P, R]):
         engine = core.engine()
         ticket = attempt.admit(engine, call, active=active)
         if ticket.duplicate:
-            return cast("R", served(ticket.record, call))
-        return cast("R", attempt.run(engine, ticket, self._function, given, kwargs))
+            first: R = served(ticket.record, call)
+            return first
+        value: R = attempt.run(engine, ticket, self._function, given, kwargs)
+        return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
@@ -173,8 +175,10 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
         engine = core.engine_async()
         ticket = await attempt_async.admit(engine, call, active=active)
         if ticket.duplicate:
-            return cast("R", served(ticket.record, call))
-        return cast("R", await attempt_async.run(engine, ticket, self._function, given, kwargs))
+            first: R = served(ticket.record, call)
+            return first
+        value: R = await attempt_async.run(engine, ticket, self._function, given, kwargs)
+        return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""

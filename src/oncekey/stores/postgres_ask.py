@@ -33,15 +33,16 @@ def ask(
     if hears is None or statement.name not in line.prepared:
         return line.connection.wait(perform(line, statement, values, seconds))
     pgconn = line.connection.pgconn
-    pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
     first = None
-    if not pgconn.flush():
-        try:
-            heard = hears(seconds * _PER_MILLE)
-        except KeyboardInterrupt:
-            with suppress(psycopg.Error):
-                line.connection.cancel_safe(timeout=_CANCELLING)
-            raise
+    try:
+        pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
+        left = not pgconn.flush()
+        heard = left and hears(seconds * _PER_MILLE)
+    except KeyboardInterrupt:  # wherever it comes, the server may have the question by now
+        with suppress(psycopg.Error):
+            line.connection.cancel_safe(timeout=_CANCELLING)
+        raise
+    if left:
         if not heard:
             raise silent(pgconn, seconds)
         pgconn.consume_input()

@@ -211,7 +211,7 @@ class SQLiteStore:
         """The rows of these places, in few statements."""
         for start in range(0, len(places), sets.LARGEST):
             some = places[start : start + sets.LARGEST]
-            nowhere = [None, None] * (sets.padded(len(some)) - len(some))
+            nowhere = [0, 0] * (sets.padded(len(some)) - len(some))
             words = [word for place in some for word in place]
             yield from self._rows(file.select_many(sets.padded(len(some))), *words, *nowhere)
 

@@ -42,8 +42,9 @@ RESTART: Final = UPDATE.replace(
 # What `machine.settle` does for an owner; whoever is none, or has settled already, changes nothing.
 # It does not say when the record is due, so that no index is touched.
 SETTLE: Final = (
-    "UPDATE oncekey_records SET status = ?2, result = ?3, error = ?4, uncertain = 0, updated = ?1, "  # noqa: S608 - only constants
-    "finished = ?1, expires = ?5 WHERE scope = ?6 AND key = ?7 AND token = ?8 AND nonce = ?9 "
+    "UPDATE oncekey_records SET status = ?2, result = nullif(?3, 0), error = nullif(?4, 0), "  # noqa: S608 - only constants
+    "uncertain = 0, updated = ?1, finished = ?1, expires = ?5 "
+    "WHERE scope = ?6 AND key = ?7 AND token = ?8 AND nonce = ?9 "
     "AND status IN ('running', 'held') AND (expires = 0 OR expires > ?1) AND due BETWEEN 1 AND ?5 "
     f"AND version <= {FORMAT}"
 )
@@ -90,9 +91,10 @@ def settle_many(number: int) -> str:
     """What SETTLE does, at ?1, for so many; see `settled`."""
     rows = ", ".join(f"({', '.join(marks)})" for marks in _marks(number, 8))
     return (
-        "UPDATE oncekey_records AS t SET status = a.column1, result = a.column2, "  # noqa: S608 - only constants
-        "error = a.column3, uncertain = 0, updated = ?1, finished = ?1, expires = a.column4 "
-        f"FROM (VALUES {rows}) AS a WHERE t.scope = a.column5 AND t.key = a.column6 "
+        "UPDATE oncekey_records AS t SET status = a.column1, result = nullif(a.column2, 0), "  # noqa: S608 - only constants
+        "error = nullif(a.column3, 0), uncertain = 0, updated = ?1, finished = ?1, "
+        f"expires = a.column4 FROM (VALUES {rows}) AS a "
+        "WHERE t.scope = a.column5 AND t.key = a.column6 "
         "AND t.token = a.column7 AND t.nonce = a.column8 AND t.status IN ('running', 'held') "
         "AND (t.expires = 0 OR t.expires > ?1) AND t.due BETWEEN 1 AND a.column4 "
         f"AND t.version <= {FORMAT}"
@@ -104,7 +106,7 @@ def _marks(number: int, width: int) -> list[list[str]]:
 
 
 INSERT: Final = insert_many(1)
-NOBODY: Final = (None,) * 8
+NOBODY: Final = (0,) * 8
 """The values of a settle that finds no record."""
 
 
@@ -161,9 +163,15 @@ def changed(record: Record, ask: Request) -> tuple[object, ...]:
 
 
 def settled(ask: Settle, now: int) -> tuple[object, ...]:
-    """What differs between settles of one moment."""
-    place = (ask.scope or "", ask.key)
-    return (ask.status, ask.result, ask.error, now + ask.ttl, *place, ask.token, ask.nonce)
+    """What differs between settles of one moment.
+
+    Before it binds bytes or None, Python asks whether somebody adapts them, and finds nobody: that
+    takes as long as all the rest. So 0 stands for None, and bytes are handed over in an array.
+    """
+    result = 0 if ask.result is None else bytearray(ask.result)
+    error = 0 if ask.error is None else bytearray(ask.error)
+    scope = ask.scope or ""
+    return ask.status, result, error, now + ask.ttl, scope, ask.key, ask.token, ask.nonce
 
 
 def stamp(record: Record) -> tuple[object, ...]:
