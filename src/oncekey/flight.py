@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from msgspec import Struct
@@ -28,15 +29,14 @@ class Flight(Struct, eq=False):
     identity: Identity
     thread: int
     """Of the caller who leads it."""
-    _lock: threading.Lock
-    """The one of all flights to the store."""
     answer: Answer | None = None
     """What the store said last."""
     taken_at: float = 0.0
     """When it said so, by the clock of this process."""
     landed: bool = False
     left: Left = None
-    _wake: list[Callable[[], None]] | None = None
+    wake: list[Callable[[], object]] = []
+    """What is called when it lands; a list of its own, which msgspec makes for each."""
 
     def outcome(self) -> Answer | None:
         """The record that the flight left, and the store's time as far as it can be told."""
@@ -54,40 +54,37 @@ class Flight(Struct, eq=False):
         if self.thread == threading.get_ident():
             return self.landed
         event = threading.Event()
-        return self._call_when_landed(event.set) or event.wait(seconds)
+        self.wake.append(event.set)
+        return self.landed or event.wait(seconds)  # it says that it landed, then looks who waits
 
     async def wait_async(self, seconds: float) -> bool:
         """Wait until it landed, at most so long; whether it did."""
-        loop, here = asyncio.get_running_loop(), threading.get_ident()
-        landed: asyncio.Future[bool] = loop.create_future()
-
-        def tell(it: bool) -> None:  # noqa: FBT001 - what the future holds
-            if not landed.done():
-                landed.set_result(it)
-
-        def wake() -> None:
-            try:
-                if threading.get_ident() == here:
-                    tell(True)  # noqa: FBT003 - it landed
-                else:
-                    loop.call_soon_threadsafe(tell, True)  # noqa: FBT003 - the same
-            except RuntimeError:  # that loop is closed: nobody waits there any more
-                return
-
-        if self._call_when_landed(wake):
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[bool] = loop.create_future()
+        self.wake.append(partial(_has_landed, over, threading.get_ident()))
+        if self.landed:  # as above
             return True
-        clock = loop.call_later(seconds, tell, False)  # noqa: FBT003 - it did not, in time
+        clock = loop.call_later(seconds, _tell, over, False)  # noqa: FBT003 - it did not, in time
         try:
-            return await landed
+            return await over
         finally:
             clock.cancel()
 
-    def _call_when_landed(self, wake: Callable[[], None]) -> bool:
-        """Whether it has landed; if not, `wake` is called when it does."""
-        with self._lock:
-            self._wake = self._wake or []
-        self._wake.append(wake)
-        return self.landed  # looked at last: `land` says so first, and then looks who waits
+
+def _has_landed(over: asyncio.Future[bool], thread: int) -> None:
+    """Whoever waits on a loop of that thread knows."""
+    try:
+        if threading.get_ident() == thread:
+            _tell(over, True)  # noqa: FBT003 - it did
+        else:
+            over.get_loop().call_soon_threadsafe(_tell, over, True)  # noqa: FBT003 - the same
+    except RuntimeError:  # that loop is closed: nobody waits there any more
+        return
+
+
+def _tell(over: asyncio.Future[bool], landed: bool) -> None:  # noqa: FBT001 - what the future holds
+    if not over.done():
+        over.set_result(landed)
 
 
 class Flights:
@@ -95,19 +92,18 @@ class Flights:
 
     def __init__(self) -> None:
         """No flights yet."""
-        self._lock = threading.Lock()
         self._flights: dict[Identity, Flight] = {}
         renew_after_fork(self)
 
     def join(self, identity: Identity) -> tuple[Flight, bool]:
         """The flight of this identity, and whether the caller leads it."""
-        mine = Flight(identity, threading.get_ident(), self._lock)
-        flight = self._flights.setdefault(identity, mine)  # atomic, and so without the lock
+        mine = Flight(identity, threading.get_ident())
+        flight = self._flights.setdefault(identity, mine)  # one step: threads need no lock
         return flight, flight is mine
 
     def apart(self, identity: Identity) -> Flight:
         """A flight that nobody can join."""
-        return Flight(identity, threading.get_ident(), self._lock)
+        return Flight(identity, threading.get_ident())
 
     def land(self, flight: Flight, left: Left = None) -> None:
         """The flight is over; those who waited judge by the record that it left, if any.
@@ -120,10 +116,9 @@ class Flights:
         flight.landed = True
         if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
             del self._flights[flight.identity]
-        for wake in flight._wake or ():  # noqa: SLF001 - the other half of the same pair
+        for wake in flight.wake:
             wake()
 
     def after_fork(self) -> None:
         """The parent's flights land in the parent."""
-        self._lock = threading.Lock()
         self._flights = {}

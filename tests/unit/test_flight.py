@@ -68,7 +68,7 @@ def test_landing_wakes_every_thread_that_waits(pool, until):
     flights = Flights()
     flight, _ = flights.join(ID)
     waiting = [pool.submit(flight.wait, LONG) for _ in range(4)]
-    until(lambda: len(flight._wake) == 4)
+    until(lambda: len(flight.wake) == 4)
     assert not any(one.done() for one in waiting)
     flights.land(flight)
     assert [one.result(LONG) for one in waiting] == [True] * 4
@@ -78,7 +78,7 @@ async def test_landing_in_a_thread_wakes_every_task_that_waits(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     tasks = [asyncio.create_task(flight.wait_async(LONG)) for _ in range(3)]
-    await until_async(lambda: len(flight._wake or ()) == 3)
+    await until_async(lambda: len(flight.wake) == 3)
     await asyncio.to_thread(flights.land, flight)
     assert await asyncio.gather(*tasks) == [True] * 3
 
@@ -87,7 +87,7 @@ async def test_landing_on_a_loop_wakes_a_thread_that_waits(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     waiting = asyncio.create_task(asyncio.to_thread(flight.wait, LONG))
-    await until_async(lambda: flight._wake)
+    await until_async(lambda: flight.wake)
     flights.land(flight)
     assert await waiting
 
@@ -110,28 +110,27 @@ def test_patience_ends(pool):
 def test_who_comes_while_a_flight_lands_does_not_wait_for_it():
     flights = Flights()
 
-    class Landing:
-        def __enter__(self):
-            pass
-
-        def __exit__(self, *_):
+    class Landing(list):
+        def append(self, wake):  # the flight has looked who waits, and has seen nobody
             flights.land(flight)
+            super().append(wake)
 
-    flight = Flight(ID, 0, Landing())
+    flight = Flight(ID, 0, wake=Landing())
     assert flight.wait(0.001)
+    assert asyncio.run(flight.wait_async(0.001))
 
 
 def test_a_thread_does_not_wait_for_a_flight_that_it_leads_itself():
     flight, _ = Flights().join(ID)
     assert not flight.wait(LONG)
-    assert not flight._wake
+    assert not flight.wake
 
 
 async def test_a_task_waits_for_a_flight_that_its_own_thread_leads(until_async):
     flights = Flights()
     flight, _ = flights.join(ID)
     task = asyncio.create_task(flight.wait_async(LONG))
-    await until_async(lambda: flight._wake)
+    await until_async(lambda: flight.wake)
     flights.land(flight)
     assert await task
 
@@ -141,7 +140,7 @@ async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed(until_
     flight, _ = flights.join(ID)
     cancelled = asyncio.create_task(flight.wait_async(LONG))
     assert not await flight.wait_async(0.001)
-    await until_async(lambda: len(flight._wake) == 2)
+    await until_async(lambda: len(flight.wake) == 2)
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
@@ -154,8 +153,8 @@ async def test_a_landing_that_comes_just_after_a_cancellation_does_no_harm(until
     flights = Flights()
     flight, _ = flights.join(ID)
     task = asyncio.create_task(flight.wait_async(LONG))
-    await until_async(lambda: flight._wake)
-    wake = flight._wake[0]
+    await until_async(lambda: flight.wake)
+    wake = flight.wake[0]
     flights.land(flight)
     wake()
     assert await task
@@ -166,7 +165,7 @@ def test_a_closed_loop_has_nobody_to_wake(pool, until):
     flight, _ = flights.join(ID)
     assert not asyncio.run(flight.wait_async(0.001))
     waiting = pool.submit(flight.wait, LONG)
-    until(lambda: len(flight._wake) == 2)
+    until(lambda: len(flight.wake) == 2)
     flights.land(flight)
     assert waiting.result(LONG)
 
@@ -223,7 +222,6 @@ def test_a_leader_that_never_heard_of_the_store_has_no_time_to_tell(recorded):
 def test_the_flights_of_a_parent_are_not_those_of_its_child():
     flights = Flights()
     parents, _ = flights.join(ID)
-    flights._lock.acquire()
     flights.after_fork()
     mine, leads = flights.join(ID)
     assert leads
