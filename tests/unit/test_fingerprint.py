@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, IntFlag, StrEnum, auto
+from hashlib import sha256
 from pathlib import PosixPath, PurePosixPath
 from uuid import UUID
 
@@ -561,3 +562,10 @@ def test_long_integers_are_found_wherever_they_stand():
     inside = b'{"a": [1, {"b": %s}], "c": "x", "d": 2}'
     assert of_json(inside % long) == of_json(inside % short)
     assert of_json(inside % long) != of_json(inside % b"1e31")
+
+
+def test_an_integer_that_is_too_long_for_msgpack_is_written_in_digits_among_any_arguments():
+    long = of_arguments({"order": "a", "amount": 2**64})
+    assert long == of_arguments({"order": "a", "amount": 2**64})
+    form = ["order", "a", "amount", ["int", str(2**64)]]
+    assert long == f"1:{sha256(msgspec.msgpack.encode(form)).hexdigest()}"

@@ -166,7 +166,7 @@ def test_a_closed_loop_has_nobody_to_wake(pool, until):
     assert not asyncio.run(flight.wait_async(0.001))
     waiting = pool.submit(flight.wait, LONG)
     until(lambda: len(flight.wake) == 2)
-    flights.land(flight)
+    pool.submit(flights.land, flight).result(LONG)
     assert waiting.result(LONG)
 
 

@@ -55,6 +55,18 @@ def test_prefixes_keep_records_apart(empty_redis, client):
     one.close()
 
 
+async def test_a_scan_passes_over_what_has_gone_since_it_saw_the_name(store, monkeypatch):
+    other = store.as_async()
+
+    async def names():
+        return [b"idempotency:orders/gone"]
+
+    monkeypatch.setattr(store, "_names", lambda: [b"idempotency:orders/gone"])
+    monkeypatch.setattr(other, "_names", names)
+    assert store.scan(Scan()).records == (await other.scan(Scan())).records == []
+    await other.aclose()
+
+
 def test_a_scan_passes_over_what_is_not_a_record(store, client):
     store.claim(ask())
     client.set("idempotency:text", "x")

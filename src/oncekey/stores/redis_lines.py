@@ -31,14 +31,7 @@ class Lines:
 
     def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
         """The reply to one command, which is sent once."""
-        try:
-            line = self._idle.pop()
-        except IndexError:
-            line = self._take()
-        else:
-            if not line.fit:
-                self._give_back(line, whole=False)
-                line = self._take()
+        line = self._take()
         try:
             reply = line.ask(words)
         except BaseException as error:
