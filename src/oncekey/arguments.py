@@ -25,6 +25,7 @@ class Arguments:
         parameters = self._signature.parameters
         self.names = tuple(parameters)
         self.receiver = self._receiver(function)
+        self._function_name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self._binder: Callable[..., dict[str, Any]] = self._bind_first
 
     def _receiver(self, function: Callable[..., Any]) -> str | None:
@@ -49,6 +50,7 @@ class Arguments:
 
     def _bind_second(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self._binder = _binder_of(self._signature)
+        self._binder.__qualname__ = self._function_name  # as Python names it when it cannot bind
         return self._binder(*args, **kwargs)
 
     def without_receiver(self, bound: dict[str, Any]) -> dict[str, Any]:

@@ -46,9 +46,11 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
         except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
             raise _cannot(name, error) from None
     try:
-        return f"{VERSION}:{sha256(_encode(form)).hexdigest()}"
-    except OverflowError:  # an integer that is too long for msgpack
-        return _digest([_number(one) if type(one) is int else one for one in form])
+        try:
+            return _digest(form)
+        except OverflowError:  # an integer that is too long for msgpack
+            form = [_number(one) if type(one) is int else one for one in form]
+            return _digest(form)
     except UnicodeEncodeError as error:
         raise _cannot(_unwritable(form), error) from None
 

@@ -31,15 +31,41 @@ def nothing(): ...
 @example(many, [1, 2], {"b": 3})
 @example(nothing, [], {})
 def test_arguments_are_bound_as_python_binds_them(function, args, kwargs):
+    arguments = Arguments(function)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
         with pytest.raises(TypeError):
-            Arguments(function).bind(tuple(args), kwargs)
+            arguments.bind(tuple(args), kwargs)
+        with pytest.raises(TypeError):
+            arguments._bind_second(*args, **kwargs)
         return
     bound.apply_defaults()
-    made = Arguments(function).bind(tuple(args), kwargs)
-    assert list(made.items()) == list(bound.arguments.items())
+    for _ in range(3):  # the first call, the second, and all others go three ways
+        made = arguments.bind(tuple(args), kwargs)
+        assert list(made.items()) == list(bound.arguments.items())
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_who_calls_it_wrongly_is_told_which_argument_is_missing(number):
+    arguments = Arguments(plain)
+    for _ in range(number):
+        arguments.bind((1, 2), {})
+    with pytest.raises(TypeError, match="'b'") as caught:
+        arguments.bind((1,), {})
+    if number:
+        assert str(caught.value) == "plain() missing 1 required positional argument: 'b'"
+
+
+def test_a_default_is_the_very_object_that_the_function_has():
+    shared = object()
+
+    def function(defaults, call=shared, *, other=shared): ...
+
+    arguments = Arguments(function)
+    for _ in range(3):
+        bound = arguments.bind((1,), {})
+        assert bound == {"defaults": 1, "call": shared, "other": shared}
 
 
 def test_the_names_are_those_of_the_signature():

@@ -569,3 +569,8 @@ def test_an_integer_that_is_too_long_for_msgpack_is_written_in_digits_among_any_
     assert long == of_arguments({"order": "a", "amount": 2**64})
     form = ["order", "a", "amount", ["int", str(2**64)]]
     assert long == f"1:{sha256(msgspec.msgpack.encode(form)).hexdigest()}"
+
+
+def test_half_a_character_beside_a_long_integer_is_named():
+    with pytest.raises(ConfigurationError, match="the argument 'note' cannot be fingerprinted"):
+        of_arguments({"amount": 2**64, "note": "\ud800"})
