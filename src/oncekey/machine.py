@@ -235,20 +235,20 @@ def _granted(record: Record, now: int) -> tuple[Record, Answer]:
 def _first(record: Record | None, ask: Claim, now: int) -> Record:
     end = now + ask.lease
     return Record(
-        ask.scope,
-        ask.key,
-        "running",
-        ask.fingerprint,
-        _next_token(record, now),
-        ask.nonce,
+        scope=ask.scope,
+        key=ask.key,
+        status="running",
+        fingerprint=ask.fingerprint,
+        token=_next_token(record, now),
+        nonce=ask.nonce,
         attempt=1,
+        lease_end=end,
+        label=ask.label,
+        reference=ask.reference,
         created=now,
         started=now,
         updated=now,
-        lease_end=end,
         expires=_running_until(end, ask.ttl),
-        label=ask.label,
-        reference=ask.reference,
     )
 
 

@@ -55,7 +55,7 @@ class _Protected(Generic[P]):
         self._terms = options.terms()
         self._scope: str | None = scope_of(function) if options.scope is UNSET else options.scope
         self._label = options.label or name_of(function)
-        self._like: Call | None = None
+        self._pattern: list[Call] = []  # the methods of all instances share it
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __repr__(self) -> str:
@@ -86,12 +86,13 @@ class _Protected(Generic[P]):
         key = self._key_of(args, kwargs) if template is None else template.fill(bound)
         if not key:
             return None
-        if self._like is None:
-            self._like = self._first()
-        return replace(self._like, key=key, fingerprint=self._fingerprint(bound, args, kwargs))
+        if not self._pattern:
+            self._pattern.append(self._made_pattern())
+        fingerprint = self._fingerprint(bound, args, kwargs)
+        return replace(self._pattern[0], key=key, fingerprint=fingerprint)
 
-    def _first(self) -> Call:
-        """What all calls are like. Annotations may name what is defined after the function."""
+    def _made_pattern(self) -> Call:
+        """What all calls are like, made at the first: annotations may name what comes later."""
         return Call(
             scope=self._scope,
             key="",

@@ -77,7 +77,7 @@ class RedisStore:
         address, wait = taken_out(url, wait)
         return cls(Clients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
-    # The verbs
+    # The verbs. Every call waits for `claim` and `settle`: they do without the step that is `_run`.
 
     def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record."""

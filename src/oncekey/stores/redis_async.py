@@ -70,7 +70,7 @@ class AsyncRedisStore:
         address, wait = taken_out(url, wait)
         return cls(AsyncClients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
-    # The verbs
+    # The verbs. Every call waits for `claim` and `settle`: they do without the step that is `_run`.
 
     async def claim(self, ask: Claim, /) -> Answer:
         """One asker is granted the record."""

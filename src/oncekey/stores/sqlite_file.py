@@ -166,7 +166,7 @@ def settled(ask: Settle, now: int) -> tuple[object, ...]:
     """What differs between settles of one moment.
 
     Before it binds bytes or None, Python asks whether somebody adapts them, and finds nobody: that
-    takes as long as all the rest. So 0 stands for None, and bytes are handed over in an array.
+    takes longer than binding them. So 0 stands for None, and bytes are handed over in an array.
     """
     result = 0 if ask.result is None else bytearray(ask.result)
     error = 0 if ask.error is None else bytearray(ask.error)

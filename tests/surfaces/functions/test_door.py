@@ -18,6 +18,7 @@ from oncekey import (
     StoreError,
     current,
     current_async,
+    protected,
 )
 from oncekey.stores import MemoryStore, SQLiteStore, open_store
 from oncekey.stores.adapt import Inline
@@ -97,6 +98,21 @@ def test_a_record_of_an_empty_key_cannot_be_asked_for(memory):
     for ask in (job.record, job.forget):
         with pytest.raises(ConfigurationError, match="empty key"):
             ask(1)
+
+
+def test_the_annotations_of_a_method_are_read_once_for_all_calls(memory, monkeypatch):
+    read = []
+    codec_of = protected.codec_of
+    monkeypatch.setattr(protected, "codec_of", lambda one: read.append(one) or codec_of(one))
+
+    class Shop:
+        @memory("order:{number}")
+        def order(self, number: int) -> int:
+            return number
+
+    shop = Shop()
+    assert [shop.order(1), shop.order(2), Shop().order(1)] == [1, 2, 1]
+    assert len(read) == 1
 
 
 def test_methods_are_protected_per_instance_by_their_key_alone(memory):
