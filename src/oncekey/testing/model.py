@@ -124,8 +124,9 @@ class StoreModel(RuleBasedStateMachine):
         first = self.store.purge(grace, limit)
         assert first == (min(limit, len(due)) if self.purges else 0)
         assert self.store.purge(grace, EVERYTHING) == (len(due) - first if self.purges else 0)
-        for place in due:
-            self.expected.put(place, None)
+        if self.purges:  # else it goes when the server comes to it, and its token counts till then
+            for place in due:
+                self.expected.put(place, None)
 
     @rule(random=st.randoms(use_true_random=True))
     def scan(self, random: Random) -> None:
