@@ -328,6 +328,39 @@ async def test_what_is_no_reply_breaks_the_wire(said):
     server.close()
 
 
+async def test_the_clock_of_a_wire_goes_on_while_somebody_waits_and_no_longer(monkeypatch):
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader, writer):
+        await reader.read(100)
+        asked.set()
+        await told.wait()
+        writer.write(b"+one\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    monkeypatch.setattr(Opened, "socket_timeout", 60.0)
+    line = wire.Wire(Opened(writer), pytest.fail)
+    reply = asyncio.get_running_loop().create_future()
+    line.ask((b"PING\r\n", reply))
+    await asked.wait()
+    line._clock.cancel()
+    line._look_at_the_clock()
+    assert line._clock is not None
+    assert not reply.done()
+    told.set()
+    assert await reply == b"one"
+    line._clock.cancel()
+    line._look_at_the_clock()
+    assert line._clock is None
+    assert line.fit
+    line.close()
+    await writer.wait_closed()
+    server.close()
+
+
 async def test_a_wire_that_is_called_elsewhere_waits_for_what_is_on_it():
     told = asyncio.Queue()
 
