@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from oncekey.attempt import Attempt
 from oncekey.attempt_async import AsyncAttempt
 from oncekey.engine_async import AsyncEngine
+from oncekey.loops import running_loop
 from oncekey.ticket import Ticket
 from oncekey.verbs import Note, Release, Settle, Verdict
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 def bridge(attempt: AsyncAttempt) -> None:
     """Blocking code that the running loop has sent to a thread may ask for the attempt."""
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     attempt._bridge = partial(_SeenFromThread, attempt, loop)  # noqa: SLF001 - its other end
 
 

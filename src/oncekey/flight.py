@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from oncekey.call import Identity
 from oncekey.fork import renew_after_fork
+from oncekey.loops import running_loop
 from oncekey.record import Record
 from oncekey.verbs import Answer
 
@@ -59,7 +60,7 @@ class Flight(Struct, eq=False):
 
     async def wait_async(self, seconds: float) -> bool:
         """Wait until it landed, at most so long; whether it did."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         over: asyncio.Future[bool] = loop.create_future()
         self.wake.append(partial(_has_landed, over, threading.get_ident()))
         if self.landed:  # as above

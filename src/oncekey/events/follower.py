@@ -11,6 +11,7 @@ from oncekey.events import sse
 from oncekey.events.cursor import Resync
 from oncekey.events.event import Event
 from oncekey.events.reading import Position
+from oncekey.loops import running_loop
 
 
 class Batch:
@@ -57,7 +58,7 @@ class Follower:
     async def batches(self) -> list[Batch]:
         """What has come, as soon as something has. Nothing for one that was only woken."""
         while not (self._batches or self._called or self._error is not None):
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = running_loop().create_future()
             try:
                 await self._waiter
             finally:

@@ -15,6 +15,7 @@ from oncekey.events.observing import Observers
 from oncekey.events.redis_place_async import AsyncRedisPlace
 from oncekey.events.scripts import Names
 from oncekey.events.settings import Settings
+from oncekey.loops import running_loop
 from oncekey.stores.redis_loops import AsyncClients
 
 _SILENCE: Final = 10.0
@@ -33,7 +34,7 @@ class NudgedRedisPlace(AsyncRedisPlace):
     @asynccontextmanager
     async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
         """In the block the event is set whenever the log may have grown. It may be missed."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         nudges = self._nudges.get(loop)
         if nudges is None:
             nudges = self._nudges[loop] = _Nudges(self._clients, self._settings)

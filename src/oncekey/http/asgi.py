@@ -19,6 +19,7 @@ from oncekey.http.asgi_request import PLACE, inner, request_of
 from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Rules
 from oncekey.http.settings import Settings
+from oncekey.loops import running_loop
 from oncekey.once import Once
 from oncekey.options import UNSET
 
@@ -55,7 +56,7 @@ class IdempotencyMiddleware:
         if runs is None:
             await self._pass(scope, receive, send)
         elif runs:
-            loop = asyncio.get_running_loop()
+            loop = running_loop()
             task = loop.create_task(exchange.run(self.app, inner(scope, exchange)))
             over = self._running[task] = loop.create_future()
             task.add_done_callback(self._when_over)

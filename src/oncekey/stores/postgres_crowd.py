@@ -15,6 +15,7 @@ from copy import copy
 from typing import Final
 
 from oncekey.errors import OncekeyError, StoreError
+from oncekey.loops import running_loop
 from oncekey.stores import postgres_sql as sql
 from oncekey.stores.postgres_arrays import array
 from oncekey.stores.postgres_link_async import AsyncLink
@@ -72,7 +73,7 @@ class _Crowd:
                 return await self._link.run(self._alone, values)
             finally:
                 self._next()
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         answer: asyncio.Future[bytes | None] = loop.create_future()
         self._waiting.append((values, answer))
         if not self._busy:

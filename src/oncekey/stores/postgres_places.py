@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from oncekey.errors import StoreError
 from oncekey.fork import renew_after_fork
+from oncekey.loops import running_loop
 
 if TYPE_CHECKING:
     import psycopg
@@ -147,7 +148,7 @@ class PerLoop(Generic[L]):
 
     def here(self) -> L:
         """The one of the running loop."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         link = self._links.get(loop)
         if link is None:
             for other in list(self._links):

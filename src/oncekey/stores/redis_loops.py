@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
 
 from oncekey.fork import renew_after_fork
+from oncekey.loops import running_loop
 from oncekey.stores.fast import checked_fast
 from oncekey.stores.redis_ears import AsyncEars, Seats, listening_async
 from oncekey.stores.redis_facts import (
@@ -118,7 +119,7 @@ class AsyncClients:
         """The client of the running loop."""
         if self._own is not None:
             return self._own
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         opened = self._opened.get(loop)
         if opened is None:
             opening = self._open(loop)
@@ -128,7 +129,7 @@ class AsyncClients:
     async def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
         """What the server says about itself; a crowd that asks first needs no crowd of lines."""
         client = await self.client()
-        if self._wired(asyncio.get_running_loop(), client) is None:
+        if self._wired(running_loop(), client) is None:
             return await client.info("server")
         said: bytes = await self.ask(("INFO", "server"))
         lines = said.decode(errors="replace").splitlines()
@@ -139,7 +140,7 @@ class AsyncClients:
 
         What is sent `apart` is not held up by others, and does not hold them up.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop is loop and self._wires is not None and self.sent_once:
             return self._wires.ask(words, apart=apart)
         return self._ask(words, loop, apart=apart)
@@ -191,7 +192,7 @@ class AsyncClients:
 
     async def aclose(self) -> None:
         """The connections of the running loop are closed. Other loops close theirs."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         await self._unwire(loop)
         opened = self._opened.get(loop)
         if opened is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from oncekey import machine
 from oncekey.fork import renew_after_fork
+from oncekey.loops import running_loop
 from oncekey.stores.adapt import Threaded
 from oncekey.stores.sqlite import SQLiteStore
 from oncekey.stores.sqlite_change import A, R, Transition
@@ -111,7 +112,7 @@ class _Leader:
         Called at once the thread would take the first job alone, and the loop, which wants to go
         on to the next one, would have to wait for it.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         future = job.future = loop.create_future()
         gathered = self._gathered.get(loop)
         if gathered is not None:
