@@ -1,5 +1,8 @@
 """Settled records kept in this process: a duplicate of them asks no store at all.
 
+A record comes in with its first duplicate. Most calls have none, and to keep all of them would
+cost every call a tenth of its time, and the process its memory.
+
 Bounded in bytes, oldest out first. A record leaves after `FRESH` seconds at the latest, so that
 a `forget` made elsewhere is missed no longer than that.
 """
@@ -28,6 +31,7 @@ class Cache:
         """Empty, and never larger than `size` bytes."""
         self._size = size
         self._used = 0
+        self._dropped_at = 0.0
         self._lock = threading.Lock()
         self._kept: OrderedDict[Identity, tuple[Answer, float, int]] = OrderedDict()
         renew_after_fork(self)
@@ -41,17 +45,23 @@ class Cache:
         age = monotonic() - taken_at
         now = answer.now + round(age * 1_000_000)
         if age >= FRESH or machine.expired(answer.record, now):
-            self.drop(identity)
+            with self._lock:
+                self._remove(identity)
             return None
         return Answer(answer.record, now)
 
-    def put(self, record: Record, now: int) -> None:
-        """The record is kept if it fits, and whatever is oldest makes room for it."""
+    def put(self, record: Record, now: int, since: float) -> None:
+        """The record is kept if it fits, and whatever is oldest makes room for it.
+
+        The store was asked for it `since` then: what was dropped meanwhile may have been this one.
+        """
         weight = _OVERHEAD + len(record.noted) + len(record.result or record.error or b"")
         if weight > self._size:
             return
         identity = (record.scope, record.key)
         with self._lock:
+            if since <= self._dropped_at:
+                return
             self._remove(identity)
             self._kept[identity] = Answer(record, now), monotonic(), weight
             self._used += weight
@@ -61,6 +71,7 @@ class Cache:
     def drop(self, identity: Identity) -> None:
         """The record is not kept."""
         with self._lock:
+            self._dropped_at = monotonic()
             self._remove(identity)
 
     def after_fork(self) -> None:

@@ -81,8 +81,12 @@ class Engine(Leaving):
         if not ticket.protected:
             return ticket
         record = ticket.record
-        name: Name = "duplicate" if ticket.duplicate else "new"
-        if record.uncertain and record.attempt > 1 and not ticket.duplicate:
+        name: Name = "new"
+        if ticket.duplicate:
+            name = "duplicate"
+            if known is None and self._cache is not None and call.cached:
+                self._cache.put(record, ticket.heard, started)
+        elif record.uncertain and record.attempt > 1:
             name = "taken_over"
         took = ticket.taken_at - started
         self.observers.tell(name, call, record.attempt, took, reference=record.reference)

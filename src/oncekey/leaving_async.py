@@ -82,8 +82,6 @@ class AsyncLeaving:
             await self._give_way(ticket)
             return True
         self._end(ticket, lambda: ticket.after_settle(ask))
-        if self._cache is not None and ticket.call.cached:
-            self._cache.put(ticket.after_settle(ask), ticket.now())
         size, took = len(ask.result or ask.error or b""), perf_counter() - started
         self.observers.tell(ask.status, ticket.call, ticket.record.attempt, took, size=size)
         return True

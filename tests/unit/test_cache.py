@@ -9,6 +9,7 @@ pytestmark = pytest.mark.fast_path("what the local cache does")
 
 NOW = 1_767_225_600_000_000
 LAST = NOW + 86_400_000_000
+THEN = 100.0
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def clock(monkeypatch):
     """The process's clock, moved by hand."""
 
     class Clock:
-        now = 100.0
+        now = THEN
 
         def __call__(self):
             return self.now
@@ -37,7 +38,7 @@ def settled(recorded):
 
 def test_a_record_is_answered_with_the_time_of_now(clock, settled):
     cache, record = Cache(10_000), settled("a")
-    cache.put(record, NOW)
+    cache.put(record, NOW, THEN)
     clock.now += 1.5
     answer = cache.get((None, "a"))
     assert answer is not None
@@ -46,14 +47,14 @@ def test_a_record_is_answered_with_the_time_of_now(clock, settled):
 
 def test_what_was_never_put_is_not_there(settled):
     cache = Cache(10_000)
-    cache.put(settled("a"), NOW)
+    cache.put(settled("a"), NOW, THEN)
     assert cache.get((None, "b")) is None
     assert cache.get(("s", "a")) is None
 
 
 def test_a_record_leaves_when_it_is_not_fresh_any_more(clock, settled):
     cache = Cache(10_000)
-    cache.put(settled("a"), NOW)
+    cache.put(settled("a"), NOW, THEN)
     clock.now += FRESH - 0.001
     assert cache.get((None, "a")) is not None
     clock.now += 0.001
@@ -63,7 +64,7 @@ def test_a_record_leaves_when_it_is_not_fresh_any_more(clock, settled):
 
 def test_a_record_leaves_when_it_expires(clock, settled):
     cache = Cache(10_000)
-    cache.put(settled("a", expires=NOW + 1_000_000), NOW)
+    cache.put(settled("a", expires=NOW + 1_000_000), NOW, THEN)
     clock.now += 0.999
     assert cache.get((None, "a")) is not None
     clock.now += 0.001
@@ -73,32 +74,32 @@ def test_a_record_leaves_when_it_expires(clock, settled):
 def test_the_oldest_makes_room(settled):
     cache = Cache(3 * 700)
     for key in "abc":
-        cache.put(settled(key, 100), NOW)
-    cache.put(settled("d", 100), NOW)
+        cache.put(settled(key, 100), NOW, THEN)
+    cache.put(settled("d", 100), NOW, THEN)
     assert cache.get((None, "a")) is None
     assert all(cache.get((None, key)) for key in "bcd")
-    cache.put(settled("e", 800), NOW)
+    cache.put(settled("e", 800), NOW, THEN)
     assert [key for key in "bcde" if cache.get((None, key))] == ["d", "e"]
 
 
 def test_what_does_not_fit_is_not_kept_and_costs_nobody_his_place(settled):
     cache = Cache(1000)
-    cache.put(settled("a"), NOW)
-    cache.put(settled("b", 401), NOW)
+    cache.put(settled("a"), NOW, THEN)
+    cache.put(settled("b", 401), NOW, THEN)
     assert cache.get((None, "b")) is None
     assert cache.get((None, "a")) is not None
 
 
 def test_what_just_fits_is_kept(settled):
     cache = Cache(1000)
-    cache.put(settled("a", 400), NOW)
+    cache.put(settled("a", 400), NOW, THEN)
     assert cache.get((None, "a")) is not None
 
 
 def test_failures_and_notes_weigh_too(settled):
     cache = Cache(1000)
-    cache.put(settled("a", result=None, error=b"e" * 401), NOW)
-    cache.put(settled("b", noted=b"n" * 401), NOW)
+    cache.put(settled("a", result=None, error=b"e" * 401), NOW, THEN)
+    cache.put(settled("b", noted=b"n" * 401), NOW, THEN)
     assert cache.get((None, "a")) is None
     assert cache.get((None, "b")) is None
 
@@ -106,8 +107,8 @@ def test_failures_and_notes_weigh_too(settled):
 def test_a_record_put_again_replaces_the_first_and_weighs_once(settled):
     cache = Cache(1000)
     for _ in range(5):
-        cache.put(settled("a", 100), NOW)
-    cache.put(settled("a", 50, attempt=2), NOW)
+        cache.put(settled("a", 100), NOW, THEN)
+    cache.put(settled("a", 50, attempt=2), NOW, THEN)
     answer = cache.get((None, "a"))
     assert answer is not None
     assert answer.record.attempt == 2
@@ -116,18 +117,29 @@ def test_a_record_put_again_replaces_the_first_and_weighs_once(settled):
 
 def test_a_dropped_record_is_gone_and_weighs_nothing(settled):
     cache = Cache(1000)
-    cache.put(settled("a"), NOW)
+    cache.put(settled("a"), NOW, THEN)
     cache.drop((None, "a"))
     cache.drop((None, "a"))
     assert cache.get((None, "a")) is None
     assert cache._used == 0
 
 
+def test_what_was_asked_for_before_a_record_was_dropped_is_not_kept(clock, settled):
+    """The store may have answered before the record was forgotten, and be heard after it."""
+    cache = Cache(1000)
+    clock.now += 1
+    cache.drop((None, "a"))
+    cache.put(settled("a"), NOW, clock.now)
+    assert cache.get((None, "a")) is None
+    cache.put(settled("a"), NOW, clock.now + 0.001)
+    assert cache.get((None, "a")) is not None
+
+
 def test_a_child_starts_empty(settled):
     cache = Cache(1000)
-    cache.put(settled("a"), NOW)
+    cache.put(settled("a"), NOW, THEN)
     cache._lock.acquire()
     cache.after_fork()
     assert cache.get((None, "a")) is None
-    cache.put(settled("b"), NOW)
+    cache.put(settled("b"), NOW, THEN)
     assert cache.get((None, "b")) is not None

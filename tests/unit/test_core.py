@@ -192,7 +192,7 @@ def test_a_cache_has_a_size(wrong):
 def test_what_is_changed_by_hand_leaves_the_cache(recorded):
     core = made(MemoryStore(), cache=True)
     assert core.cache is not None
-    core.cache.put(recorded(status="completed"), 1)
+    core.cache.put(recorded(status="completed"), 1, 1.0)
     core.forgotten(("billing", "charge:42"))
     assert core.cache.get(("billing", "charge:42")) is None
     made(MemoryStore()).forgotten(("billing", "charge:42"))

@@ -75,7 +75,7 @@ def in_a_child(function):
         try:
             function()
             os.write(write, b"returned")
-        except Exception as error:
+        except RuntimeError as error:
             os.write(write, type(error).__name__.encode())
         finally:
             os._exit(0)

@@ -365,6 +365,7 @@ def test_a_cache_answers_duplicates_without_the_store(store, cache):
         return n
 
     assert once.run("k", work, 1) == 1
+    assert once.run("k", work, 1) == 1  # its first duplicate asks the store
     asked = store.calls.total()
     assert once.run("k", work, 1) == 1
     assert asyncio.run(once.run_async("k", work, 1)) == 1
@@ -380,9 +381,50 @@ def test_a_cache_answers_duplicates_without_the_store(store, cache):
 async def test_coroutines_fill_the_cache_too(store):
     once = Once(store, cache=True, observers=())
     assert await once.run_async("k", asyncio.sleep, 0, 5) == 5
+    assert await once.run_async("k", asyncio.sleep, 0, 5) == 5  # as above
     asked = store.calls.total()
     assert await once.run_async("k", asyncio.sleep, 0, 5) == 5
     assert store.calls.total() == asked
+
+
+@pytest.mark.fast_path("what the local cache does")
+def test_a_duplicate_is_remembered_where_another_process_has_run_it(store):
+    here, there = Once(store, cache=True, observers=()), Once(store, cache=True, observers=())
+    assert there.run("k", answer_two) == 2
+    assert here.run("k", answer_two) == 2
+    asked = store.calls.total()
+    assert here.run("k", answer_two) == 2
+    assert store.calls.total() == asked
+
+
+def test_what_was_run_once_is_not_remembered(store):
+    """Most calls have no duplicate: they would only fill the memory."""
+    once = Once(store, cache=True, observers=())
+    for number in range(10):
+        once.run(f"k{number}", answer_two)
+    asked = store.calls.total()
+    assert once.run("k5", answer_two) == 2
+    assert store.calls.total() == asked + 1
+
+
+def test_a_record_that_is_forgotten_while_a_duplicate_asks_is_not_remembered(store):
+    """The store has answered the duplicate; before that is heard the record is forgotten here."""
+    once = Once(store, cache=True, observers=())
+    runs = []
+
+    def work() -> int:
+        runs.append(1)
+        return len(runs)
+
+    def forget_before_it_is_heard(claim):
+        answer = claim()
+        assert once.forget("k")
+        return answer
+
+    assert once.run("k", work) == 1
+    store.instead("claim", forget_before_it_is_heard)
+    assert once.run("k", work) == 1
+    assert once.run("k", work) == 2
 
 
 # What it refuses
