@@ -23,6 +23,9 @@ R = TypeVar("R", bound=Request)
 A = TypeVar("A")
 
 _ASK_AGAIN: Final = (0.0, 0.05, 0.2)
+ASK_PATIENCE: Final = 2.0
+"""Seconds after which a verb is not asked for once more: whoever stays silent is waited for twice,
+and not four times."""
 SETTLE_PATIENCE: Final = 2.0
 
 
@@ -166,12 +169,15 @@ class Leaving:
         """The answer of a verb that failed just now, if that was not the end of it."""
         if failed.happened is False:
             raise failed
+        give_up = monotonic() + ASK_PATIENCE
         for delay in _ASK_AGAIN:
             pause(delay)
             try:
                 return verb(ask)
             except StoreError as error:
                 failed = error  # no later try tells what became of the first
+            if monotonic() >= give_up:
+                break
         raise doubted(failed) from None
 
     def _end_unrecorded(self, ticket: Ticket, ask: Settle) -> None:

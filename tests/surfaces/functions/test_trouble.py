@@ -100,6 +100,16 @@ def test_no_later_try_tells_what_became_of_the_first(once, store, runs):
     assert runs == []
 
 
+def test_a_store_that_stays_silent_is_asked_once_more_and_not_again(once, store, runs, monkeypatch):
+    """It takes all the time there is to find out that it says nothing."""
+    monkeypatch.setattr(leaving_module, "ASK_PATIENCE", 0.0)
+    store.lose_reply("claim", 4)
+    with pytest.raises(StoreError):
+        once.run("silent", runs.append, 1)
+    assert store.calls["claim"] == 2
+    assert runs == []
+
+
 def test_a_claim_that_is_never_heard_of_is_given_back(once, store, runs):
     store.lose_reply("claim", 4)
     with pytest.raises(StoreError):
