@@ -1,14 +1,17 @@
 """Three rows of the fault matrix, small; `make faults` runs the whole."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
+from tests.faults.matrix import lab as lab_module
 from tests.faults.matrix import page, rows, show
 from tests.faults.matrix.cells import CELLS, Entry
 from tests.faults.matrix.lab import Result
 from tests.faults.matrix.points import Failpoints
 from tests.faults.matrix.program import chosen, laboratory, main, run
+from tests.faults.matrix.soak import Soaked, put_away
 from tests.faults.matrix.verdict import Figures
 from tests.servers.redis import RedisServer
 
@@ -63,22 +66,51 @@ def test_rows_and_stores_that_there_are_not_are_refused():
         Failpoints(["after_efect:kill@0.1"], "seed")
 
 
-def test_a_server_that_does_not_start_fails_its_cell_and_the_run(tmp_path, capsys):
+def test_a_server_that_does_not_start_fails_its_cell_and_the_run(lab, tmp_path, capsys):
     server = RedisServer(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", server.port))
         entry = Entry("F1", "no server", "redis", "function", "keyed", lambda *_: server.start())
-        done = run(None, entry)
+        done = run(lab, entry)
     assert (done.passed, done.result) == (False, None)
     assert f"port {server.port} did not start" in done.error
     assert show.report([done], 1.0, write=True) == 1
     assert "nothing was written" in capsys.readouterr().out
 
 
-def test_the_pages_are_written_from_the_figures():
+def test_what_broke_a_promise_leaves_its_histories(lab, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lab_module, "KEPT", tmp_path / "kept")
+
+    def red(lab, store):
+        (lab.folder() / "history").write_text(store)
+        return Result(figures=Figures(doubled=1), passed=False, promise="0 doubled")
+
+    for _ in range(2):  # what was left before makes room
+        done = run(lab, Entry("F1", "a fault", "redis", "function", "keyed", red))
+    [place] = done.kept
+    assert Path(place, "history").read_text() == "redis"
+    assert show.report([done], 1.0, write=False) == 1
+    assert f"histories: {place}" in capsys.readouterr().out
+
+
+def test_a_red_round_of_a_soak_leaves_its_histories_and_a_clean_one_does_not(
+    lab, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(lab_module, "KEPT", tmp_path / "kept")
+    soaked = Soaked(seconds=1.0)
+    red, clean = lab.folder(), lab.folder()
+    put_away(lab, red, "soak redis http 3", Figures(lost=1), soaked)
+    put_away(lab, clean, "soak redis http 4", Figures(), soaked)
+    assert soaked.kept == [str(tmp_path / "kept" / "soak-redis-http-3")]
+    assert (tmp_path / "kept" / "soak-redis-http-3").is_dir()
+    assert not red.exists()
+    assert not clean.exists()
+
+
+def test_the_pages_are_written_from_the_figures(lab):
     entry = Entry("F1", "a fault", "redis", "function", "keyed", lambda *_: good)
     good = Result(figures=Figures(keys=2, operations=7000), passed=True, promise="0 doubled")
-    saved = page.Saved(seconds=3, machine="2 cores", cells=[run(None, entry)])
+    saved = page.Saved(seconds=3, machine="2 cores", cells=[run(lab, entry)])
     text = page.rendered(saved)
     assert "## F1: a fault" in text
     assert "| redis | function | keyed | 2 | 7,000 | 0 | 0 | 0 | 0 doubled |  |" in text

@@ -37,6 +37,8 @@ class Done(Struct, kw_only=True):
     seconds: float
     result: Result | None = None
     error: str = ""
+    kept: list[str] = []
+    """Where its histories are, if it did not pass."""
 
     @property
     def passed(self) -> bool:

@@ -1,6 +1,7 @@
 """Where rows are run: one crowd in one folder on one store, then healed, swept and judged."""
 
 import random
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -17,6 +18,9 @@ from tests.faults.matrix.own_transaction import effects, prepare
 from tests.faults.matrix.places import Places
 from tests.faults.matrix.spec import BLOCK, SCOPE, UNBOUNDED, Mode, Spec, Surface
 from tests.faults.matrix.verdict import Figures, judge
+
+KEPT = Path("build") / "faults"
+"""Where the histories of what went wrong are left for whoever looks for the reason."""
 
 Trouble = Callable[[Crowd], None]
 """Called again and again while the crowd works."""
@@ -51,16 +55,25 @@ class Lab:
 
     def __init__(self, herd: Herd, places: Places, folder: Path, *, small: bool) -> None:
         self.herd, self.places, self.small = herd, places, small
-        self._folder, self._count = folder, 0
+        self._folder = folder
+        self.made: list[Path] = []
         self.random = random.Random(20260101)  # noqa: S311 - the same troubles in every run
         self.progress: Callable[[float], None] = lambda _: None
 
     def folder(self) -> Path:
         """An empty one."""
-        self._count += 1
-        folder = self._folder / f"run-{self._count}"
+        folder = self._folder / f"run-{len(self.made)}"
         folder.mkdir()
+        self.made.append(folder)
         return folder
+
+    def keep(self, folder: Path, name: str) -> Path:
+        """Where the folder is from now on; the one that was there before is gone."""
+        place = KEPT / name.replace(" ", "-")
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(folder, place)
+        return place
 
     def crowd(self, run: Run, trouble: Trouble = lambda _: None, *, heal: Any = None) -> Figures:
         """The figures of the crowd under this trouble. `heal` is called before the sweep."""

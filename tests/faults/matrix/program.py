@@ -36,13 +36,13 @@ def laboratory(*, small: bool) -> Iterator[Lab]:
 
 def run(lab: Lab, entry: Entry) -> Done:
     """The cell, run; one that breaks has failed, and the others go on."""
-    started = time.monotonic()
+    started, before = time.monotonic(), len(lab.made)
     result, error = None, ""
     try:
         result = entry.run(lab, entry.store)
     except Exception as trouble:  # noqa: BLE001 - told in the table; the run fails for it
         error = f"{type(trouble).__name__}: {trouble}"
-    return Done(
+    done = Done(
         row=entry.row,
         title=entry.title,
         store=entry.store,
@@ -52,6 +52,10 @@ def run(lab: Lab, entry: Entry) -> Done:
         result=result,
         error=error,
     )
+    if not done.passed:
+        made = enumerate(lab.made[before:])
+        done.kept = [str(lab.keep(folder, f"{entry.name} {number}")) for number, folder in made]
+    return done
 
 
 def chosen(wanted_rows: list[str], wanted_stores: list[str]) -> list[Entry]:

@@ -28,6 +28,12 @@ def tell(words: str) -> None:
     sys.stderr.flush()
 
 
+def histories(kept: list[str]) -> None:
+    """Where to look for the reason."""
+    for place in kept:
+        say(f"      histories: {place}")
+
+
 def clear() -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r" + " " * 110 + "\r")
@@ -65,6 +71,7 @@ def report(done: list[Done], seconds: float, *, write: bool) -> int:
         head = f"{verdict}   {one.row:4} {one.store:9} {one.surface:10} {one.mode:10}"
         if one.result is None or figures is None:
             say(f"{head} {one.error}")
+            histories(one.kept)
             continue
         notes = ", ".join(f"{name} {what}" for name, what in one.result.notes.items())
         say(
@@ -73,6 +80,7 @@ def report(done: list[Done], seconds: float, *, write: bool) -> int:
         )
         if not one.passed:
             say(f"      promised: {one.result.promise}\n      {figures}")
+            histories(one.kept)
     red = [one for one in done if not one.passed]
     total = sum(one.result.figures.operations for one in done if one.result)
     say(
@@ -101,6 +109,7 @@ def soak_report(soaked: Soaked, *, write: bool) -> int:
         f" {soaked.kills} workers killed, {soaked.stops} stopped, {soaked.outages} servers killed,"
         f" {soaked.replies_lost} replies lost"
     )
+    histories(soaked.kept)
     if write and soaked.passed:
         page.write_soak(soaked)
     return 0 if soaked.passed else 1

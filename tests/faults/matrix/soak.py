@@ -56,6 +56,8 @@ class Soaked(Struct, kw_only=True):
     outages: int = 0
     replies_lost: int = 0
     stores: dict[str, Figures] = {}
+    kept: list[str] = []
+    """Where the histories are that broke a promise."""
 
     @property
     def operations(self) -> int:
@@ -163,9 +165,18 @@ def one_round(
     except BaseException:
         crowd.end()
         raise
-    for store, _, folder in runs:
-        add(soaked.stores.setdefault(store, Figures()), judge(folder, "keyed"))
+    for store, run, folder in runs:
+        figures = judge(folder, "keyed")
+        add(soaked.stores.setdefault(store, Figures()), figures)
+        put_away(lab, folder, f"soak {store} {run.surface} {soaked.rounds}", figures, soaked)
+
+
+def put_away(lab: Lab, folder: Path, name: str, figures: Figures, soaked: Soaked) -> None:
+    """The histories of a round are gone, unless they broke a promise."""
+    if figures.clean:
         shutil.rmtree(folder)
+    else:
+        soaked.kept.append(str(lab.keep(folder, name)))
 
 
 def groups(
