@@ -154,5 +154,6 @@ $(STAMP_DEV): $(STAMP_DEMO)
 	@echo "Adding the tools of development to $(VENV) ..."
 	@$(PIP) setuptools # builds celery-once, and comes with Python only up to 3.11
 	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(PY) -m tests.servers.getting
 	@$(PY) -m tests.browser.getting
 	@touch $@
