@@ -7,7 +7,7 @@ Objects that own such things register here, and `after_fork` makes them new in t
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from typing import Final, Protocol
 from weakref import WeakSet
 
 
@@ -30,11 +30,21 @@ def generation() -> int:
 
 
 _registered: WeakSet[Forkable] = WeakSet()
+_left_alone: Final[list[object]] = []
 
 
 def renew_after_fork(thing: Forkable) -> None:
     """From now on a forked child calls `thing.after_fork()` before any other code runs."""
     _registered.add(thing)
+
+
+def leave_alone(*things: object) -> None:
+    """What a child has inherited is never touched again, not even to be closed.
+
+    To close a connection is to speak for the parent, or to drop its locks. Python closes what
+    nobody refers to, and so it is referred to from here for as long as the process lives.
+    """
+    _left_alone.extend(things)
 
 
 def _in_child() -> None:

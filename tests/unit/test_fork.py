@@ -4,9 +4,10 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
 
 from oncekey import fork
-from oncekey.fork import generation, renew_after_fork
+from oncekey.fork import generation, leave_alone, renew_after_fork
 
 
 class Thing:
@@ -39,7 +40,7 @@ def test_a_thing_is_not_kept_alive(monkeypatch):
 
 SCRIPT = """
 import os
-from oncekey.fork import generation, renew_after_fork
+from oncekey.fork import generation, leave_alone, renew_after_fork
 
 class Thing:
     renewed = 0
@@ -74,3 +75,14 @@ def test_a_forked_child_is_another_generation():
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def test_what_is_left_alone_is_not_closed_by_python_either():
+    closed = []
+    thing = Thing()
+    weakref.finalize(thing, closed.append, True)
+    leave_alone(thing)
+    del thing
+    gc.collect()
+    assert not closed
+    assert type(fork._left_alone.pop()) is Thing

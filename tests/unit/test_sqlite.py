@@ -1,6 +1,7 @@
 """The SQLite store beyond what every store must do: its file, its writer, its troubles."""
 
 import asyncio
+import gc
 import sqlite3
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import threading
 
 import pytest
 
-from oncekey import ConfigurationError, StoreError, UnreadableError, machine
+from oncekey import ConfigurationError, StoreError, UnreadableError, fork, machine
 from oncekey.stores import SQLiteStore, sqlite_file, sqlite_open, sqlite_writer
 from oncekey.stores.sqlite_writer import Job
 from oncekey.testing import FakeClock
@@ -590,10 +591,28 @@ def test_a_forked_child_has_connections_of_its_own(store):
     for thing in (store, asynchronous._leader):
         thing.after_fork()
     assert (store._reader, store.writer.connection) == (None, None)
-    assert store._inherited == list(mine)  # not closed: closing would disturb the parent's locks
+    assert fork._left_alone[-2:] == list(mine)
     assert type(store.claim(a_claim(nonce="child"))) is Busy
     for connection in mine:
         connection.close()
+
+
+def test_who_is_not_needed_any_more_has_closed_the_file(path):
+    store = SQLiteStore(path)
+    store.claim(a_claim())
+    store.get(None, "k")
+    opened = (store._reader, store.writer.connection)
+    del store
+    gc.collect()
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+
+
+def test_what_was_refused_has_nothing_to_close():
+    with pytest.raises(ConfigurationError):
+        SQLiteStore("")
+    gc.collect()
 
 
 def test_closing_twice_and_going_on_is_fine(store):

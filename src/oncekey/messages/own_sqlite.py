@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncekey.errors import ConfigurationError
-from oncekey.fork import renew_after_fork
+from oncekey.fork import leave_alone, renew_after_fork
 from oncekey.messages import schema
 from oncekey.messages.dialect import SQLITE, Values
 from oncekey.stores.sqlite_file import OLDEST_SQLITE, explain
@@ -27,7 +27,6 @@ class OwnSQLite:
     def __init__(self, path: Path) -> None:
         """Nothing is opened before the first statement."""
         self.path = path
-        self._inherited: list[object] = []
         self._reset()
         renew_after_fork(self)
 
@@ -62,7 +61,7 @@ class OwnSQLite:
 
     def after_fork(self) -> None:
         """The parent's connections are never touched again, not even to close them."""
-        self._inherited.append(self._lines)
+        leave_alone(self._lines)
         self._reset()
 
 
@@ -105,6 +104,10 @@ class _Line:
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
+
+    def __del__(self) -> None:
+        """Who is not needed any more has closed the file. Python 3.13 would complain else."""
+        self.close()
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from oncekey.errors import StoreError
-from oncekey.fork import renew_after_fork
+from oncekey.fork import leave_alone, renew_after_fork
 from oncekey.loops import running_loop
 
 if TYPE_CHECKING:
@@ -123,7 +123,6 @@ class PerProcess(Generic[L]):
         """`make` opens nothing."""
         self._make = make
         self._link = make()
-        self._inherited: list[L] = []
         renew_after_fork(self)
 
     def here(self) -> L:
@@ -132,7 +131,7 @@ class PerProcess(Generic[L]):
 
     def after_fork(self) -> None:
         """The parent's is never touched again, not even to close it."""
-        self._inherited.append(self._link)
+        leave_alone(self._link)
         self._link = self._make()
 
 
@@ -143,7 +142,6 @@ class PerLoop(Generic[L]):
         """`make` opens nothing."""
         self._make = make
         self._links: dict[asyncio.AbstractEventLoop, L] = {}
-        self._inherited: list[object] = []
         renew_after_fork(self)
 
     def here(self) -> L:
@@ -159,5 +157,5 @@ class PerLoop(Generic[L]):
 
     def after_fork(self) -> None:
         """The parent's are never touched again, not even to close them."""
-        self._inherited.append(self._links)
+        leave_alone(self._links)
         self._links = {}

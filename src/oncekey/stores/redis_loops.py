@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
 
-from oncekey.fork import renew_after_fork
+from oncekey.fork import leave_alone, renew_after_fork
 from oncekey.loops import running_loop
 from oncekey.stores.fast import checked_fast
 from oncekey.stores.redis_ears import AsyncEars, Seats, listening_async
@@ -77,7 +77,6 @@ class AsyncClients:
         self._make = make
         self._fast = checked_fast(fast)
         self._own: Any = None
-        self._inherited: list[object] = []
         self.where = where
         self.settings = settings
         self.sent_once = True
@@ -216,7 +215,7 @@ class AsyncClients:
 
     def after_fork(self) -> None:
         """The parent's connections are never touched again, not even to close them."""
-        self._inherited += [self._opened, self._all_wires, self._wires]
+        leave_alone(self._opened, self._all_wires, self._wires)
         self._opened = WeakKeyDictionary()
         self._all_wires = WeakKeyDictionary()
         self._loop = self._wires = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from oncekey import machine
 from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.fork import renew_after_fork
+from oncekey.fork import leave_alone, renew_after_fork
 from oncekey.record import Record
 from oncekey.stores import sqlite_file as file
 from oncekey.stores import sqlite_sets as sets
@@ -78,7 +78,6 @@ class SQLiteStore:
             busy_timeout=seconds(busy_timeout, "busy_timeout"),
         )
         self._clock = clock or (lambda: time.time_ns() // 1000)
-        self._inherited: list[sqlite3.Connection | None] = []
         self._reset()
         renew_after_fork(self)
 
@@ -190,6 +189,14 @@ class SQLiteStore:
             if reader is not None:
                 reader.close()
 
+    def __del__(self) -> None:
+        """Who is not needed any more has closed the file. Python 3.13 would complain else."""
+        made = vars(self)  # little, where an argument was refused
+        writer: Writer | None = made.get("writer")
+        for connection in (made.get("_reader"), writer and writer.connection):
+            if connection is not None:
+                connection.close()
+
     def as_async(self) -> AsyncSQLiteStore:
         """The same store for coroutines: they share its writer, and a thread leads for them."""
         from oncekey.stores.sqlite_async import AsyncSQLiteStore  # noqa: PLC0415 - it imports us
@@ -198,7 +205,7 @@ class SQLiteStore:
 
     def after_fork(self) -> None:
         """The parent's connections are never touched again, not even to close them."""
-        self._inherited += [self._reader, self.writer.connection]
+        leave_alone(self._reader, self.writer.connection)
         self._reset()
 
     # Reading

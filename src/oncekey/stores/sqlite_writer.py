@@ -220,6 +220,7 @@ class Writer:
             connection.execute("ROLLBACK")
         except sqlite3.Error:
             self.connection = None  # it cannot be trusted any more
+            connection.close()
             return False
         return True
 
