@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import sqlite3
 import subprocess
 import sys
@@ -595,6 +596,14 @@ def test_a_forked_child_has_connections_of_its_own(store):
     assert type(store.claim(a_claim(nonce="child"))) is Busy
     for connection in mine:
         connection.close()
+
+
+def test_no_statement_numbers_its_marks():
+    """Python 3.12.0 to 3.12.3 would warn of each, and fail where warnings are errors."""
+    said = [value for value in vars(sqlite_file).values() if isinstance(value, str)]
+    said += [sqlite_file.insert_many(2), sqlite_file.settle_many(2), sqlite_file.select_many(2)]
+    assert sum("?" in statement for statement in said) > 10
+    assert [statement for statement in said if re.search(r"\?\d", statement)] == []
 
 
 def test_who_is_not_needed_any_more_has_closed_the_file(path):

@@ -194,5 +194,5 @@ def test_what_is_held_is_never_due(store, clock):
 
 def test_expired_records_are_found_by_the_index(store):
     store.get(None, "k")
-    plan = store._rows(f"EXPLAIN QUERY PLAN {sqlite_file.ANY_EXPIRED}", 1)
+    plan = store._rows(f"EXPLAIN QUERY PLAN {sqlite_file.ANY_EXPIRED}", 1, 1)
     assert "USING INDEX oncekey_records_due" in str(plan)

@@ -78,7 +78,8 @@ def counts(store: SQLiteStore, *, exact: bool) -> Counts:
 
 def due(store: SQLiteStore, grace: int) -> int:
     """How many have expired so long ago, a million at most."""
-    count: int = _rows(store, sql.DUE, _now(store) - grace)[0][0]
+    then = _now(store) - grace
+    count: int = _rows(store, sql.DUE, then, then)[0][0]
     return count
 
 

@@ -174,10 +174,12 @@ class SQLiteStore:
         """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
 
         def work(connection: sqlite3.Connection, now: int) -> int:
-            return connection.execute(file.PURGE, (now - grace, limit)).rowcount
+            then = now - grace
+            return connection.execute(file.PURGE, (then, then, limit)).rowcount
 
         # Most of the time nothing has expired; looking costs no commit.
-        if not self._rows(file.ANY_EXPIRED, self._clock() - grace):
+        then = self._clock() - grace
+        if not self._rows(file.ANY_EXPIRED, then, then):
             return 0
         return cast("int", self._commit(Job(work)))
 
@@ -243,7 +245,7 @@ class SQLiteStore:
     def _settle(self, ask: Settle, connection: sqlite3.Connection) -> bool | None:
         """Whether the owner has settled a record that was not; one statement, as in `swap`."""
         now = self._clock()
-        return connection.execute(file.SETTLE, (now, *file.settled(ask, now))).rowcount == 1
+        return connection.execute(file.SETTLE, file.settled(ask, now)).rowcount == 1
 
     def _alone(self, change: Transition[R, A], ask: R) -> A | None:
         """The same, where nobody else writes just now."""

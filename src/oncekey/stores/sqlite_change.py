@@ -63,4 +63,4 @@ def apply(change: Transition[R, A], ask: R, connection: sqlite3.Connection, now:
 def _first(record: Record | None, ask: Request) -> tuple[object, ...]:
     """What INSERT needs: only a claim makes a record where there was none."""
     assert record is not None  # noqa: S101 - see above
-    return (record.created, *file.new_row(record, cast("Claim", ask).ttl))
+    return file.new_row(record, cast("Claim", ask).ttl)

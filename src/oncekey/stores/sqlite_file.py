@@ -42,24 +42,25 @@ RESTART: Final = UPDATE.replace(
 # What `machine.settle` does for an owner; whoever is none, or has settled already, changes nothing.
 # It does not say when the record is due, so that no index is touched.
 SETTLE: Final = (
-    "UPDATE oncekey_records SET status = ?2, result = nullif(?3, 0), error = nullif(?4, 0), "  # noqa: S608 - only constants
-    "uncertain = 0, updated = ?1, finished = ?1, expires = ?5 "
-    "WHERE scope = ?6 AND key = ?7 AND token = ?8 AND nonce = ?9 "
-    "AND status IN ('running', 'held') AND (expires = 0 OR expires > ?1) AND due BETWEEN 1 AND ?5 "
+    "UPDATE oncekey_records SET status = ?, result = nullif(?, 0), error = nullif(?, 0), "  # noqa: S608 - only constants
+    "uncertain = 0, updated = ?, finished = ?, expires = ? "
+    "WHERE scope = ? AND key = ? AND token = ? AND nonce = ? "
+    "AND status IN ('running', 'held') AND (expires = 0 OR expires > ?) AND due BETWEEN 1 AND ? "
     f"AND version <= {FORMAT}"
 )
 RESTART_SAME: Final = f"{RESTART} AND {_STAMP}"
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
 DELETE_SAME: Final = f"{DELETE} AND {_STAMP}"
-EXPIRED: Final = "due > 0 AND due <= ?1 AND expires > 0 AND expires <= ?1"
-"""The first half is found by an index; the second is what counts."""
+EXPIRED: Final = "due > 0 AND due <= ? AND expires > 0 AND expires <= ?"
+"""The first half is found by an index; the second is what counts. Both are about one moment."""
 ANY_EXPIRED: Final = f"SELECT 1 FROM oncekey_records WHERE {EXPIRED} LIMIT 1"  # noqa: S608 - only constants
 PURGE: Final = (
     "DELETE FROM oncekey_records WHERE rowid IN "  # noqa: S608 - only constants
-    f"(SELECT rowid FROM oncekey_records WHERE {EXPIRED} LIMIT ?2)"
+    f"(SELECT rowid FROM oncekey_records WHERE {EXPIRED} LIMIT ?)"
 )
 
-# Statements about several records, and their values: what all of them share comes first.
+# Statements about several records. No mark has a number, though several mean the same value: the
+# first releases of Python 3.12 warn of numbers, each time that they meet one.
 
 
 @cache
@@ -75,39 +76,31 @@ def select_many(number: int) -> str:
 
 @cache
 def insert_many(number: int) -> str:
-    """So many rows as first claims make them, dated ?1, where there are none; see `new_row`."""
-    rows = [
-        f"({scope}, {key}, 'running', {fingerprint}, ?1, {nonce}, 1, {lease_end}, NULL, NULL, x'', "
-        f"0, 0, {label}, {reference}, ?1, ?1, ?1, 0, {expires}, {FORMAT}, {due})"
-        for scope, key, fingerprint, nonce, lease_end, label, reference, expires, due in _marks(
-            number, 9
-        )
-    ]
-    return f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}, due) VALUES {', '.join(rows)}"  # noqa: S608 - only constants
+    """So many rows as first claims make them, where there are none; see `new_row`."""
+    row = (
+        f"(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, {FORMAT}, ?)"
+    )
+    rows = ", ".join([row] * number)
+    return f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}, due) VALUES {rows}"  # noqa: S608 - only constants
 
 
 @cache
 def settle_many(number: int) -> str:
-    """What SETTLE does, at ?1, for so many; see `settled`."""
-    rows = ", ".join(f"({', '.join(marks)})" for marks in _marks(number, 8))
+    """What SETTLE does for so many; see `settled_many`."""
+    rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * number)
     return (
         "UPDATE oncekey_records AS t SET status = a.column1, result = nullif(a.column2, 0), "  # noqa: S608 - only constants
-        "error = nullif(a.column3, 0), uncertain = 0, updated = ?1, finished = ?1, "
+        "error = nullif(a.column3, 0), uncertain = 0, updated = ?, finished = ?, "
         f"expires = a.column4 FROM (VALUES {rows}) AS a "
         "WHERE t.scope = a.column5 AND t.key = a.column6 "
         "AND t.token = a.column7 AND t.nonce = a.column8 AND t.status IN ('running', 'held') "
-        "AND (t.expires = 0 OR t.expires > ?1) AND t.due BETWEEN 1 AND a.column4 "
+        "AND (t.expires = 0 OR t.expires > ?) AND t.due BETWEEN 1 AND a.column4 "
         f"AND t.version <= {FORMAT}"
     )
 
 
-def _marks(number: int, width: int) -> list[list[str]]:
-    return [[f"?{2 + row * width + place}" for place in range(width)] for row in range(number)]
-
-
 INSERT: Final = insert_many(1)
-NOBODY: Final = (0,) * 8
-"""The values of a settle that finds no record."""
+_NOBODY: Final = (0,) * 8
 
 
 def to_row(record: Record) -> tuple[object, ...]:
@@ -138,17 +131,22 @@ def to_row(record: Record) -> tuple[object, ...]:
 
 
 def new_row(record: Record, ttl: int) -> tuple[object, ...]:
-    """What differs between records that were claimed for the first time at one moment."""
+    """What INSERT needs of a record that was claimed for the first time."""
+    created = record.created
     return (
         record.scope or "",
         record.key,
         record.fingerprint,
+        record.token,
         record.nonce,
         record.lease_end,
         record.label,
         record.reference,
+        created,
+        record.started,
+        record.updated,
         record.expires,
-        record.created + ttl,
+        created + ttl,
     )
 
 
@@ -163,6 +161,22 @@ def changed(record: Record, ask: Request) -> tuple[object, ...]:
 
 
 def settled(ask: Settle, now: int) -> tuple[object, ...]:
+    """What SETTLE needs."""
+    status, result, error, expires, *owner = _settled(ask, now)
+    return status, result, error, now, now, expires, *owner, now, expires
+
+
+def settled_many(asks: list[Settle], now: int, size: int) -> list[object]:
+    """What the statement for so many needs: those that are too many find no record."""
+    values: list[object] = [now, now]
+    for ask in asks:
+        values += _settled(ask, now)
+    values += _NOBODY * (size - len(asks))
+    values.append(now)
+    return values
+
+
+def _settled(ask: Settle, now: int) -> tuple[object, ...]:
     """What differs between settles of one moment.
 
     Before it binds bytes or None, Python asks whether somebody adapts them, and finds nobody: that

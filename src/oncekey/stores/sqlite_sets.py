@@ -56,7 +56,7 @@ def padded(number: int) -> int:
 
 
 def _claim(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
-    values: list[object] = [now]
+    values: list[object] = []
     row: tuple[object, ...] = ()
     for job in jobs:
         ask: Any = job.ask
@@ -69,13 +69,12 @@ def _claim(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
 
 
 def _settle(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
-    values: list[object] = [now]
+    asks: list[Any] = []
     for job in jobs:
-        ask: Any = job.ask
+        asks.append(job.ask)
         job.value = Verdict.DONE
-        values += file.settled(ask, now)
     size = padded(len(jobs))
-    values += file.NOBODY * (size - len(jobs))
+    values = file.settled_many(asks, now, size)
     return _written(connection, file.settle_many(size), values) == len(jobs)
 
 
