@@ -19,6 +19,7 @@ TIME ?= 10min
 
 # The first interpreter that starts and is new enough; `make PYTHON=...` chooses another.
 CANDIDATES := python3.13 python3.12 python3.11 python3
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Modules whose branches must all be covered.
@@ -39,7 +40,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-serve tour test test-all test-plain test-rabbitmq lint types tests coverage bench bench-ops bench-sizes \
+.PHONY: help demo demo-serve tour test test-all test-plain test-pythons test-rabbitmq lint types tests coverage bench bench-ops bench-sizes \
         defects simulate faults soak docs clean
 
 help: ## Show this list
@@ -58,6 +59,14 @@ test: lint types tests ## Everything a change must pass: linters, types, tests, 
 
 test-all: export HYPOTHESIS_PROFILE := heavy
 test-all: lint types coverage test-plain defects ## The same with many more cases, all of it covered, without fast paths, and the planted defects
+
+test-pythons: ## The tests on each of PYTHONS that starts, in environments of their own
+	@for python in $(PYTHONS); do \
+	  "$$python" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$$python does not start or is too old: not tried."; continue; }; \
+	  version=$$("$$python" -c 'import platform; print(platform.python_version())'); \
+	  echo "Python $$version"; \
+	  $(MAKE) --no-print-directory tests VENV=build/python-$$version PYTHON="$$python" || exit 1; \
+	done
 
 lint: $(STAMP_DEV) ## ruff (rules and format) and the direction of imports
 	$(PY) -m ruff check
