@@ -46,9 +46,6 @@ class Attempt(BaseAttempt):
     def complete(self, value: object = None) -> None:
         """The call is done, and duplicates get this value from now on."""
         self._must_run("complete")
-        self._finish(value)
-
-    def _finish(self, value: object) -> None:
         self._settled(value, self._engine.settle(self._ticket, self._settling(value)))
 
     def release(self, why: str = "", *, uncertain: bool = False) -> None:
@@ -151,7 +148,8 @@ def run(
             raise
     else:
         if not attempt._ended:  # noqa: SLF001 - the same module
-            attempt._finish(value)  # noqa: SLF001 - the same module
+            ask = attempt._settling(value)  # noqa: SLF001 - the same module
+            attempt._settled(value, engine.settle(ticket, ask))  # noqa: SLF001 - the same module
     finally:
         attempt._stop_being_current()  # noqa: SLF001 - the same module
         attempt._let_go()  # noqa: SLF001 - the same module

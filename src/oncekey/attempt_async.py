@@ -61,9 +61,6 @@ class AsyncAttempt(BaseAttempt):
     async def complete(self, value: object = None) -> None:
         """The call is done, and duplicates get this value from now on."""
         self._must_run("complete")
-        await self._finish(value)
-
-    async def _finish(self, value: object) -> None:
         self._settled(value, await self._engine.settle(self._ticket, self._settling(value)))
 
     async def release(self, why: str = "", *, uncertain: bool = False) -> None:
@@ -166,7 +163,8 @@ async def run(
             raise
     else:
         if not attempt._ended:  # noqa: SLF001 - the same module
-            await attempt._finish(value)  # noqa: SLF001 - the same module
+            ask = attempt._settling(value)  # noqa: SLF001 - the same module
+            attempt._settled(value, await engine.settle(ticket, ask))  # noqa: SLF001 - the same module
     finally:
         attempt._stop_being_current()  # noqa: SLF001 - the same module
         attempt._let_go()  # noqa: SLF001 - the same module

@@ -140,7 +140,9 @@ class Response:
             if attempt._ended:  # noqa: SLF001 - the handler has said itself how it ended
                 pass
             elif self._keeps(status):
-                await attempt._finish(kept)  # noqa: SLF001 - see above
+                ask = attempt._settling(kept)  # noqa: SLF001 - see above
+                told = await attempt._engine.settle(attempt._ticket, ask)  # noqa: SLF001 - see above
+                attempt._settled(kept, told)  # noqa: SLF001 - see above
             else:
                 uncertain = status in self._rules.profile.uncertain
                 await attempt.release(f"answered {status}", uncertain=uncertain)
