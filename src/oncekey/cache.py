@@ -1,7 +1,7 @@
 """Settled records kept in this process: a duplicate of them asks no store at all.
 
 A record comes in with its first duplicate. Most calls have none, and to keep all of them would
-cost every call a tenth of its time, and the process its memory.
+cost every call some of its time, and the process its memory.
 
 Bounded in bytes, oldest out first. A record leaves after `FRESH` seconds at the latest, so that
 a `forget` made elsewhere is missed no longer than that.

@@ -1,7 +1,7 @@
 """The event loop that runs here, found without asking the system.
 
 Before Python 3.12 `asyncio.get_running_loop` asks for the number of the process each time, to tell
-whether it was forked. A request over HTTP would do so four times, and be 4 % slower for it.
+whether it was forked. A request over HTTP would do so four times, and that can be measured.
 """
 
 from __future__ import annotations
