@@ -397,6 +397,7 @@ def test_a_duplicate_is_remembered_where_another_process_has_run_it(store):
     assert store.calls.total() == asked
 
 
+@pytest.mark.fast_path("what the local cache does")
 def test_what_was_run_once_is_not_remembered(store):
     """Most calls have no duplicate: they would only fill the memory."""
     once = Once(store, cache=True, observers=())
@@ -407,6 +408,7 @@ def test_what_was_run_once_is_not_remembered(store):
     assert store.calls.total() == asked + 1
 
 
+@pytest.mark.fast_path("what the local cache does")
 def test_a_record_that_is_forgotten_while_a_duplicate_asks_is_not_remembered(store):
     """The store has answered the duplicate; before that is heard the record is forgotten here."""
     once = Once(store, cache=True, observers=())
