@@ -61,12 +61,13 @@ test-all: export HYPOTHESIS_PROFILE := heavy
 test-all: lint types coverage test-plain defects ## The same with many more cases, all of it covered, without fast paths, and the planted defects
 
 test-pythons: ## The tests on each of PYTHONS that starts, in environments of their own
-	@for python in $(PYTHONS); do \
+	@tried=; for python in $(PYTHONS); do \
 	  "$$python" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$$python does not start or is too old: not tried."; continue; }; \
 	  version=$$("$$python" -c 'import platform; print(platform.python_version())'); \
-	  echo "Python $$version"; \
+	  echo "Python $$version"; tried=1; \
 	  $(MAKE) --no-print-directory tests VENV=build/python-$$version PYTHON="$$python" || exit 1; \
-	done
+	done; \
+	[ -n "$$tried" ] || { echo "None of PYTHONS starts: nothing was tried." >&2; exit 1; }
 
 lint: $(STAMP_DEV) ## ruff (rules and format) and the direction of imports
 	$(PY) -m ruff check
