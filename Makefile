@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv by itself: Python 3.11 or newer, make and a
-# package index that pip can reach are enough. Nothing here needs Docker, and only to install a
-# RabbitMQ does it need root.
+# package index that pip can reach are enough. Nothing here needs Docker. Only `make test-servers`
+# needs Debian packages, which it installs as root.
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -13,7 +13,8 @@ STAMP_DEV  := $(VENV)/.stamp-dev
 
 # Most tests wait for servers and processes, so that more of them run than there are cores.
 JOBS ?= 4
-PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
+SHUFFLE ?=
+PYTEST := $(PY) -m tests.tidy_run $(PY) -m pytest -n $(JOBS) --dist loadgroup $(SHUFFLE:%=--shuffle %)
 N ?= 100000
 TIME ?= 10min
 
@@ -29,22 +30,21 @@ CORE := errors extras duration fork loops policy key fingerprint codec notes rec
         simple simple_async simple_rules options target switch view known \
         entering records marks protected once
 CORE_STORES := __init__ base adapt fast memory sqlite* redis* postgres* wire wires
-# The tests that cover them.
-CORE_TESTS := $(filter-out tests/unit/test_machine_exploration.py,$(wildcard tests/unit/test_*.py)) \
-              tests/unit/doctor tests/conformance/test_redis.py tests/conformance/test_postgres.py \
-              tests/twins tests/fuzz tests/surfaces/functions tests/surfaces/observe
+# The tests that cover them, and only these are traced: tracing doubles their time.
+UNTRACED_UNITS := tests/unit/test_machine_exploration.py
+TRACED := $(filter-out $(UNTRACED_UNITS),$(wildcard tests/unit/test_*.py)) \
+          tests/unit/doctor/test_doctor_at_start.py tests/surfaces/functions tests/surfaces/observe/test_metrics.py
 comma := ,
 empty :=
 CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* $(CORE_STORES:%=src/oncekey/stores/%.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.NOTPARALLEL:
-.PHONY: help demo demo-serve tour test test-all test-plain test-pythons test-rabbitmq lint types tests coverage bench bench-ops bench-sizes \
-        defects simulate faults soak docs clean
+.PHONY: help demo demo-serve tour check test tests test-all test-plain test-pythons test-servers \
+        lint types types-src coverage outside bench bench-ops bench-sizes defects simulate faults soak docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMP_DEMO) ## A payment service over HTTP, and requests that arrive twice; it ends by itself
 	@$(PY) -m examples.demo
@@ -55,7 +55,12 @@ demo-serve: $(STAMP_DEMO) ## The same service, until Ctrl-C, with commands to tr
 tour: $(STAMP_DEMO) ## A guided tour of protected functions; it ends by itself
 	@$(PY) -m examples.tour
 
-test: lint types tests ## Everything a change must pass: linters, types, tests, the core covered
+# Types and tests run side by side.
+test: lint ## Everything a change must pass: linters, types, tests, the core covered
+	@$(MAKE) --no-print-directory -j 2 types tests
+
+check: lint ## The quick part of it, for every save: linters, types of src, tests without servers
+	@$(MAKE) --no-print-directory -j 2 types-src tests-without-servers
 
 test-all: export HYPOTHESIS_PROFILE := heavy
 test-all: lint types coverage test-plain defects ## The same with many more cases, all of it covered, without fast paths, and the planted defects
@@ -78,16 +83,21 @@ types: $(STAMP_DEV) ## mypy (strict) and pyright
 	$(PY) -m mypy
 	$(PY) -m basedpyright --pythonpath $(PY)
 
-# Tracing takes as long as the tests do, so that here only the tests of the core are traced.
+types-src: $(STAMP_DEV)
+	$(PY) -m mypy src
+
 tests: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core
 	$(PY) -m coverage erase
-	$(PYTEST) --cov --cov-report= --cov-fail-under=0 $(CORE_TESTS)
+	$(PYTEST) --cov --cov-report= --cov-fail-under=0 $(TRACED)
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
-	$(PYTEST) $(CORE_TESTS:%=--ignore=%)
+	$(PYTEST) --ignore=tests/system $(TRACED:%=--ignore=%)
+
+tests-without-servers: $(STAMP_DEV)
+	$(PYTEST) --no-servers tests/unit tests/conformance tests/fuzz tests/twins
 
 coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core and 90 % in all
 	$(PY) -m coverage erase
-	$(PYTEST) --cov --cov-report=
+	$(PYTEST) --ignore=tests/system --cov --cov-report=
 	$(PY) -m coverage report
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
 
@@ -96,11 +106,12 @@ test-plain: export HYPOTHESIS_PROFILE := modest
 test-plain: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
 	$(PYTEST) --plain $(PLAIN_TESTS)
 
-RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server
-test-rabbitmq: $(STAMP_DEV) ## The inbox on RabbitMQ; installs the Debian package where it is missing
-	@[ -x $(RABBITMQ) ] || [ "$$(id -u)" = 0 ] || { echo "install rabbitmq-server, or run this as root" >&2; exit 1; }
-	@[ -x $(RABBITMQ) ] || RUNLEVEL=1 apt-get install -y --no-install-recommends rabbitmq-server
-	ONCEKEY_TEST_RABBITMQ=1 $(PY) -m pytest tests/rabbitmq
+test-servers: $(STAMP_DEV) ## What needs Debian packages: RabbitMQ, PgBouncer, Chromium; root installs them
+	@$(PY) -m tests.system.packages
+	$(PYTEST) tests/system
+
+outside: $(STAMP_DEV) ## Test suites of Starlette, FastAPI, Flask, Django and Celery around our code
+	$(PY) -m tests.outside --write
 
 bench: $(STAMP_DEV) ## Measure against raw limits and peers
 	$(PY) -m bench
@@ -165,5 +176,4 @@ $(STAMP_DEV): $(STAMP_DEMO)
 	@$(PIP) setuptools # builds celery-once, and comes with Python only up to 3.11
 	@$(PIP) --no-build-isolation -e '.[dev]'
 	@$(PY) -m tests.servers.getting
-	@$(PY) -m tests.browser.getting
 	@touch $@

@@ -22,8 +22,9 @@ DOOR = {
 # Methods with the same name, or of the tests' own helpers.
 AWAITED = {"note", "step", "complete", "release", "outcome", "record"}
 RENAMED = {"enter": "enter_async", "until_inside": "until_inside_async"}
-NAMES = {name: f"{name}_async" for name in ("current", "start", "until", "until_status", "CUT_OFF")}
-WAITING = {"until_async", "until_status_async"}
+WAITED_FOR = ("until", "until_status", "until_waiting")
+NAMES = {name: f"{name}_async" for name in ("current", "start", "CUT_OFF", *WAITED_FOR)}
+WAITING = {f"{name}_async" for name in WAITED_FOR}
 
 
 def awaiting(path: Path, namespace: dict[str, Any]) -> None:

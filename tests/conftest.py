@@ -1,9 +1,13 @@
 """Rules of the whole suite: nothing is skipped, rows are real, async tests run on asyncio."""
 
+import multiprocessing
 import os
+import random
 import re
+import signal
 from collections.abc import Generator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +24,7 @@ settings.register_profile(
 settings.register_profile("heavy", settings.get_profile("modest"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
 
+NO_SERVERS = "this run starts no servers"
 ROW = re.compile(r"^\| *([A-Z]\d+) *\|", re.MULTILINE)
 
 
@@ -29,14 +34,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="stores without wires, crowds, group commits and cache; see tests/plain",
     )
+    parser.addoption(
+        "--no-servers",
+        action="store_true",
+        help="leave out every test that starts a server",
+    )
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="run the modules, and the tests in each, in the random order of this number",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Whatever starts a run in the background, such as nohup, hands down an ignored SIGINT. Tests
+    # interrupt themselves and the processes that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--no-servers"):
+        os.environ["ONCEKEY_TEST_SERVERS"] = "none"
     config.addinivalue_line("markers", "fast_path(reason): left out under --plain, and why")
     if config.getoption("--plain"):
         from tests.plain.plugin import Plain  # noqa: PLC0415 - it changes what it imports
 
         config.pluginmanager.register(Plain(config), "plain")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the tests when asked to; those of a module stay together and share its fixtures."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        chance = random.Random(seed)  # noqa: S311 - an order is no secret
+        chance.shuffle(items)
+        modules = {item.path: chance.random() for item in items}
+        items.sort(key=lambda item: (modules[item.path], item.path))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks_leave_no_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let multiprocessing keep its sockets among the files of the tests.
+
+    It would remove a folder of its own at exit, but workers of pytest-xdist end without that.
+    """
+    process: Any = multiprocessing.current_process()
+    process._config["tempdir"] = str(tmp_path_factory.mktemp("forks"))
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +91,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     if report.skipped or hasattr(report, "wasxfail"):
         reason = getattr(report, "wasxfail", None) or _reason(report.longrepr)
+        if NO_SERVERS in reason and os.environ.get("ONCEKEY_TEST_SERVERS") == "none":
+            return report
         fail(report, f"skipped or expected to fail, which this suite does not allow: {reason}")
         report.__dict__.pop("wasxfail", None)
     return report

@@ -10,6 +10,7 @@ from typing import Any, cast
 from oncekey.errors import StoreError
 from oncekey.stores.adapt import Threaded
 from oncekey.stores.base import VERBS, Store
+from tests.patience import PATIENCE
 
 
 class FaultyStore:
@@ -40,7 +41,7 @@ class FaultyStore:
         event = threading.Event()
 
         def blocked(do: Callable[[], Any]) -> Any:
-            assert event.wait(30)
+            assert event.wait(PATIENCE)
             return do()
 
         self._plan(verb, 1, blocked)

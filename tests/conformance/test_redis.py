@@ -14,11 +14,23 @@ from oncekey.testing.suite.drive import OnRunner
 from tests.conformance.real_time import OnRealTime
 from tests.conformance.redis_time import MovedTime, moved
 from tests.heavy import HEAVY
-from tests.servers.redis_cluster import RedisCluster
-from tests.servers.redis_fixtures import empty_redis, redis_server
-from tests.servers.valkey import ValkeyServer
+from tests.servers.redis_fixtures import (
+    empty_cluster,
+    empty_redis,
+    empty_valkey,
+    redis_cluster,
+    redis_server,
+    valkey_server,
+)
 
-__all__ = ["empty_redis", "redis_server"]
+__all__ = [
+    "empty_cluster",
+    "empty_redis",
+    "empty_valkey",
+    "redis_cluster",
+    "redis_server",
+    "valkey_server",
+]
 
 
 class OnMovedTime:
@@ -80,19 +92,10 @@ class TestAsyncRedisOnItsOwnTime(OnItsOwnTime):
 # Valkey
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory):
-    server = ValkeyServer(tmp_path_factory.mktemp("valkey")).start()
-    yield server
-    server.stop()
-
-
 class OnValkey:
     @pytest.fixture
-    def empty_redis(self, valkey):
-        with valkey.client() as client:
-            client.flushall()
-        return valkey
+    def empty_redis(self, empty_valkey):
+        return empty_valkey
 
 
 class TestValkeyOnItsOwnTime(OnValkey, TestRedisOnItsOwnTime):
@@ -106,15 +109,6 @@ class TestAsyncValkeyOnItsOwnTime(OnValkey, TestAsyncRedisOnItsOwnTime):
 # A cluster
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
-
-
 class OnCluster:
     """All records of a test are on one node, beside the clock; the two colours use two nodes."""
 
@@ -122,15 +116,8 @@ class OnCluster:
     tag = ""
 
     @pytest.fixture
-    def cluster(self, running):
-        for server in running.nodes:
-            with server.client() as client:
-                client.flushall()
-        return running
-
-    @pytest.fixture
-    def client(self, cluster):
-        with redis.RedisCluster(**cluster.address) as client:
+    def client(self, empty_cluster):
+        with redis.RedisCluster(**empty_cluster.address) as client:
             yield client
 
     @pytest.fixture
@@ -138,8 +125,8 @@ class OnCluster:
         return MovedTime(client, self.tag)
 
     @pytest.fixture
-    def scripts(self, cluster):
-        with cluster.nodes[0].client() as node:
+    def scripts(self, empty_cluster):
+        with empty_cluster.nodes[0].client() as node:
             return moved(node.info("server"), self.tag)
 
 

@@ -21,7 +21,9 @@ ROOT = HERE.parents[1]
 COPIED = ("src", "tests", "docs", "examples", "pyproject.toml")
 FAILED = 1  # pytest's exit code for tests that ran and failed; an error has another
 HUNG = -1
-PATIENCE = 120
+PATIENCE = 900
+TESTS_PATIENCE = "60"
+"""Seconds. A test that waits for what a defect prevents shall not do so for long."""
 
 
 class Defect(NamedTuple):
@@ -98,7 +100,12 @@ def run(patch: str | None, tests: list[str]) -> tuple[int, str]:
             done = subprocess.run(
                 [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
                 cwd=copy,
-                env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+                env={
+                    **os.environ,
+                    "ONCEKEY_TEST_PATIENCE": TESTS_PATIENCE,
+                    "PYTHONPATH": str(copy / "src"),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                },
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE,

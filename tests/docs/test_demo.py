@@ -22,6 +22,7 @@ from examples.demo.stage import Lines, Plain, Terminal
 from examples.demo.talk import Exchange
 from examples.demo.watched import WATCHED
 from examples.payments.gateway import Charge
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("demo")  # what they share is made once
 
@@ -52,7 +53,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -183,7 +184,7 @@ def test_it_stays_up_for_requests_of_ones_own_until_it_is_told_to_stop():
         found = re.search(r"http://localhost(:\d+)", process.stdout.readline())
         assert found is not None
         base = f"http://127.0.0.1{found[1]}"
-        with httpx.Client(base_url=base, trust_env=False, verify=False, timeout=30) as client:  # noqa: S501 - nothing is encrypted
+        with httpx.Client(base_url=base, trust_env=False, verify=False, timeout=PATIENCE) as client:  # noqa: S501 - nothing is encrypted
             ask = CASES[0].asks[0]
             answers = [client.post(ask.path, json=ask.body) for _ in range(2)]
             job = client.post("/watch/jobs").headers["location"]

@@ -14,6 +14,7 @@ from rich.console import Console
 from examples.tour.__main__ import play
 from examples.tour.stage import Plain, Stage, Terminal, chosen
 from examples.tour.step import Fact, Step
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("tour")  # what they share is made once
 
@@ -42,7 +43,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -114,7 +115,7 @@ def test_a_tour_that_fails_says_so_with_its_exit_code(tmp_path):
         env={**os.environ, "ONCEKEY_TOUR_FOLDER": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 1, done.stderr

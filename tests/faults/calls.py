@@ -21,7 +21,7 @@ class Calls:
         observers = (self.observe, PrometheusObserver(self.metrics))
         # Nobody may be taken over before the store is back, and nobody waits long for a duplicate.
         self.once = Once(place, observers=observers).options(
-            fail_mode=mode, lease="60s", wait="1s", label="call"
+            fail_mode=mode, lease="1h", wait="1s", label="call"
         )
         self.mode, self.name, self.folder = mode, name, Path(folder)
         self.answers: dict[str, str] = {}

@@ -1,7 +1,6 @@
-import time
-
 import pytest
 
+from tests import patience
 from tests.faults.servers import server
 from tests.processes.spawning import spawn_of
 from tests.servers.postgres_fixtures import (
@@ -28,11 +27,4 @@ __all__ = [
 @pytest.fixture
 def until():
     """Waits until a condition holds, and fails when it never does."""
-
-    def wait(condition):
-        give_up = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < give_up, "it never happened"
-            time.sleep(0.01)
-
-    return wait
+    return patience.until

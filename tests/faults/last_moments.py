@@ -3,7 +3,8 @@
 import asyncio
 import sys
 
-from oncekey import Once
+from oncekey import Once, lease
+from tests.patience import PATIENCE
 
 
 def say(word: str) -> None:
@@ -22,6 +23,7 @@ async def work_async() -> str:
 
 
 if __name__ == "__main__":
+    vars(lease)["_LAST_CHANCE"] = PATIENCE
     once = Once(sys.argv[2], observers=()).options(fail_mode="open")
     if sys.argv[1] == "threads":
         say(once.run("job", work))

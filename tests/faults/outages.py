@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oncekey import Once
+from tests.still import patiently
 
 COLOURS = ("threads", "threads", "tasks")
 
@@ -92,7 +93,7 @@ class Crowd:
     def records(self, keys) -> dict[str, Any]:
         """What the store has under each key."""
         with closing(Once(self._server.url, cache=False)) as once:
-            return {key: once.get(key) for key in keys}
+            return {key: patiently(once.get, key) for key in keys}
 
     def statuses(self, keys) -> set[str]:
         """How it stands with the records of these keys."""

@@ -1,9 +1,10 @@
 """Ways to take a server away from its callers, and to bring it back."""
 
 import signal
-import time
 
 import pytest
+
+from tests.patience import until
 
 PLACES = ("redis", "redis paused", "postgres")
 SHORT = "socket_timeout=0.2"  # a server that stands still is given up soon
@@ -25,8 +26,7 @@ class Redis:
     def bring_back(self):
         self._server.start()
         with self._server.client() as client:
-            while client.info("persistence")["loading"]:
-                time.sleep(0.01)
+            until(lambda: not client.info("persistence")["loading"])
 
 
 class PausedRedis(Redis):

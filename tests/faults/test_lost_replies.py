@@ -1,14 +1,15 @@
 """The store does what it is told, and its reply is lost: asking again ends at one effect."""
 
-import threading
 from urllib.parse import urlsplit
 
 import pytest
 
 from oncekey import Once, StoreError, leaving, leaving_async
-from oncekey.lease import Chore, keeper
+from oncekey.lease import keeper
 from tests.faults.colours import COLOURS
 from tests.faults.line import LossyLine, is_postgres_verb, is_redis_verb
+from tests.leases import unhurried
+from tests.patience import PATIENCE
 
 EVERY_TRY = 4  # how often a claim is asked for
 
@@ -18,7 +19,7 @@ def line(request):
     if request.param == "redis":
         server = request.getfixturevalue("empty_redis")
         line = LossyLine(server.port, is_redis_verb)
-        line.url = f"redis://127.0.0.1:{line.port}/0"
+        line.url = f"redis://127.0.0.1:{line.port}/0?socket_timeout={PATIENCE}"
     else:
         url = request.getfixturevalue("empty_postgres_url")
         port = urlsplit(url).port
@@ -26,6 +27,11 @@ def line(request):
         line.url = url.replace(f":{port}/", f":{line.port}/")
     yield line
     line.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch):
+    unhurried(monkeypatch)
 
 
 @pytest.fixture(params=COLOURS)
@@ -136,11 +142,5 @@ def test_a_late_record_whose_reply_was_lost_is_not_taken_for_anothers(
 
 
 def _until_the_keeper_is_done():
-    class Mark(Chore):
-        done = threading.Event()
-
-        def do(self):
-            self.done.set()
-
-    keeper.take_up(Mark(), 0.0)
-    assert Mark.done.wait(30)
+    with keeper._changed:
+        assert keeper._changed.wait_for(lambda: not keeper._lanes, PATIENCE)

@@ -1,6 +1,5 @@
 """Three rows of the fault matrix, small; `make faults` runs the whole."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -67,11 +66,9 @@ def test_rows_and_stores_that_there_are_not_are_refused():
 
 
 def test_a_server_that_does_not_start_fails_its_cell_and_the_run(lab, tmp_path, capsys):
-    server = RedisServer(tmp_path)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", server.port))
-        entry = Entry("F1", "no server", "redis", "function", "keyed", lambda *_: server.start())
-        done = run(lab, entry)
+    server = RedisServer(tmp_path, **{"no-such-setting": "1"})
+    entry = Entry("F1", "no server", "redis", "function", "keyed", lambda *_: server.start())
+    done = run(lab, entry)
     assert (done.passed, done.result) == (False, None)
     assert f"port {server.port} did not start" in done.error
     assert show.report([done], 1.0, write=True) == 1

@@ -27,7 +27,7 @@ from tests.faults.calls import Calls
 CALLERS = 6
 TROUBLES = (StoreError, NotRecordedError, InProgressError, LeaseLostError)
 A_MOMENT = 0.01
-PATIENCE = 0.1  # an outage shall outlast those who wait for their settle
+SETTLING = 0.1  # an outage shall outlast those who wait for their settle
 
 
 class Threads(Calls):
@@ -111,7 +111,7 @@ class Tasks(Calls):
 
 def main(mode: FailMode, colour: str, *where: str) -> None:
     for module in (leaving, leaving_async):
-        vars(module)["SETTLE_PATIENCE"] = PATIENCE
+        vars(module)["SETTLE_PATIENCE"] = SETTLING
     place, folder, name, keys, outages = where
     kind: type[Calls] = Threads if colour == "threads" else Tasks
     calls = kind(mode, place, folder, name, keys=int(keys))

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Self
 
-from tests.neighbours.street import PATIENCE
+from tests.patience import PATIENCE, until_async
 
 ROOM = 256 * 1024
 """Bytes from which on what one connection carries is large. A crowd of small verbs is far below."""
@@ -45,9 +45,7 @@ class Line:
 
     async def have_asked(self, count: int) -> None:
         """So many verbs have come, whether they were passed on or not."""
-        async with asyncio.timeout(PATIENCE):
-            while self.asked < count:  # noqa: ASYNC110 - bytes come, and no event with them
-                await asyncio.sleep(0.001)
+        await until_async(lambda: self.asked >= count)
         assert self.asked == count
 
     async def has_more(self, than: int) -> None:

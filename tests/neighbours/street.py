@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from oncekey import Once
+from tests.patience import PATIENCE
 
 CROWD = 64
 ODD = 7
-PATIENCE = 30
-"""Seconds after which a test says that somebody waits for ever, as with a defect they would."""
 LARGE = "x" * (1 << 20)
 
 
@@ -21,7 +20,7 @@ class Street:
     """All who live here, and the ledger of what they really did."""
 
     def __init__(self, once: Once) -> None:
-        self.once = once.options(max_result="2MiB")
+        self.once = once.options(max_result="2MiB", wait=PATIENCE)
         self.odd_once = self.once
         self.effects: Counter[int] = Counter()
         self.started = asyncio.Event()

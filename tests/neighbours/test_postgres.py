@@ -7,8 +7,10 @@ import pytest
 
 from oncekey import Once, StoreError
 from oncekey.stores import postgres_sql as sql
+from tests.leases import wait_for_rows
 from tests.neighbours.line import Line
-from tests.neighbours.street import CROWD, LARGE, ODD, PATIENCE, Street
+from tests.neighbours.street import CROWD, LARGE, ODD, Street
+from tests.patience import PATIENCE, until_async
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 from tests.servers.postgres_proxy_fixtures import PLAIN
 
@@ -34,8 +36,9 @@ async def line(postgres):
 
 
 @pytest.fixture
-async def opened(postgres, postgres_url):
+async def opened(postgres, postgres_url, monkeypatch):
     """Opens what a process of its own would: nothing is shared but the server."""
+    wait_for_rows(monkeypatch, "0")
     made = []
 
     async def open_one(port=postgres.port):
@@ -70,9 +73,9 @@ def keys(asked):
 
 async def until_executed(other, claims):
     """The server has committed these."""
-    async with asyncio.timeout(PATIENCE):
-        while not claims <= {key for (key,) in other.execute("SELECT key FROM oncekey_records")}:  # noqa: ASYNC110 - a server tells nobody
-            await asyncio.sleep(0.001)
+    await until_async(
+        lambda: claims <= {key for (key,) in other.execute("SELECT key FROM oncekey_records")}
+    )
 
 
 async def test_a_slow_one_keeps_nobody_waiting(street, opened):
@@ -204,9 +207,7 @@ async def test_settles_on_a_connection_that_the_server_ends_are_asked_again(
         street.start()
         ended = set()
         while CROWD_SETTLES not in ended:
-            async with asyncio.timeout(PATIENCE):
-                while not (found := admin.execute(HELD_UP).fetchall()):  # noqa: ASYNC110 - a server tells nobody
-                    await asyncio.sleep(0.001)
+            found = await until_async(lambda: admin.execute(HELD_UP).fetchall())
             for pid, statement in found:
                 # One that was ended in the turn before may still be listed, and be gone by now.
                 if admin.execute("SELECT pg_terminate_backend(%s)", [pid]).fetchone() == (True,):

@@ -6,7 +6,8 @@ import pytest
 
 from oncekey import Once, StoreError
 from tests.neighbours.line import Line
-from tests.neighbours.street import CROWD, LARGE, ODD, PATIENCE, Street
+from tests.neighbours.street import CROWD, LARGE, ODD, Street
+from tests.patience import PATIENCE, until_async
 from tests.servers.redis_fixtures import empty_redis, redis_server
 
 __all__ = ["empty_redis", "redis_server"]
@@ -54,13 +55,6 @@ def executed(client, street):
     """How many verbs the server has really executed since."""
     client.config_resetstat()
     return lambda: client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
-
-
-async def until(executed, count):
-    """The server has executed so many."""
-    async with asyncio.timeout(PATIENCE):
-        while executed() < count:  # noqa: ASYNC110 - a server tells nobody
-            await asyncio.sleep(0.001)
 
 
 async def test_a_slow_one_keeps_nobody_waiting(street, opened, executed):
@@ -134,7 +128,7 @@ async def test_claims_on_a_connection_that_breaks_are_asked_again(
     gate.clear()
     street.start()
     await line.have_asked(CROWD)
-    await until(executed, CROWD if happened else 0)
+    await until_async(lambda: executed() >= (CROWD if happened else 0))
     line.cut()
     gate.set()
     await street.all_are_done()
@@ -153,7 +147,7 @@ async def test_settles_on_a_connection_that_breaks_are_asked_again(
     street.when_all_have_claimed(gate.clear)
     street.start()
     await line.have_asked(2 * CROWD)
-    await until(executed, 2 * CROWD if happened else 0)
+    await until_async(lambda: executed() >= (2 * CROWD if happened else 0))
     line.cut()
     gate.set()
     await street.all_are_done()
@@ -180,7 +174,7 @@ async def test_a_connection_that_breaks_is_the_trouble_of_those_who_were_on_it(
     await line.have_asked(2 * CROWD)
     async with asyncio.timeout(PATIENCE):
         await line.stuck.wait()
-    await until(executed, 2 * CROWD - 1)
+    await until_async(lambda: executed() >= 2 * CROWD - 1)
     line.cut(large=True)
     line.large.set()
     await line.have_asked(2 * CROWD + 1)

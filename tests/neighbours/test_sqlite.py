@@ -13,7 +13,8 @@ import pytest
 from oncekey import NotRecordedError, Once, StoreError
 from oncekey.stores import SQLiteStore
 from oncekey.verbs import Granted
-from tests.neighbours.street import CROWD, LARGE, ODD, PATIENCE, Street
+from tests.neighbours.street import CROWD, LARGE, ODD, Street
+from tests.patience import PATIENCE, until_async
 from tests.servers.redis_asks import ask
 
 WRITTEN = f"UPDATE oncekey_records SET version = %d WHERE key = 'k{ODD}'"  # noqa: S608 - a constant
@@ -67,9 +68,7 @@ def commits(street, other, monkeypatch):
     street.store.writer.connection.set_trace_callback(said.append)
 
     async def count():
-        async with asyncio.timeout(PATIENCE):
-            while len(handed) < 2 * CROWD:  # noqa: ASYNC110 - a list tells nobody
-                await asyncio.sleep(0)
+        await until_async(lambda: len(handed) >= 2 * CROWD)
         said.clear()  # what is under way now waits for the file
         other.execute("ROLLBACK")
         await street.others_are_done()
@@ -142,9 +141,7 @@ async def test_a_poisoned_one_is_told_so_and_nobody_else(street, opened, other):
         await street.odd
     assert told.value.result == street.odd_answer
     other.execute(READABLE)
-    async with asyncio.timeout(PATIENCE):
-        while (await street.once.get_async(f"k{ODD}")).status != "completed":  # noqa: ASYNC110 - the keeper tells nobody
-            await asyncio.sleep(0.01)
+    await until_async(lambda: street.once.get(f"k{ODD}").status == "completed")  # by the keeper
     await street.nothing_is_lost((await opened())[0])
 
 
@@ -161,9 +158,7 @@ async def test_a_file_that_somebody_holds_loses_nobody(street, opened, other):
     """Everybody waits for it, for there is one lock; everybody is answered."""
     street.when_all_have_claimed(lambda: other.execute("BEGIN IMMEDIATE"))
     street.start()
-    async with asyncio.timeout(PATIENCE):
-        while len(street.effects) < CROWD:  # noqa: ASYNC110 - a counter tells nobody
-            await asyncio.sleep(0.001)
+    await until_async(lambda: len(street.effects) == CROWD)
     assert not any(task.done() for task in street.tasks)
     other.execute("ROLLBACK")
     await street.all_are_done()

@@ -21,12 +21,12 @@ from pathlib import Path
 import httpx
 
 from tests.docs.snippets import blocks
+from tests.patience import PATIENCE
 
 BASE = "http://localhost:8000"
 MARK = "idempotent-replayed: true"
 SHOWN = ("idempotent-replayed", "retry-after")
 CURL = shutil.which("curl")
-PATIENCE = 60
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,17 @@
 
 import pytest
 
+from tests.heavy import HEAVY
 from tests.processes.places import CLUSTER
 from tests.servers.postgres_fixtures import _shared_database, empty_postgres_url, postgres
-from tests.servers.redis_cluster import RedisCluster
-from tests.servers.redis_fixtures import empty_redis, redis_server
-from tests.servers.valkey import ValkeyServer
+from tests.servers.redis_fixtures import (
+    empty_cluster,
+    empty_redis,
+    empty_valkey,
+    redis_cluster,
+    redis_server,
+    valkey_server,
+)
 
 __all__ = [
     "_shared_database",
@@ -21,40 +27,7 @@ __all__ = [
     "valkey_server",
 ]
 
-PLACES = ("sqlite", "redis", "valkey", "cluster", "postgres")
-
-
-@pytest.fixture(scope="session")
-def valkey_server(tmp_path_factory):
-    """One server for the whole run."""
-    server = ValkeyServer(tmp_path_factory.mktemp("valkey")).start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def empty_valkey(valkey_server):
-    with valkey_server.client() as client:
-        client.flushall()
-    return valkey_server
-
-
-@pytest.fixture(scope="session")
-def redis_cluster(tmp_path_factory):
-    """One cluster of three nodes for the whole run."""
-    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture
-def empty_cluster(redis_cluster):
-    for node in redis_cluster.nodes:
-        with node.client() as client:
-            client.flushall()
-    return redis_cluster
+PLACES = ("sqlite", "redis", "cluster", "postgres", *(["valkey"] if HEAVY else []))
 
 
 @pytest.fixture(params=PLACES)

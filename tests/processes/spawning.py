@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
 
 
 class Worker:
@@ -27,7 +28,7 @@ class Worker:
     def until(self, word: str) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
-        assert line == word, self.process.communicate(timeout=30)[1]
+        assert line == word, self.process.communicate(timeout=PATIENCE)[1]
 
     def signal(self, signal: int) -> None:
         os.kill(self.process.pid, signal)

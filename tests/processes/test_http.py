@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -17,13 +16,13 @@ from examples.demo.process import ServerProcess
 from examples.demo.server import BOOK
 from examples.demo.talk import payment, send
 from examples.payments.gateway import Gateway
+from tests.patience import PATIENCE, until
 from tests.processes import http_commands
 from tests.processes.http_commands import BASE, Command, commands, in_order, send_all
 
 PAGE = Path(__file__).parents[2] / "docs" / "http-payments.md"
 SERVICE = "tests.processes.http_service"
 CROWD = 100
-PATIENCE = 30
 # Nothing is encrypted there, and loading certificates is slow.
 LOOPBACK: Any = {"timeout": PATIENCE, "trust_env": False, "verify": False}
 WAIT = Command([["wait"]], [])
@@ -117,10 +116,7 @@ def key_of(command: Command) -> str:
 
 
 def until_it_has_expired(command: Command, url: str) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while (answers := send_all(command, [url]))[0].replayed:
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    answers = until(lambda: [one for one in send_all(command, [url]) if not one.replayed])
     assert answers == command.answers
 
 
@@ -182,10 +178,7 @@ def test_a_server_killed_between_charge_and_answer_does_not_charge_again(
     doomed = ServerProcess(*arguments)
     with ThreadPoolExecutor(1) as pool, client_of(doomed) as client:
         asked = pool.submit(send, client, ask)
-        give_up = time.monotonic() + PATIENCE
-        while not gateway.charges():
-            assert time.monotonic() < give_up
-            time.sleep(0.005)
+        until(gateway.charges)
         assert doomed.kill() == -signal.SIGKILL
         assert asked.result().status == 0
     doomed.stop()

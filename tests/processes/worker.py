@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 from oncekey import ConfigurationError, Once, current, current_async
+from tests.leases import LONG, beat_often
+from tests.patience import PATIENCE
 from tests.processes.places import opened
 
-LEASE = "400ms"
 PROCESSES = 4
 
 
@@ -34,7 +35,7 @@ def meet(ledger: str, key: int) -> None:
     with place.open("a") as file:
         file.write(".")
     while place.stat().st_size < PROCESSES:
-        time.sleep(0.0005)
+        time.sleep(0.0005)  # so short that all of them go on at once
 
 
 def crowd_of_threads(place: str, ledger: str, keys: str, threads: str) -> None:
@@ -51,7 +52,7 @@ def crowd_of_threads(place: str, ledger: str, keys: str, threads: str) -> None:
     def work() -> None:
         for key, heard in answers.items():
             barrier.wait()
-            heard.add(once.options(wait="60s").run(f"key:{key}", run, key))
+            heard.add(once.options(wait=PATIENCE).run(f"key:{key}", run, key))
 
     crowd = [threading.Thread(target=work) for _ in range(int(threads))]
     for one in crowd:
@@ -71,7 +72,7 @@ def crowd_of_tasks(place: str, ledger: str, keys: str, tasks: str) -> None:
         return f"{key}:{os.getpid()}:{id(asyncio.current_task())}"
 
     async def work() -> list[list[str]]:
-        patient = once.options(wait="60s")
+        patient = once.options(wait=PATIENCE)
         answers = []
         for key in range(int(keys)):
             await asyncio.to_thread(meet, ledger, key)
@@ -82,9 +83,16 @@ def crowd_of_tasks(place: str, ledger: str, keys: str, tasks: str) -> None:
     say(json.dumps(asyncio.run(work())))
 
 
-def stall(place: str, ledger: str, answer: str) -> None:
+def holding(place: str, beats: str) -> Once:
+    """A `Once` whose leases end when the test says so."""
+    if beats:
+        beat_often()
+    return opened(place).options(lease=LONG)
+
+
+def stall(place: str, ledger: str, answer: str, beats: str = "") -> None:
     """Note, step, say so, wait to be killed or stopped; if it goes on, print the outcome."""
-    once = opened(place).options(lease=LEASE)
+    once = holding(place, beats)
 
     def work() -> str:
         attempt = current()
@@ -97,9 +105,9 @@ def stall(place: str, ledger: str, answer: str) -> None:
     say(once.run("import:1", work))
 
 
-def stall_async(place: str, ledger: str, answer: str) -> None:
+def stall_async(place: str, ledger: str, answer: str, beats: str = "") -> None:
     """The same for coroutines. The loop is blocked while it waits: the keeper does not mind."""
-    once = opened(place).options(lease=LEASE)
+    once = holding(place, beats)
 
     async def work() -> str:
         attempt = current_async()
@@ -114,7 +122,7 @@ def stall_async(place: str, ledger: str, answer: str) -> None:
 
 def fork(place: str, ledger: str) -> None:
     """A `Once` that was made and used before a fork works in the child, in both colours."""
-    once = opened(place).options(lease=LEASE)
+    once = opened(place)
 
     def work(name: str) -> str:
         effect(ledger, name)

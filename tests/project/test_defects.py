@@ -1,5 +1,6 @@
 """Every planted defect still fits the code; whether it is seen, `make defects` says."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -19,5 +20,7 @@ def test_it_can_be_planted(path, tmp_path):
     assert defect.tests
     for test in defect.tests:
         assert (ROOT / test.partition("::")[0]).is_file(), test
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in re.findall(r"^--- (?:a/)?(\S+)", defect.patch, re.MULTILINE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     apply(defect.patch, tmp_path)

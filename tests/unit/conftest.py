@@ -1,13 +1,12 @@
 """What the unit tests are made of: a call, a record, and patience without luck."""
 
-import asyncio
-import time
-
 import pytest
 
 from oncekey.call import Call
 from oncekey.policy import FUNCTION, Policy, terms
 from oncekey.record import Record
+from tests import patience
+from tests.leases import wait_for_rows
 
 NOW = 1_767_225_600_000_000
 
@@ -49,25 +48,18 @@ def recorded():
 
 
 @pytest.fixture
+def unbound(monkeypatch):
+    """Sessions of a PostgreSQL store wait for a row as long as it takes."""
+    wait_for_rows(monkeypatch, "0")
+
+
+@pytest.fixture
 def until():
     """Waits until a condition holds, and fails when it never does."""
-
-    def wait(condition):
-        give_up = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < give_up, "it never happened"
-            time.sleep(0.001)
-
-    return wait
+    return patience.until
 
 
 @pytest.fixture
 def until_async():
     """The same on an event loop, where others run meanwhile."""
-
-    async def wait(condition):
-        async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - what is waited for has no event
-                await asyncio.sleep(0)
-
-    return wait
+    return patience.until_async

@@ -11,6 +11,7 @@ from oncekey.stores import MemoryStore, adapt
 from oncekey.stores.adapt import Inline, Looped, Threaded
 from oncekey.stores.base import VERBS, AsyncStore, Store
 from oncekey.verbs import Forget, Granted, Resolve, Scan, Verdict
+from tests.patience import PATIENCE, until
 
 
 class Watched(MemoryStore):
@@ -73,7 +74,7 @@ async def test_a_store_that_blocks_does_not_block_the_loop():
 
     class Slow(MemoryStore):
         def get(self, scope, key, /):
-            assert turn.wait(10)
+            assert turn.wait(PATIENCE)
             return super().get(scope, key)
 
     asked = asyncio.create_task(Threaded(Slow()).get(None, "k"))
@@ -247,8 +248,15 @@ async def _used(looped):
 
 
 async def test_a_loop_that_does_not_answer_in_time_leaves_it_unknown(monkeypatch, until_async):
-    monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
     native = Native()
+    result = adapt._Errand.result
+
+    def impatient(errand, loop):
+        until(lambda: len(native.loops) == 2)  # it has begun
+        monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
+        return result(errand, loop)
+
+    monkeypatch.setattr(adapt._Errand, "result", impatient)
     looped = Looped(native)
     await looped.get(None, "k")
     native.gate = asyncio.Event()

@@ -10,9 +10,10 @@ import pytest
 from oncekey import flight as module
 from oncekey.flight import Flight, Flights
 from oncekey.verbs import Answer
+from tests.patience import PATIENCE
 
 NOW = 1_767_225_600_000_000
-LONG = 10.0
+LONG = PATIENCE
 ID = ("billing", "charge:42")
 
 

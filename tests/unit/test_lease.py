@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 import threading
+from time import monotonic
 
 import pytest
 
 from oncekey import lease
 from oncekey.lease import Chore, Keeper
+from tests.patience import PATIENCE
 
-LONG = 10.0
+LONG = PATIENCE
 
 
 class Job(Chore):
@@ -58,10 +60,13 @@ class Still(Keeper):
 @pytest.fixture
 def still(monkeypatch):
     class Clock:
+        """Moved for the test; the keeper of the process, on its thread, has the real time."""
+
         now = 100.0
+        mine = threading.get_ident()
 
         def __call__(self):
-            return self.now
+            return self.now if threading.get_ident() == self.mine else monotonic()
 
     keeper = Still()
     clock = Clock()
@@ -160,14 +165,15 @@ def test_clearing_up_loses_no_chore(still):
     assert early + keeper._due() == jobs
 
 
-def test_a_dropped_chore_is_not_done(keeper):
+def test_a_dropped_chore_is_not_done(still):
+    keeper, clock = still
     job, other = Job(), Job()
-    keeper.take_up(job, 0.02)
+    keeper.take_up(job, 1.0)
     keeper.drop(job)
     keeper.drop(job)
-    keeper.take_up(other, 0.04)
-    assert other.done.wait(LONG)
-    assert job.times == 0
+    keeper.take_up(other, 2.0)
+    clock.now += 3
+    assert keeper._due() == [other]
 
 
 def test_a_chore_that_nobody_keeps_can_be_dropped(keeper):
@@ -396,13 +402,13 @@ class Job(Chore):
 mine, late = Job(), Job()
 keeper.take_up(mine, 0.0)
 keeper.take_up(late, 3600.0)
-assert mine.done.wait(10)
+assert mine.done.wait(300)
 child = os.fork()
 if child == 0:
     mine.done.clear()
     own = Job()
     keeper.take_up(own, 0.0)
-    ok = own.done.wait(10) and not mine.done.is_set()
+    ok = own.done.wait(300) and not mine.done.is_set()
     os._exit(0 if ok else 1)
 _, status = os.waitpid(child, 0)
 raise SystemExit(os.waitstatus_to_exitcode(status))

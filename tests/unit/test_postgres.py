@@ -18,6 +18,7 @@ from oncekey.stores.adapt import Threaded
 from oncekey.stores.postgres_rows import to_answer
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy
 
@@ -123,9 +124,9 @@ def waiting(connection):
     return connection.execute(asked + " AND datname = current_database()").fetchone()[0]
 
 
-def test_a_lease_starts_when_the_row_is_ours(postgres_url, beside, until):
+def test_a_lease_starts_when_the_row_is_ours(postgres_url, beside, until, unbound):
     """Somebody inserts the key, takes their time, and takes it back."""
-    store = PostgresStore(postgres_url)
+    store = PostgresStore(postgres_url, timeout=PATIENCE)
     desk_of(store, "warm").grant("a")
     other, watch = beside(postgres_url), beside(postgres_url)
     other.execute("BEGIN")
@@ -289,7 +290,7 @@ store.close()
 def test_a_forked_child_has_its_own_connections(postgres_url):
     done = subprocess.run(
         [sys.executable, "-c", FORKING, postgres_url],
-        capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ),
+        capture_output=True, text=True, timeout=PATIENCE, check=False, env=dict(os.environ),
     )  # fmt: skip
     assert done.stdout.splitlines() == ["Granted", "parent", "Busy True parent", "Granted True"], (
         done.stderr

@@ -9,9 +9,11 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from oncekey import StoreError
-from oncekey.stores import PostgresStore, postgres_wire
+from oncekey.stores import PostgresStore
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.verbs import Busy, Replay
+from tests.leases import wait_for_rows
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy
 from tests.servers.postgres_proxy_fixtures import PLAIN
@@ -53,9 +55,7 @@ def limits(store):
 @pytest.fixture
 def impatient(monkeypatch):
     """Sessions of the store wait for a row no longer than this test wants to."""
-    said = postgres_wire._BOUND.replace(b"'4s'", b"'50ms'")
-    assert said != postgres_wire._BOUND
-    monkeypatch.setattr(postgres_wire, "_BOUND", said)
+    wait_for_rows(monkeypatch, "50ms")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -189,10 +189,10 @@ def test_an_answer_in_many_pieces_is_an_answer(postgres, postgres_url, colour):
     proxy.close()
 
 
-def test_who_is_interrupted_takes_the_question_back(postgres_url, beside, until, monkeypatch):
+def test_who_is_interrupted_takes_the_question_back(postgres_url, beside, until, unbound):
     """Ctrl-C while a claim waits for somebody: the server gives it up, and grants nothing."""
-    monkeypatch.setattr(postgres_wire, "_BOUND", postgres_wire._BOUND.replace(b"'4s'", b"'0'"))
-    store, other, watch = PostgresStore(postgres_url), beside(postgres_url), beside(postgres_url)
+    store = PostgresStore(postgres_url, timeout=PATIENCE)
+    other, watch = beside(postgres_url), beside(postgres_url)
     lived(store, "warm")
     other.execute("BEGIN")
     other.execute(INSERTED)

@@ -13,6 +13,7 @@ from oncekey.stores.adapt import Threaded
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.testing.suite.drive import Blocking, OnRunner
 from oncekey.verbs import Busy, Granted, Replay
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 
 __all__ = ["beside", "postgres", "postgres_url"]
@@ -33,12 +34,12 @@ class Caller:
     def execute(self, statement):
         return self.run(self.connection.execute, statement)
 
-    def calls(self):
+    def calls(self, **how):
         async def read():
-            return [call async for call in self.connection.notifies(timeout=0.05)]
+            return [call async for call in self.connection.notifies(**how)]
 
         if isinstance(self.connection, psycopg.Connection):
-            return list(self.connection.notifies(timeout=0.05))
+            return list(self.connection.notifies(**how))
         return self.run(read)
 
 
@@ -143,7 +144,7 @@ def test_what_the_caller_listens_to_is_not_swallowed(caller, beside, postgres_ur
     me.execute("LISTEN news")
     beside(postgres_url).execute("NOTIFY news, 'it rains'")
     assert type(desk_of(me.store).claim("b")) is Busy  # it came with this answer, or before
-    assert [call.payload for call in me.calls()] == ["it rains"]
+    assert [call.payload for call in me.calls(timeout=PATIENCE, stop_after=1)] == ["it rains"]
 
 
 def test_a_connection_that_wants_no_news_gets_none(caller, beside, postgres_url):
@@ -152,7 +153,7 @@ def test_a_connection_that_wants_no_news_gets_none(caller, beside, postgres_url)
     me.connection.pgconn.notify_handler = None
     beside(postgres_url).execute("NOTIFY news, 'it rains'")
     desk_of(me.store).grant("a")
-    assert me.calls() == []
+    assert me.calls(timeout=0.05) == []
 
 
 def test_a_migration_that_fails_leaves_no_transaction_behind(caller, monkeypatch):
@@ -219,6 +220,7 @@ async def test_the_wrong_colour_is_refused(postgres_url):
 
 def test_a_pool_that_gives_nothing_in_time_did_not_happen(postgres_url):
     with ConnectionPool(postgres_url, min_size=1, max_size=1, timeout=0.05, open=True) as pool:
+        pool.wait(PATIENCE)
         store = PostgresStore(pool)
         assert type(desk_of(store).claim("a")) is Granted
         with pool.connection(), pytest.raises(StoreError, match="cannot be reached") as caught:

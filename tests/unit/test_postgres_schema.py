@@ -9,6 +9,7 @@ from oncekey import ConfigurationError
 from oncekey.stores import postgres_schema as schema
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.verbs import Busy, Replay
+from tests.patience import PATIENCE
 from tests.servers import postgres_release_2 as older
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 
@@ -194,7 +195,7 @@ def test_several_processes_may_migrate_at_once(postgres_url, beside):
         )
         for _ in range(6)
     ]  # fmt: skip
-    printed = [one.communicate("go\n", timeout=60)[0].strip() for one in crowd]
+    printed = [one.communicate("go\n", timeout=PATIENCE)[0].strip() for one in crowd]
     assert sorted(printed) == ["False"] * 5 + ["True"]
     assert len(versions(beside(postgres_url))) == 1
 

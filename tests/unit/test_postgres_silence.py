@@ -18,8 +18,10 @@ from oncekey.stores import (
 from oncekey.stores.postgres_target import Target
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.verbs import Busy, Replay
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy_fixtures import proxied_url, proxy
+from tests.still import patiently
 
 __all__ = ["beside", "colour", "postgres", "postgres_url", "proxied_url", "proxy"]
 
@@ -57,15 +59,16 @@ def stopped(beside, postgres_url):
 def test_a_server_that_stands_still_is_given_up(postgres_url, colour, stopped, result):
     stop, go_on = stopped
     store = colour(postgres_url, timeout="150ms")
-    owner = desk_of(store).grant("a")
-    desk_of(store, "warm").settle(desk_of(store, "warm").grant("a"))
+    owner = patiently(desk_of(store).grant, "a")
+    warm = patiently(desk_of(store, "warm").grant, "a")
+    patiently(desk_of(store, "warm").settle, warm)
     stop()
     with pytest.raises(StoreError, match=r"said nothing for 0\.15 seconds") as caught:
         desk_of(store).settle(owner, result=result)
     assert (caught.value.happened, caught.value.unreachable) == (None, True)
     go_on()
-    assert type(desk_of(store).claim("b")) in (Busy, Replay)  # on a connection of its own
-    assert desk_of(store).settle(owner, result=b"small") is DONE
+    assert type(patiently(desk_of(store).claim, "b")) in (Busy, Replay)  # on another connection
+    assert patiently(desk_of(store).settle, owner, result=b"small") is DONE
 
 
 def test_a_large_result_arrives(postgres_url, colour):
@@ -77,30 +80,30 @@ def test_a_large_result_arrives(postgres_url, colour):
 
 def test_replies_that_stop_coming_are_not_waited_for(proxied_url, proxy, colour):
     store = colour(proxied_url, timeout="150ms")
-    desk_of(store, "warm").grant("a")
+    patiently(desk_of(store, "warm").grant, "a")
     proxy.fall_silent()
     with pytest.raises(StoreError, match="said nothing") as caught:
         desk_of(store).claim("a")
     assert (caught.value.happened, caught.value.unreachable) == (None, True)
     proxy.speak_again()
-    desk_of(store).grant("a")
-    assert type(desk_of(store).claim("b")) is Busy
+    patiently(desk_of(store).grant, "a")
+    assert type(patiently(desk_of(store).claim, "b")) is Busy
 
 
 def test_a_verb_that_was_not_sent_yet_did_not_happen(proxied_url, proxy, colour):
     proxy.fall_silent()  # from the first statement on, which looks for the schema
-    store = colour(proxied_url, timeout="150ms")
+    store = colour(proxied_url, timeout="150ms", patience=PATIENCE)
     with pytest.raises(StoreError, match="said nothing") as caught:
         desk_of(store).claim("a")
     assert (caught.value.happened, caught.value.unreachable) == (False, True)
 
 
 def test_a_migration_that_stops_is_given_up(proxied_url, proxy, colour, monkeypatch):
-    for module in (postgres_link, postgres_link_async):
-        monkeypatch.setattr(module, "_MIGRATING", 0.15)
     proxy.fall_silent(after=1)
-    store = colour(proxied_url, timeout="5s")
-    with pytest.raises(StoreError, match="said nothing") as caught:
+    store = colour(proxied_url, timeout=PATIENCE, patience=PATIENCE)
+    with monkeypatch.context() as hasty, pytest.raises(StoreError, match="said nothing") as caught:
+        for module in (postgres_link, postgres_link_async):
+            hasty.setattr(module, "_MIGRATING", 0.15)
         desk_of(store).claim("a")
     assert (caught.value.happened, caught.value.unreachable) == (False, True)
     proxy.speak_again()
@@ -170,7 +173,7 @@ def test_a_connection_that_is_in_use_while_the_store_closes_is_closed_afterwards
 
 
 def test_many_threads_share_few_connections(postgres_url, beside):
-    store = PostgresStore(postgres_url, size=3)
+    store = PostgresStore(postgres_url, size=3, patience=PATIENCE)
     desk_of(store, "warm").grant("a")
 
     def work(number):

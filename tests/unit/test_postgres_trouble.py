@@ -13,6 +13,7 @@ from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
 from oncekey.stores.postgres_errors import explain
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.verbs import Busy, Replay
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import (
     beside,
     breakable_postgres,
@@ -60,9 +61,9 @@ BACKENDS = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND 
 
 
 def test_a_backend_killed_during_a_statement_is_unknown_and_asking_again_converges(
-    postgres_url, beside, until
+    postgres_url, beside, until, unbound
 ):
-    store = PostgresStore(postgres_url)
+    store = PostgresStore(postgres_url, timeout=PATIENCE)
     first = desk_of(store).grant("a", lease=1)
     other, watch = beside(postgres_url), beside(postgres_url)
     other.execute("BEGIN")
@@ -92,7 +93,7 @@ def test_a_backend_killed_during_a_statement_is_unknown_and_asking_again_converg
 def test_an_idle_connection_that_was_killed_is_replaced(postgres_url, colour, beside):
     store = colour(postgres_url)
     desk_of(store).grant("a")
-    ending = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "
+    ending = "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity WHERE datname = "
     beside(postgres_url).execute(ending + "current_database() AND pid <> pg_backend_pid()")
     assert type(desk_of(store).claim("b")) is Busy
 
@@ -142,8 +143,8 @@ def test_too_many_connections_did_not_happen(postgres, postgres_url, colour, bes
         beside(postgres_url).execute("DROP ROLE narrow")
 
 
-def test_nobody_waits_for_ever_for_a_connection(postgres_url, beside, until):
-    store = PostgresStore(postgres_url, size=1, patience="50ms")
+def test_nobody_waits_for_ever_for_a_connection(postgres_url, beside, until, unbound):
+    store = PostgresStore(postgres_url, size=1, timeout=PATIENCE)
     desk_of(store).grant("a", lease=1)
     other, watch = beside(postgres_url), beside(postgres_url)
     other.execute("BEGIN")
@@ -151,6 +152,7 @@ def test_nobody_waits_for_ever_for_a_connection(postgres_url, beside, until):
     thread = threading.Thread(target=lambda: desk_of(store).claim("b"))
     thread.start()
     until(lambda: watch.execute(BACKENDS + "current_database()").fetchall())
+    store._links.here()._room._patience = 0.05
     refused(desk_of(store), "raise size=", unreachable=True)
     other.execute("ROLLBACK")
     thread.join()
@@ -238,8 +240,16 @@ def test_every_kind_of_error_is_known(error, happened):
     assert said.happened is happened
 
 
-async def test_a_task_that_is_cut_off_leaves_no_connection_in_doubt(postgres_url, beside):
-    store = AsyncPostgresStore(postgres_url, size=1, patience="100ms")
+def room(store):
+    """Where the coroutines of this loop wait for a connection; see --plain for the second."""
+    link = store._links.here()
+    return getattr(link, "_link", link)._room
+
+
+async def test_a_task_that_is_cut_off_leaves_no_connection_in_doubt(
+    postgres_url, beside, until_async, unbound
+):
+    store = AsyncPostgresStore(postgres_url, size=1, timeout=PATIENCE)
     ask = desk_of(None).ask("a", lease=1)
     await store.claim(ask)
     other = beside(postgres_url)
@@ -247,11 +257,12 @@ async def test_a_task_that_is_cut_off_leaves_no_connection_in_doubt(postgres_url
     other.execute("SELECT 1 FROM oncekey_records FOR UPDATE")
     task = asyncio.create_task(store.claim(desk_of(None).ask("b")))
     locked = BACKENDS + "current_database()"
-    while not other.execute(locked).fetchall():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0)
+    await until_async(lambda: other.execute(locked).fetchall())
+    room(store)._patience = 0.05
     with pytest.raises(StoreError, match="raise size=") as caught:
         await store.get(None, "order-1")
     assert caught.value.happened is False
+    room(store)._patience = PATIENCE
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -264,21 +275,22 @@ def test_a_connection_that_a_callers_pool_lost_is_replaced(postgres_url, beside)
     with ConnectionPool(postgres_url, open=True, min_size=1, max_size=1) as pool:
         store = PostgresStore(pool)
         desk_of(store).grant("a")
-        ending = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "
+        ending = "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity WHERE datname = "
         beside(postgres_url).execute(ending + "current_database() AND pid <> pg_backend_pid()")
         assert type(desk_of(store).claim("b")) is Busy
 
 
 async def test_a_connection_that_a_callers_async_pool_lost_is_replaced(postgres_url, beside):
-    pool = AsyncConnectionPool(postgres_url, open=False, min_size=1, max_size=1, timeout=0.1)
+    pool = AsyncConnectionPool(postgres_url, open=False, min_size=1, max_size=1)
     async with pool:
         store = AsyncPostgresStore(pool)
         ask = desk_of(None).ask("a")
         assert type(await store.claim(ask)) is type(await store.claim(ask))
-        ending = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "
+        ending = "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity WHERE datname = "
         beside(postgres_url).execute(ending + "current_database() AND pid <> pg_backend_pid()")
         assert type(await store.claim(desk_of(None).ask("b"))) is Busy
         async with pool.connection():
+            pool.timeout = 0.05
             with pytest.raises(StoreError, match="cannot be reached") as caught:
                 await store.claim(ask)
         assert caught.value.happened is False

@@ -11,13 +11,15 @@ from oncekey import Once, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_watch, postgres_watch_async
 from oncekey.stores.postgres_sql import channel
 from oncekey.testing.suite.desk import DONE, Desk
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy_fixtures import proxied_url, proxy
+from tests.still import patiently
 
 __all__ = ["beside", "colour", "postgres", "postgres_url", "proxied_url", "proxy"]
 
 MINUTE = 60_000_000
-LONG = 50.0
+LONG = 2 * PATIENCE  # who is not woken is too late
 
 
 def desk_of(store, key="order-1", lease=MINUTE):
@@ -34,7 +36,7 @@ def watching(store, record, seconds=LONG):
     thread = threading.Thread(target=store.watch, args=(None, record.key, record.token, seconds))
     thread.start()
     yield thread
-    thread.join(LONG / 2)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -190,7 +192,7 @@ def test_a_thread_that_is_interrupted_leaves_nobody_listening(postgres_url, monk
 
 
 def test_waiters_take_no_connection_from_the_verbs(postgres_url, beside, until):
-    store = PostgresStore(postgres_url, size=1, patience="5s")
+    store = PostgresStore(postgres_url, size=1, patience=PATIENCE)
     desk = desk_of(store)
     owner, look = desk.grant("a"), beside(postgres_url)
     with watching(store, owner):
@@ -216,8 +218,8 @@ def test_a_pool_of_the_caller_is_not_used_to_wait(postgres_url, beside):
 
 def test_a_store_that_is_gone_says_so(proxied_url, proxy, colour):
     store = colour(proxied_url, timeout="150ms")
-    owner = desk_of(store).grant("a")
-    store.watch(None, "order-1", owner.token, 0.01)
+    owner = patiently(desk_of(store).grant, "a")
+    patiently(store.watch, None, "order-1", owner.token, 0.01)
     proxy.fall_silent()
     with pytest.raises(StoreError, match="said nothing") as caught:
         store.watch(None, "order-1", owner.token, LONG)
@@ -238,7 +240,7 @@ def test_a_waiting_duplicate_is_answered_when_the_original_ends(postgres_url, be
     threads = [
         threading.Thread(target=lambda: said.append(first.run("order-1", work))),
         threading.Thread(
-            target=lambda: said.append(second.options(wait="50s").run("order-1", work))
+            target=lambda: said.append(second.options(wait=PATIENCE).run("order-1", work))
         ),
     ]
     threads[0].start()
@@ -249,7 +251,7 @@ def test_a_waiting_duplicate_is_answered_when_the_original_ends(postgres_url, be
     until(lambda: marked(look))
     go.set()
     for thread in threads:
-        thread.join(LONG / 2)
+        thread.join(PATIENCE)
     assert said == ["paid", "paid"]
     first.close()
     second.close()

@@ -12,6 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from oncekey.observe import Event
 from oncekey.observe.prometheus import _BUCKETS, PrometheusObserver
+from tests.patience import PATIENCE
 
 THREADS, EACH = 4, 2000
 
@@ -147,7 +148,11 @@ print("counted")
 
 def test_a_forked_child_counts():
     done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", FORKED],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "counted"), done.stderr
 

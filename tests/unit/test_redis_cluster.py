@@ -8,27 +8,17 @@ from oncekey.errors import StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.stores.adapt import Threaded
 from oncekey.verbs import Busy, Claim, Granted, Replay, Scan, Settle, Verdict
-from tests.servers.redis_cluster import RedisCluster
+from tests.servers.redis_fixtures import empty_cluster, redis_cluster
+
+__all__ = ["empty_cluster", "redis_cluster"]
 
 HOUR = 3_600_000_000
 MANY = 30
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
-
-
 @pytest.fixture
-def cluster(running):
-    for server in running.nodes:
-        with server.client() as client:
-            client.flushall()
-    return running
+def cluster(empty_cluster):
+    return empty_cluster
 
 
 def claim(number, nonce="a"):

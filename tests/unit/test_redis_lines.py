@@ -14,10 +14,11 @@ from redis.retry import Retry
 from oncekey.errors import StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, redis_line, redis_lines, redis_loops
 from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
-from tests.servers.redis import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_cut import CutLine
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+from tests.still import connections_to, standing_still
 
 __all__ = ["another_redis", "empty_redis", "redis_server"]
 
@@ -44,9 +45,7 @@ def connected(client):
 
 def gone(client, connections):
     """Returns when the server has noticed the end of all of them."""
-    give_up = time.monotonic() + PATIENCE
-    while connected(client) & connections:
-        assert time.monotonic() < give_up
+    until(lambda: not connected(client) & connections)
 
 
 # When a line serves
@@ -64,14 +63,24 @@ def test_one_line_serves_one_command_after_the_other_from_any_thread(store, clie
     assert len(first) == 1
 
 
-def test_threads_at_the_same_time_have_a_line_each(store, client):
-    store.claim(ask())
-    client.client_pause(200)
-    threads = [threading.Thread(target=store.claim, args=(ask(f"k{n}"),)) for n in range(4)]
-    for thread in threads:
-        thread.start()
+def together(server, store, count):
+    """So many threads claim, and all of them wait for the server at the same time.
+
+    One has the connection that the store has already.
+    """
+    before = connections_to(server.port)
+    threads = [threading.Thread(target=store.claim, args=(ask(f"k{n}"),)) for n in range(count)]
+    with standing_still(server):
+        for thread in threads:
+            thread.start()
+        until(lambda: len(connections_to(server.port) - before) == count - 1)
     for thread in threads:
         thread.join()
+
+
+def test_threads_at_the_same_time_have_a_line_each(empty_redis, store, client):
+    store.claim(ask())
+    together(empty_redis, store, 4)
     assert len(connected(client)) == 4
     store.close()
     gone(client, connected(client))
@@ -138,16 +147,15 @@ class Rung(Exception):  # noqa: N818 - it is no error
     """Raised out of the middle of a command."""
 
 
-def test_a_command_that_was_cut_off_here_leaves_no_reply_to_the_next(store, client):
+def test_a_command_that_was_cut_off_here_leaves_no_reply_to_the_next(empty_redis, store):
     def ring(*_):
         raise Rung
 
     store.claim(ask())
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        client.client_pause(150)
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        with pytest.raises(Rung):
+        with standing_still(empty_redis), pytest.raises(Rung):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             store.get(None, "test-123")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -220,17 +228,12 @@ def test_a_client_that_tries_again_does_so(empty_redis):
 @pytest.mark.fast_path("what a line does that redis-py does not")
 @pytest.mark.parametrize(("most", "kept"), [(3, 0), (8, 2)])
 def test_of_a_pool_that_others_use_only_a_part_is_kept(most, kept, empty_redis, client):
-    settings = {"port": empty_redis.port, "socket_timeout": 0.5}
+    settings = {"port": empty_redis.port, "socket_timeout": PATIENCE}
     pool = redis.ConnectionPool(**settings, max_connections=most)
     own = redis.Redis(connection_pool=pool, retry=ONCE)
     store = RedisStore(own)
     store.claim(ask())
-    client.client_pause(200)
-    threads = [threading.Thread(target=store.claim, args=(ask(f"k{n}"),)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(empty_redis, store, 3)
     taken = [pool.get_connection() for _ in range(most - kept)]
     with pytest.raises(redis.exceptions.MaxConnectionsError):
         pool.get_connection()
@@ -238,7 +241,7 @@ def test_of_a_pool_that_others_use_only_a_part_is_kept(most, kept, empty_redis, 
         pool.release(connection)
     store.close()  # gives back what it kept
     taken = [pool.get_connection() for _ in range(most)]
-    assert {one._sock.gettimeout() for one in taken} == {0.5}  # as the user has set it
+    assert {one._sock.gettimeout() for one in taken} == {PATIENCE}  # as the user has set it
     pool.disconnect()
 
 
@@ -277,7 +280,8 @@ def test_a_client_that_is_not_plain_is_asked_its_own_way(empty_redis):
 
 
 @pytest.mark.fast_path("what a line does that redis-py does not")
-def test_more_threads_than_connections_wait_for_each_other(empty_redis):
+def test_more_threads_than_connections_wait_for_each_other(empty_redis, monkeypatch):
+    monkeypatch.setattr(redis_lines, "PATIENCE", PATIENCE)
     store = RedisStore.from_url(f"{empty_redis.url}?max_connections=4")
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(store.claim, [crowded(number) for number in range(200)]))
@@ -285,7 +289,8 @@ def test_more_threads_than_connections_wait_for_each_other(empty_redis):
     store.close()
 
 
-async def test_more_tasks_than_connections_wait_for_each_other(empty_redis):
+async def test_more_tasks_than_connections_wait_for_each_other(empty_redis, monkeypatch):
+    monkeypatch.setattr(redis_loops, "PATIENCE", PATIENCE)
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?max_connections=4")
     answers = await asyncio.gather(*(store.claim(crowded(number)) for number in range(200)))
     assert {type(answer) for answer in answers} == {Granted}

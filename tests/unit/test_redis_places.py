@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-import time
+from contextlib import suppress
 
 import pytest
 import redis
@@ -15,7 +15,7 @@ from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.stores.adapt import Threaded
 from oncekey.verbs import Busy, Granted, Replay, Scan, Verdict
-from tests.servers.redis import PATIENCE
+from tests.patience import PATIENCE, until_async
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
 from tests.servers.redis_sentinel import NAME, Watched
@@ -102,18 +102,18 @@ def watched(tmp_path):
 
 async def found(claim, key="test-123"):
     """The answer as soon as the client has found the new primary, where it may look at the old."""
-    give_up = time.monotonic() + PATIENCE
-    while True:
-        try:
+
+    async def answered():
+        with suppress(StoreError):
             answer = claim(ask(key, nonce="b"))
             return await answer if inspect.isawaitable(answer) else answer
-        except StoreError:
-            assert time.monotonic() < give_up
+
+    return await until_async(answered)
 
 
 def test_what_a_replica_had_is_found_after_a_fail_over(watched):
-    client = Sentinel([watched.address]).master_for(NAME, redis.Redis)
-    store = RedisStore(client, wait=(1, "2s"))
+    client = Sentinel([watched.address]).master_for(NAME, redis.Redis, socket_timeout=PATIENCE)
+    store = RedisStore(client, wait=(1, PATIENCE / 2))
     record = store.claim(ask()).record
     store.watch(None, "test-123", record.token, 60.0)  # a nap
     assert isinstance(store.as_async(), Threaded)
@@ -126,8 +126,8 @@ def test_what_a_replica_had_is_found_after_a_fail_over(watched):
 
     async def coroutines():
         sentinel = AsyncSentinel([watched.address])
-        own = sentinel.master_for(NAME, redis.asyncio.Redis)
-        await before(AsyncRedisStore(own, wait=(1, "2s")))
+        own = sentinel.master_for(NAME, redis.asyncio.Redis, socket_timeout=PATIENCE)
+        await before(AsyncRedisStore(own, wait=(1, PATIENCE / 2)))
         await asyncio.to_thread(watched.fail_over)
         assert isinstance(await found(AsyncRedisStore(own).claim, "async"), Busy)
         await own.aclose(close_connection_pool=True)

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncekey import stores
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import ConfigurationError, StoreError, UnreadableError
 from oncekey.stores import redis_codec as codec
 from oncekey.stores.redis_errors import explain
 from oncekey.stores.redis_line import pack
+from oncekey.stores.redis_record import HEAD, STATUS_AT
 from oncekey.stores.redis_scripts import scripts_for
 from oncekey.verbs import Claim
+from tests.servers.redis_stored import as_stored
 
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
 
@@ -28,6 +30,31 @@ def test_a_name_leads_back_to_scope_and_key(scope, key, prefix):
 @pytest.mark.parametrize("name", [b"p:\xff", b"p:", b"p:/k", b"p:s/", b"p:a/b/c", b"p:%41", b"p:%"])
 def test_a_name_of_somebody_else_leads_nowhere(name):
     assert codec.place_of(b"p:", name) is None
+
+
+# Records
+
+
+def with_bytes(place, data):
+    return lambda stored: stored[:place] + data + stored[place + len(data) :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda stored: stored[:30],
+        lambda stored: stored[:-1],
+        with_bytes(0, b"nose"),
+        with_bytes(STATUS_AT, b"\xff"),
+        *(with_bytes(HEAD.size + place, b"\xff") for place in range(4)),  # of four texts
+    ],
+)
+def test_bytes_that_are_no_record_are_unreadable(damage, recorded):
+    fields = {"nonce": "n", "fingerprint": "f", "label": "l", "reference": "r"}
+    stored = as_stored(recorded(**fields))
+    assert codec.found("billing", "charge:42", (1, 0, stored)) == recorded(**fields)
+    with pytest.raises(UnreadableError, match="or was damaged"):
+        codec.found("billing", "charge:42", (1, 0, damage(stored)))
 
 
 # Versions

@@ -14,11 +14,14 @@ from oncekey.errors import ConfigurationError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
 from oncekey.stores.adapt import Threaded
 from oncekey.stores.redis_clients import Clients
-from oncekey.verbs import Busy, Granted, Replay, Scan, Verdict
-from tests.servers.redis_asks import ask, release, settle
+from oncekey.verbs import Busy, Forget, Granted, Note, Replay, Resolve, Scan, Verdict
+from tests.patience import PATIENCE
+from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import empty_redis, redis_server
 
 __all__ = ["empty_redis", "redis_server"]
+
+DONE = Verdict.DONE
 
 
 @pytest.fixture
@@ -53,6 +56,26 @@ def test_prefixes_keep_records_apart(empty_redis, client):
     assert sorted(client.keys()) == [b"a*[x]:test-123", b"ab[x]:test-123"]
     assert len(one.scan(Scan()).records) == len(other.scan(Scan()).records) == 1
     one.close()
+
+
+async def test_every_verb_of_a_held_records_life_for_coroutines(empty_redis):
+    store = AsyncRedisStore.from_url(empty_redis.url)
+    ends = {"good": ("completed", b"r", None), "bad": ("failed", None, b"e")}
+    for key, (status, result, error) in ends.items():
+        record = (await store.claim(ask(key))).record
+        owner = {"token": record.token, "nonce": record.nonce}
+        assert await store.note(Note(None, key, **owner, revision=1, noted=b"x")) is DONE
+        assert await store.release(release(record, hold=True)) is DONE
+        ended = {"status": status, "result": result, "error": error, "ttl": HOUR}
+        assert await store.resolve(Resolve(None, key, token=record.token, **ended)) is DONE
+    for scope, limit, keys in ((None, 1, ["bad"]), (None, 5, ["bad", "good"]), ("s", 5, [])):
+        page = await store.scan(Scan(any_scope=False, scope=scope, limit=limit))
+        assert [one.key for one in page.records] == keys
+    for key in ends:
+        resolved = await store.get(None, key)
+        assert await store.forget(Forget(None, key, token=resolved.token, force=False)) is DONE
+        assert await store.get(None, key) is None
+    await store.aclose()
 
 
 async def test_a_scan_passes_over_what_has_gone_since_it_saw_the_name(store, monkeypatch):
@@ -271,7 +294,7 @@ async def test_a_child_that_is_forked_out_of_a_loop_opens_a_client_of_its_own(em
     told = fork.Queue()
     child = fork.Process(target=_claim_in_a_loop_of_the_child, args=(store, told))
     child.start()
-    assert await asyncio.to_thread(told.get, timeout=20) == "Busy"
+    assert await asyncio.to_thread(told.get, timeout=PATIENCE) == "Busy"
     child.join()
     assert child.exitcode == 0
     assert isinstance(await store.claim(ask()), Granted)
@@ -288,6 +311,6 @@ def test_a_forked_child_opens_connections_of_its_own(store):
     told = fork.Queue()
     child = fork.Process(target=_claim_in_child, args=(store, told))
     child.start()
-    assert told.get(timeout=20) == "Busy"
+    assert told.get(timeout=PATIENCE) == "Busy"
     child.join()
     assert isinstance(store.claim(ask()), Granted)

@@ -12,6 +12,7 @@ from oncekey.verbs import Busy, Granted, Note, Renew, Scan, Verdict
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_cut import CutLine
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+from tests.still import patiently, standing_still
 
 __all__ = ["another_redis", "empty_redis", "redis_server"]
 
@@ -136,10 +137,9 @@ def test_a_server_that_dies_before_it_answers_leaves_it_open(another_redis):
 def test_a_server_that_does_not_answer_in_time_leaves_it_open(another_redis):
     server = another_redis()
     store = RedisStore.from_url(f"{server.url}?socket_timeout=0.1")
-    store.claim(ask("first"))
-    with server.client() as client:
-        client.client_pause(60_000)
-    refused(lambda: store.claim(ask()), match="failed", happened=None)
+    patiently(store.claim, ask("first"))
+    with standing_still(server):
+        refused(lambda: store.claim(ask()), match="failed", happened=None)
     store.close()
 
 

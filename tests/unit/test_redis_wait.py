@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 import redis
@@ -13,7 +12,8 @@ from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
 from oncekey.stores.redis_wait import Replicas, taken_out
 from oncekey.verbs import Busy, Granted, Replay
-from tests.servers.redis import PATIENCE, RedisServer
+from tests.patience import PATIENCE, until
+from tests.servers.redis import RedisServer
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_cut import CutLine
 
@@ -37,9 +37,7 @@ def primary(pair):
     """The primary without data, known to its replica."""
     with pair[0].client() as client:
         client.flushall()
-        give_up = time.monotonic() + PATIENCE
-        while not client.wait(1, 100):
-            assert time.monotonic() < give_up, "the replica did not follow"
+        until(lambda: client.wait(1, 100))
     return pair[0]
 
 
@@ -60,7 +58,7 @@ def calls(client, name):
 
 
 def test_a_granted_claim_is_on_the_replica_and_nothing_else_waits(primary, pair):
-    store = RedisStore.from_url(f"{primary.url}?wait=1,2s")
+    store = RedisStore.from_url(f"{primary.url}?wait=1,{PATIENCE / 2}s&socket_timeout={PATIENCE}")
     with primary.client() as client, pair[1].client() as replica:
         client.config_resetstat()
         record = store.claim(ask()).record
@@ -97,7 +95,9 @@ async def test_for_coroutines_it_is_the_same(primary, stopped):
 
 
 async def test_coroutines_are_granted_what_a_replica_has(primary, pair):
-    store = AsyncRedisStore.from_url(primary.url, wait=(1, "2s"))
+    store = AsyncRedisStore.from_url(
+        f"{primary.url}?socket_timeout={PATIENCE}", wait=(1, PATIENCE / 2)
+    )
     with primary.client() as client:
         client.script_flush()  # it is told the script, whoever has asked before
     assert isinstance(await store.claim(ask()), Granted)

@@ -13,13 +13,14 @@ import redis.asyncio
 from oncekey.errors import StoreError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.verbs import Forget, Granted, Resolve, Scan, Verdict
-from tests.servers.redis import PATIENCE
+from tests.patience import PATIENCE, until, until_async
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+from tests.still import standing_still
 
 __all__ = ["another_redis", "empty_redis", "redis_server"]
 
-LONG = 60.0
+LONG = 2 * PATIENCE  # who is not woken is too late
 NAME = "idempotency:test-123"
 
 
@@ -47,12 +48,6 @@ def waiting(store, client):
             return future
 
         yield start
-
-
-def until(condition):
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up
 
 
 def awaited(client):
@@ -129,7 +124,7 @@ def test_many_wait_for_one(empty_redis, store, client):
         store.settle(settle(record))
         for one in watching:
             one.result(PATIENCE)
-    assert client.pubsub_numsub(f"{NAME}:ended")[0][1] == 0
+    until(lambda: client.pubsub_numsub(f"{NAME}:ended")[0][1] == 0)
 
 
 def test_what_does_not_run_is_not_waited_for(store, client):
@@ -152,7 +147,7 @@ async def test_coroutines_are_woken_too(empty_redis, client):
     store = RedisStore.from_url(empty_redis.url).as_async()
     record = (await store.claim(ask())).record
     watching = asyncio.ensure_future(store.watch(None, "test-123", record.token, LONG))
-    await asyncio.to_thread(until, lambda: awaited(client))
+    await until_async(lambda: awaited(client))
     await store.settle(settle(record))
     await asyncio.wait_for(watching, PATIENCE)
     await store.watch(None, "test-123", record.token, LONG)
@@ -165,11 +160,11 @@ async def test_a_coroutine_that_stops_waiting_leaves_nothing_behind(empty_redis,
     store = AsyncRedisStore.from_url(empty_redis.url)
     record = (await store.claim(ask())).record
     watching = asyncio.ensure_future(store.watch(None, "test-123", record.token, LONG))
-    await asyncio.to_thread(until, lambda: awaited(client))
+    await until_async(lambda: awaited(client))
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching
-    until(lambda: client.pubsub_numsub(f"{NAME}:ended")[0][1] == 0)
+    await until_async(lambda: client.pubsub_numsub(f"{NAME}:ended")[0][1] == 0)
     await store.settle(settle(record))
     await store.aclose()
 
@@ -227,19 +222,17 @@ def impatient(monkeypatch):
     monkeypatch.setattr("oncekey.stores.redis_ears._PATIENCE", 0.05)
 
 
-def test_a_server_that_does_not_confirm_is_told_of(store, client, impatient):
+def test_a_server_that_does_not_confirm_is_told_of(empty_redis, store, impatient):
     store.claim(ask())
-    client.client_pause(300)
-    with pytest.raises(StoreError, match="SUBSCRIBE"):
+    with standing_still(empty_redis), pytest.raises(StoreError, match="SUBSCRIBE"):
         store.watch(None, "test-123", 1, LONG)
 
 
-async def test_so_are_coroutines(empty_redis, client, impatient):
+async def test_so_are_coroutines(empty_redis, impatient):
     store = AsyncRedisStore.from_url(empty_redis.url)
     await store.claim(ask())
     await store.scan(Scan())  # a connection is there
-    client.client_pause(300)
-    with pytest.raises(StoreError, match="SUBSCRIBE"):
+    with standing_still(empty_redis), pytest.raises(StoreError, match="SUBSCRIBE"):
         await store.watch(None, "test-123", 1, LONG)
     await store.aclose()
 

@@ -27,6 +27,7 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from tests.patience import PATIENCE, until
 from tests.servers import redis_asks as asks
 
 
@@ -140,7 +141,7 @@ def test_several_processes_may_make_the_tables_at_once(path):
         )
         for _ in range(6)
     ]
-    printed = [one.communicate("go\n", timeout=60)[0].strip() for one in crowd]
+    printed = [one.communicate("go\n", timeout=PATIENCE)[0].strip() for one in crowd]
     assert sorted(printed) == ["False"] * 5 + ["True"]
 
 
@@ -371,7 +372,7 @@ class Leader:
 
         def work(connection, now):
             self.inside.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(PATIENCE)
             if error is not None:
                 raise error
 
@@ -383,17 +384,16 @@ class Leader:
 
         self.thread = threading.Thread(target=lead, daemon=True)
         self.thread.start()
-        assert self.inside.wait(30)
+        assert self.inside.wait(PATIENCE)
 
     def finish(self):
         self.go_on.set()
-        self.thread.join(30)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
 
 
 def queued(store, number):
-    while len(store.writer._queue) < number:
-        threading.Event().wait(0.001)
+    until(lambda: len(store.writer._queue) >= number)
 
 
 @pytest.mark.fast_path("what a group commit does")
@@ -408,7 +408,7 @@ def test_what_is_queued_is_committed_together(store):
     queued(store, 10)
     leader.finish()
     for one in crowd:
-        one.join(30)
+        one.join(PATIENCE)
     assert statements.count("COMMIT") == 1  # the leader's; one statement is one by itself
     assert sum(text.startswith("INSERT") for text in statements) == 1
     assert store.get(None, "k9") is not None
@@ -424,7 +424,7 @@ def test_a_batch_has_a_limit(store, monkeypatch):
     queued(store, 7)
     leader.finish()
     for one in crowd:
-        one.join(30)
+        one.join(PATIENCE)
     assert all(store.get(None, f"k{n}") for n in range(7))
 
 
@@ -458,7 +458,7 @@ def test_a_leader_that_is_cut_off_leaves_nobody_waiting(path):
     queued(store, 1)
     leader.finish()
     assert isinstance(leader.caught, KeyboardInterrupt)
-    follower.join(10)
+    follower.join(PATIENCE)
     assert [type(one) for one in heard] == [Granted]
     store.close()
 
@@ -500,7 +500,7 @@ def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
         queued(store, 2)
         store.writer._queue.reverse()  # the third is handed over to, and takes us along
         leader.finish()
-        third.join(30)
+        third.join(PATIENCE)
 
     def turn(jobs):
         made = real(jobs)
@@ -542,7 +542,7 @@ def test_closing_waits_for_whoever_leads(store):
     closer.start()
     queued(store, 1)
     leader.finish()
-    closer.join(30)
+    closer.join(PATIENCE)
     assert store.writer.connection is None
 
 
@@ -673,7 +673,7 @@ def test_the_slow_way_is_a_transaction_for_each_write(path):
     queued(store, 10)
     leader.finish()
     for one in crowd:
-        one.join(30)
+        one.join(PATIENCE)
     assert statements.count("COMMIT") == 11
     assert sum(text.startswith("INSERT") for text in statements) == 10
     store.close()
@@ -704,7 +704,7 @@ def test_the_thread_of_the_coroutines_survives_whatever_one_job_raises(store, ca
         assert type(await other.claim(a_claim())) is Granted
         await other.aclose()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
     assert "a commit for coroutines failed" in caplog.text
 
 

@@ -13,9 +13,11 @@ from oncekey.stores import AsyncRedisStore, RedisStore, wire
 from oncekey.stores.redis_scripts import scripts_for
 from oncekey.stores.wires import LARGE, Wires
 from oncekey.verbs import Busy, Granted, Renew, Replay, Scan, Verdict
+from tests.patience import PATIENCE, until, until_async
 from tests.servers.redis_asks import HOUR, ask, settle
 from tests.servers.redis_cut import CutLine
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
+from tests.still import standing_still
 
 __all__ = ["another_redis", "empty_redis", "redis_server"]
 
@@ -49,9 +51,7 @@ async def claims(store, count=CROWD, nonce="a"):
 
 async def on_the_way(store, count):
     """Returns when so many commands wait for their replies."""
-    async with asyncio.timeout(10):
-        while len(store._clients._wires._swift.wire._waiting) < count:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0)
+    await until_async(lambda: len(store._clients._wires._swift.wire._waiting) >= count)
 
 
 # What is shared
@@ -144,13 +144,13 @@ async def test_an_error_is_the_error_of_the_one_who_caused_it(store, client):
 # Who goes away
 
 
-async def test_whoever_goes_away_leaves_the_others_their_replies(store, client):
+async def test_whoever_goes_away_leaves_the_others_their_replies(empty_redis, store):
     await store.claim(ask("first"))  # the server knows the script
-    client.client_pause(150)
-    asking = [asyncio.create_task(store.claim(ask(f"k{number}"))) for number in range(CROWD)]
-    await on_the_way(store, CROWD)
-    for task in asking[::2]:
-        task.cancel()
+    with standing_still(empty_redis):
+        asking = [asyncio.create_task(store.claim(ask(f"k{number}"))) for number in range(CROWD)]
+        await on_the_way(store, CROWD)
+        for task in asking[::2]:
+            task.cancel()
     answers = await asyncio.gather(*asking, return_exceptions=True)
     assert {type(answer) for answer in answers[::2]} == {asyncio.CancelledError}
     for answer in answers[1::2]:
@@ -227,26 +227,34 @@ async def test_all_who_wait_for_a_wire_are_told_why_there_is_none(another_redis)
     await store.aclose()
 
 
-async def test_a_reply_that_does_not_come_is_not_waited_for_for_ever(empty_redis, client):
-    store = AsyncRedisStore.from_url(f"{empty_redis.url}?socket_timeout=0.2")
+async def test_a_reply_that_does_not_come_is_not_waited_for_for_ever(empty_redis):
+    store = AsyncRedisStore.from_url(f"{empty_redis.url}?socket_timeout={PATIENCE}")
     await store.get(None, "nothing")
-    client.client_pause(400)
-    answers = await claims(store, 3)
+    line = store._clients._wires._swift.wire
+    line._clock.cancel()
+    line._clock, line._patience = None, 0.05
+    with standing_still(empty_redis):
+        answers = await claims(store, 3)
     assert {str(error).endswith("no reply in time") for error in answers} == {True}
     assert {error.happened for error in answers} == {None}
-    client.client_unpause()
-    assert isinstance(await store.claim(ask()), Granted)
+    assert isinstance(await store.claim(ask()), Granted)  # on a wire with patience
     await store.aclose()
 
 
 async def test_one_clock_serves_all(empty_redis):
-    store = AsyncRedisStore.from_url(f"{empty_redis.url}?socket_timeout=0.1")
-    loop = asyncio.get_running_loop()
-    end = loop.time() + 0.35
-    number = 0
-    while loop.time() < end:  # longer than the patience with any single one
-        number += 1
-        assert isinstance(await store.claim(ask(f"k{number}")), Granted)
+    store = AsyncRedisStore.from_url(f"{empty_redis.url}?socket_timeout={PATIENCE}")
+    await store.claim(ask("first"))
+    line = store._clients._wires._swift.wire
+    for number in range(5):
+        clock = line._clock
+        with standing_still(empty_redis):
+            asking = asyncio.create_task(store.claim(ask(f"k{number}")))
+            await on_the_way(store, 1)
+            assert line._clock is clock  # it was set for one that came before
+            clock.cancel()
+            line._look_at_the_clock()
+            assert line._clock is not clock
+        assert isinstance(await asking, Granted)
     await store.aclose()
 
 
@@ -280,15 +288,18 @@ async def test_what_nobody_asked_for_ends_the_wire_after_what_is_on_it(empty_red
     await store.claim(ask())
     first = connected(client)
     await store._clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
-    client.client_pause(100, all=False)
+    client.client_pause(round(PATIENCE * 1000), all=False)
     asking = asyncio.create_task(store.claim(ask(nonce="b")))
     await on_the_way(store, 1)
     client.client_unpause()
     client.set("x", "y")  # the server tells of it
     assert isinstance(await asking, Busy)
-    async with asyncio.timeout(10):
-        while connected(client) & first:
-            assert isinstance(await store.claim(ask(nonce="c")), Busy)
+
+    async def elsewhere():
+        assert isinstance(await store.claim(ask(nonce="c")), Busy)
+        return not connected(client) & first
+
+    await until_async(elsewhere)
     await store.aclose()
 
 
@@ -316,7 +327,6 @@ async def test_what_is_no_reply_breaks_the_wire(said):
     replies = [asyncio.get_running_loop().create_future() for _ in range(2)]
     for reply in replies[said.startswith(b"+") :]:
         line.ask((b"PING\r\n", reply))
-    await asyncio.wait(replies, timeout=0.05, return_when="FIRST_EXCEPTION")
     await writer.wait_closed()
     assert not line.fit
     if said.startswith(b"?"):
@@ -386,14 +396,14 @@ async def test_a_wire_that_is_called_elsewhere_waits_for_what_is_on_it():
     server.close()
 
 
-async def test_whoever_went_away_hears_nothing_of_the_end(store, client):
+async def test_whoever_went_away_hears_nothing_of_the_end(empty_redis, store):
     await store.claim(ask("first"))
-    client.client_pause(150)
-    asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(2)]
-    await on_the_way(store, 2)
-    asking[0].cancel()
-    await asyncio.sleep(0)
-    store._clients._wires._swift.wire.close()
+    with standing_still(empty_redis):
+        asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(2)]
+        await on_the_way(store, 2)
+        asking[0].cancel()
+        await asyncio.sleep(0)
+        store._clients._wires._swift.wire.close()
     told = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in told] == [asyncio.CancelledError, StoreError]
 
@@ -411,12 +421,12 @@ async def test_nor_of_a_wire_that_there_is_not(another_redis):
     await own.aclose()
 
 
-async def test_what_is_on_a_wire_that_is_closed_is_unknown(store, client):
+async def test_what_is_on_a_wire_that_is_closed_is_unknown(empty_redis, store):
     await store.get(None, "nothing")
-    client.client_pause(150)
-    asking = asyncio.create_task(store.claim(ask()))
-    await on_the_way(store, 1)
-    await store.aclose()
+    with standing_still(empty_redis):
+        asking = asyncio.create_task(store.claim(ask()))
+        await on_the_way(store, 1)
+        await store.aclose()
     with pytest.raises(StoreError, match="was closed") as told:
         await asking
     assert told.value.happened is None
@@ -524,10 +534,7 @@ def test_a_loop_that_ends_closes_its_wires(empty_redis, client):
     for number in range(3):  # each run is a loop of its own
         assert isinstance(asyncio.run(_claim(store, number)), Granted)
         gc.collect()
-    with_patience = 100
-    while connected(client):
-        with_patience -= 1
-        assert with_patience
+    until(lambda: not connected(client))
 
 
 async def _claim(store, number):

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from tests.faults.matrix.spec import Spec
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 120.0
 
 
 class BrokenWorkerError(AssertionError):
@@ -139,11 +139,9 @@ class Crowd:
         """The workers that stand still, as the system sees it."""
         return [name for name, pid in self.running.items() if pid and state_of(pid) == "T"]
 
-    def until_done(
-        self, each: Callable[[], None] = lambda: None, patience: float = 300.0, every: float = 0.02
-    ) -> None:
+    def until_done(self, each: Callable[[], None] = lambda: None, every: float = 0.02) -> None:
         """All workers have ended well; meanwhile `each` is called again and again."""
-        give_up = time.monotonic() + patience
+        give_up = time.monotonic() + 3 * PATIENCE  # for all the work, and not for one answer
         while self.running:
             if time.monotonic() > give_up:
                 self.end()
@@ -176,9 +174,9 @@ def children_of(pid: int) -> list[int]:
     return []
 
 
-def wait_until(condition: Callable[[], object], what: str, patience: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], what: str) -> None:
     """The condition holds; else it is said what never happened."""
-    give_up = time.monotonic() + patience
+    give_up = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > give_up:
             raise AssertionError(f"{what}: it never happened")

@@ -14,7 +14,8 @@ import psycopg
 import redis
 
 from tests.faults.matrix.crowd import children_of, state_of, wait_until
-from tests.servers.postgres import PATIENCE, PostgresServer
+from tests.patience import PATIENCE
+from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 

@@ -83,9 +83,11 @@ def main(arguments: list[str]) -> int:
     said = parser.parse_args(arguments)
     stores = said.stores.split(",")
     if said.soak:
-        length = length_of(said.soak)
+        length = length_of(said.soak, small=said.small)
         chosen(ROWS, stores)
-        with laboratory(small=False) as lab:
+        if said.write and said.small:
+            raise SystemExit("--write is for a whole soak: leave --small out")
+        with laboratory(small=said.small) as lab:
             soaked = soak_in(lab, length, stores, show.soaking(length))
         return show.soak_report(soaked, write=said.write)
     entries = chosen(said.rows.split(","), stores)

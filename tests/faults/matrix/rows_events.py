@@ -16,9 +16,9 @@ from tests.faults.matrix.crowd import Herd
 from tests.faults.matrix.events_worker import DOMAIN
 from tests.faults.matrix.lab import Lab, Result
 from tests.faults.matrix.verdict import Figures
+from tests.patience import PATIENCE
 
 STAGES = Stages({"work": (1, 99_999)})
-PATIENCE = 60
 
 
 class Routers:

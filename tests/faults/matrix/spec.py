@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tests.patience import PATIENCE
+
 Mode = Literal["keyed", "bare", "held", "reconciled", "atomic"]
 Surface = Literal["function", "coroutine", "job", "http", "leased", "atomic", "naive"]
 
@@ -37,7 +39,7 @@ class Spec(Struct, kw_only=True, forbid_unknown_fields=True):
     """Seconds by which the clock of this worker is wrong."""
     settle_patience: float = 0.3
     """Seconds that a caller waits for its settle, so that an outage outlasts it."""
-    patience: float = 120.0
+    patience: float = PATIENCE
     """After so many seconds without an answer a key is given up."""
     life: int = 0
     """How often it died before."""

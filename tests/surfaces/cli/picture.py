@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from oncekey import Once
+from tests.patience import PATIENCE, until
 from tests.surfaces.cli.page import environment
 from tests.surfaces.cli.shop import open_shop, url_of
 
 PICTURE: Final = Path(__file__).parents[3] / "docs" / "images" / "cli-watch.svg"
 WIDTH, HEIGHT = 96, 20
-PATIENCE: Final = 60.0
 
 
 def captured(folder: Path) -> str:
@@ -34,14 +34,13 @@ def captured(folder: Path) -> str:
     size = ["-x", str(WIDTH), "-y", str(HEIGHT)]
     _run([*tmux, "new-session", "-d", *size, "-c", str(folder), command])
     try:
-        give_up = time.monotonic() + PATIENCE
-        while True:
-            screen = _run([*tmux, "capture-pane", "-p", "-e"])
-            if "new since the last look" in screen:
-                return screen
-            assert time.monotonic() < give_up, screen
+
+        def seen() -> str:
             _customer(folder / "oncekey.db", time.time_ns())
-            time.sleep(0.4)
+            screen = _run([*tmux, "capture-pane", "-p", "-e"])
+            return screen if "new since the last look" in screen else ""
+
+        return str(until(seen))
     finally:
         _run([*tmux, "kill-server"])
 

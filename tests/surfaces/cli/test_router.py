@@ -9,13 +9,13 @@ import subprocess
 import pytest
 
 from oncekey.events import Bus, Draft, Router, Stages
+from tests.patience import PATIENCE, until
 from tests.servers.redis_fixtures import empty_redis, redis_server
 from tests.surfaces.cli.page import environment
 from tests.surfaces.cli.test_terminal import Terminal
 
 __all__ = ["empty_redis", "redis_server"]
 
-PATIENCE = 60
 JOBS = [f"job-{number}" for number in range(20)]
 EACH = 30
 STAGES = Stages({"work": (1, 100)}, final=100)
@@ -62,8 +62,7 @@ def routed(bus, seq):
 
 
 def until_routed(bus, seq):
-    while not routed(bus, seq):
-        pass
+    until(lambda: routed(bus, seq))
 
 
 def step(server):

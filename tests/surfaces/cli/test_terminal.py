@@ -15,10 +15,10 @@ from contextlib import closing
 import pytest
 
 from oncekey import Once
+from tests.patience import PATIENCE
 from tests.surfaces.cli.page import environment
 from tests.surfaces.cli.shop import url_of
 
-PATIENCE = 60.0  # seconds; only a program that hangs needs them
 ASKED = "[y/N]: "  # the space is printed by the very call that reads the answer
 CHARGE = ("forget", "billing/charge:1041")
 

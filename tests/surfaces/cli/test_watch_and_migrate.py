@@ -15,6 +15,7 @@ from oncekey.cli.watching import Watch
 from oncekey.looking import Look, look, postgres_sql
 from oncekey.stores import PostgresStore, RedisStore
 from oncekey.stores import postgres_schema as schema
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import postgres, postgres_url
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
 from tests.surfaces.cli.page import environment
@@ -51,7 +52,7 @@ def test_watch_ends_at_ctrl_c(shop, folder):
     assert watching.stdout is not None
     assert json.loads(watching.stdout.readline())["total"] == 5
     watching.send_signal(signal.SIGINT)
-    _, words = watching.communicate(timeout=60)
+    _, words = watching.communicate(timeout=PATIENCE)
     assert (watching.returncode, words) == (0, b"")
 
 

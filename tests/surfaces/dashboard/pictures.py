@@ -13,11 +13,11 @@ from playwright.sync_api import sync_playwright
 from oncekey import Once
 from oncekey.dashboard import Dashboard
 from oncekey.dashboard.pulse import SLOTS, WIDTH, Pulse
-from tests.browser.conftest import ARGUMENTS
-from tests.browser.getting import find
 from tests.surfaces.dashboard.busy_shop import fill
 from tests.surfaces.dashboard.conftest import TOKEN, tell
 from tests.surfaces.dashboard.serving import serving
+from tests.system.browser.conftest import ARGUMENTS
+from tests.system.packages import find_chromium
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 WIDE: dict[str, Any] = {"viewport": {"width": 1180, "height": 780}}
@@ -70,7 +70,7 @@ def main() -> None:
                 "FONTCONFIG_FILE": str(fonts),
             }
             browser = playwright.chromium.launch(
-                executable_path=find(), args=ARGUMENTS, env=environment
+                executable_path=find_chromium(), args=ARGUMENTS, env=environment
             )
             for name, options, path, ending in PICTURES:
                 page = browser.new_context(**options).new_page()

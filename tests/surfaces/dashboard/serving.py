@@ -7,6 +7,8 @@ from typing import Any
 
 import uvicorn
 
+from tests.patience import PATIENCE
+
 
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
@@ -26,7 +28,7 @@ def serving(app: Any) -> Iterator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        assert started.wait(30)
+        assert started.wait(PATIENCE)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from oncekey import Once
+from tests.patience import PATIENCE
 
 # The command alone, as the program runs it.
 PROGRAM = """
@@ -63,7 +64,10 @@ def test_the_link_works_once_and_ctrl_c_ends_it(start, store):
     process = start("--store", store, "--port", "0")
     link = process.stdout.readline().strip()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/enter\?ticket=[\w-]{43}", link)
-    with httpx.Client(follow_redirects=True, timeout=30) as browser, httpx.Client() as other:
+    with (
+        httpx.Client(follow_redirects=True, timeout=PATIENCE) as browser,
+        httpx.Client(timeout=PATIENCE) as other,
+    ):
         page = browser.get(link)
         assert page.status_code == 200
         assert "ticket" not in str(page.url)
@@ -74,7 +78,7 @@ def test_the_link_works_once_and_ctrl_c_ends_it(start, store):
         assert other.get(page.url).status_code == 401
         assert other.get(page.url, headers={"Host": "evil.example"}).status_code == 400
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=30)
+    out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert out == ""
     assert "The link works once, within 15 minutes. Ctrl-C ends the dashboard.\n" in said
@@ -84,7 +88,7 @@ def test_the_link_works_once_and_ctrl_c_ends_it(start, store):
 def test_results_are_shown_to_who_asks_for_them(start, store):
     process = start("--store", store, "--port", "0", "--show-results")
     link = process.stdout.readline().strip()
-    with httpx.Client(follow_redirects=True, timeout=30) as browser:
+    with httpx.Client(follow_redirects=True, timeout=PATIENCE) as browser:
         page = browser.get(link)
         assert "a secret" in browser.get(page.url.join("/record?at=k-1")).text
 
@@ -92,7 +96,7 @@ def test_results_are_shown_to_who_asks_for_them(start, store):
 def test_a_port_that_is_taken_is_one_sentence(start, store):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = start("--store", store, "--port", str(taken.getsockname()[1]))
-        out, said = process.communicate(timeout=30)
+        out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert out == ""
     assert "--port 0 takes one that is free" in said
@@ -104,7 +108,7 @@ def test_a_port_that_is_taken_is_one_sentence(start, store):
 )
 def test_a_store_that_is_not_there_ends_it_with_the_reason(start, url, words):
     process = start("--store", url, "--port", "0")
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert out == ""
     assert said.startswith("oncekey: ")

@@ -7,13 +7,19 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
+from tests.patience import PATIENCE
+
 
 @asynccontextmanager
 async def serving(app):
     """The port of the app, on a server in this loop."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, log_level="error", lifespan="off", timeout_graceful_shutdown=1, access_log=False
+        app,
+        log_level="error",
+        lifespan="off",
+        timeout_graceful_shutdown=int(PATIENCE),
+        access_log=False,
     )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None

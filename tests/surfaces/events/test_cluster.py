@@ -7,9 +7,15 @@ import redis
 import redis.asyncio
 
 from oncekey.events import AsyncBus, Bus, Router, Stages
-from tests.servers.redis_cluster import RedisCluster
-from tests.servers.valkey import ValkeyServer
+from tests.servers.redis_fixtures import (
+    empty_cluster,
+    empty_valkey,
+    redis_cluster,
+    valkey_server,
+)
 from tests.surfaces.events.ways import collected
+
+__all__ = ["empty_cluster", "empty_valkey", "redis_cluster", "valkey_server"]
 
 MANY = Stages({"work": (1, 9999)})
 JOBS = [f"job-{n}" for n in range(12)]
@@ -40,26 +46,17 @@ async def journey(where, async_where, shards):
 
 
 @pytest.mark.row("E2", "E7")
-async def test_on_a_cluster_of_three_nodes(tmp_path):
-    cluster = RedisCluster(tmp_path)
-    try:
-        cluster.start()
-        with redis.RedisCluster(**cluster.address) as client:
-            async with redis.asyncio.RedisCluster(**cluster.address) as coroutines:
-                await journey(client, coroutines, 6)
-        sizes = []
-        for node in cluster.nodes:
-            with node.client() as client:
-                sizes.append(len([key for key in client.scan_iter() if key.endswith(b":events")]))
-        assert sum(sizes) == 6
-        assert max(sizes) < 6, "the shards are on several nodes"
-    finally:
-        cluster.stop()
+async def test_on_a_cluster_of_three_nodes(empty_cluster):
+    with redis.RedisCluster(**empty_cluster.address) as client:
+        async with redis.asyncio.RedisCluster(**empty_cluster.address) as coroutines:
+            await journey(client, coroutines, 6)
+    sizes = []
+    for node in empty_cluster.nodes:
+        with node.client() as client:
+            sizes.append(len([key for key in client.scan_iter() if key.endswith(b":events")]))
+    assert sum(sizes) == 6
+    assert max(sizes) < 6, "the shards are on several nodes"
 
 
-async def test_on_valkey(tmp_path):
-    server = ValkeyServer(tmp_path).start()
-    try:
-        await journey(server.url, server.url, 4)
-    finally:
-        server.stop()
+async def test_on_valkey(empty_valkey):
+    await journey(empty_valkey.url, empty_valkey.url, 4)

@@ -3,8 +3,6 @@
 import asyncio
 import random
 import signal
-import socket
-import time
 from contextlib import aclosing
 
 import pytest
@@ -14,9 +12,10 @@ import redis.asyncio
 from oncekey import StoreError
 from oncekey.events import AsyncBus, Event, Gateway, Resync, Stages, shard_of
 from tests.heavy import HEAVY
+from tests.patience import PATIENCE, until, until_async
 from tests.processes.spawning import spawn_of
-from tests.servers.redis import PATIENCE, RedisServer
-from tests.servers.redis_cluster import LARGEST_PORT, SLOTS, RedisCluster
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import SLOTS, RedisCluster
 from tests.surfaces.events.browsers import Browser, serving
 from tests.surfaces.events.ways import collected
 
@@ -33,20 +32,12 @@ class Durable(RedisCluster):
     def _node(self, folder):
         folder.mkdir()
         options = {"cluster-enabled": "yes", "appendonly": "yes", "appendfsync": "always"}
-        while True:
-            server = RedisServer(folder, **options)
-            if server.port <= LARGEST_PORT and _is_free(server.port + 10000):
-                return server
+        return RedisServer(folder, **options)
 
     def owner(self, key):
         """The node that had the key when the cluster was made."""
         with self.nodes[0].client() as client:
             return self.nodes[client.execute_command("CLUSTER KEYSLOT", key) * 3 // SLOTS]
-
-
-def _is_free(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture
@@ -56,13 +47,6 @@ def cluster(tmp_path):
         yield made.start()
     finally:
         made.stop()
-
-
-def until(met):
-    give_up = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 async def published(bus, job, number):
@@ -87,7 +71,7 @@ if HEAVY:  # a node that is back waits for seconds before it takes part again
             return worker
 
         async with (
-            asyncio.timeout(150),
+            asyncio.timeout(PATIENCE),
             redis.asyncio.RedisCluster(**cluster.address) as client,
             AsyncBus(client, domain="scan", stages=MANY) as bus,
             serving(Gateway(bus, allow=None)) as port,
@@ -95,9 +79,7 @@ if HEAVY:  # a node that is back waits for seconds before it takes part again
             routers = [start(), start()]
             browsers = [Browser(port, job) for job in jobs]
             visits = [asyncio.create_task(browser.visit(until=EACH)) for browser in browsers]
-            watching = [
-                asyncio.create_task(collected(bus, job, EACH, patience=140)) for job in jobs
-            ]
+            watching = [asyncio.create_task(collected(bus, job, EACH)) for job in jobs]
             fatal = set(chance.sample(range(2, EACH), KILLS))
             for number in range(1, EACH + 1):
                 for job in jobs:
@@ -117,7 +99,7 @@ if HEAVY:  # a node that is back waits for seconds before it takes part again
             await asyncio.gather(*visits)
             for router in routers:
                 router.signal(signal.SIGTERM)
-                assert await asyncio.to_thread(router.process.wait, 20) == 0
+                assert await asyncio.to_thread(router.process.wait, PATIENCE) == 0
         for events, browser in zip(found, browsers, strict=True):
             assert [event.seq for event in events] == list(range(1, EACH + 1))
             assert (browser.list, browser.resyncs) == (list(range(1, EACH + 1)), [])
@@ -162,7 +144,7 @@ async def test_a_replica_that_takes_over_without_the_newest_events_is_a_resync(
     router.until("ready")
     try:
         async with (
-            asyncio.timeout(100),
+            asyncio.timeout(PATIENCE),
             redis.asyncio.RedisCluster(host="127.0.0.1", port=others[0].port) as client,
             AsyncBus(client, domain="scan", stages=MANY) as bus,
             serving(Gateway(bus, allow=None)) as port,
@@ -178,8 +160,7 @@ async def test_a_replica_that_takes_over_without_the_newest_events_is_a_resync(
             for number in (4, 5):
                 await published(bus, job, number)
             await visiting
-            while len(found) < 5:  # noqa: ASYNC110 - a list tells nobody
-                await asyncio.sleep(0.01)
+            await until_async(lambda: len(found) >= 5)
             await asyncio.to_thread(take_over, primary, replica, others)
             visiting = asyncio.create_task(witness.visit(until=6))
             for number in (6, 5, 7):  # one that was lost is published again
@@ -212,7 +193,7 @@ async def watch(bus, job, found):
 def cut_off(primary, replica):
     """The replica has all that there is, and gets nothing more, though the primary goes on."""
     with primary.client() as client, replica.client() as other:
-        assert client.wait(1, 5000) == 1
+        until(lambda: client.wait(1, 100))
         client.execute_command("ACL", "SETUSER", "default", "-psync", "-sync")
         client.execute_command("CLIENT", "KILL", "TYPE", "replica")
         until(lambda: other.info("replication").get("master_link_status") == "down")

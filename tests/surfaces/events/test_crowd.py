@@ -8,6 +8,7 @@ import pytest
 from oncekey import ConfigurationError
 from oncekey.events import AsyncBus, Gateway, Memory, Stages
 from tests.heavy import HEAVY
+from tests.patience import PATIENCE, until, until_async
 from tests.surfaces.events.browsers import Browser, serving
 from tests.surfaces.events.ways import System
 
@@ -16,8 +17,9 @@ CLIENTS, CUTS, EVENTS = (100, 20, 400) if HEAVY else (20, 6, 60)
 
 
 @pytest.mark.row("E5", "E7")
-async def test_a_crowd_that_is_cut_off_anywhere_ends_with_the_whole_log(empty_redis):
+async def test_a_crowd_that_is_cut_off_anywhere_ends_with_the_whole_log(empty_redis, monkeypatch):
     """Nobody hangs, though nobody is woken for the last events."""
+    monkeypatch.setattr("oncekey.events.following.PATIENCE", 0.5)
     chance = random.Random(5)  # noqa: S311 - no secret
     system = System(empty_redis.url, asynchronous=True, router=True)
     bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
@@ -29,7 +31,7 @@ async def test_a_crowd_that_is_cut_off_anywhere_ends_with_the_whole_log(empty_re
             cuts.append(len(browser.list))
         await browser.visit(until=EVENTS)
 
-    async with asyncio.timeout(120), serving(Gateway(watcher, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(watcher, allow=None)) as port:
         browsers = [Browser(port, "job-1") for _ in range(CLIENTS)]
         watching = [asyncio.create_task(follow(browser)) for browser in browsers]
         for start in range(1, EVENTS + 1, 5):
@@ -43,7 +45,7 @@ async def test_a_crowd_that_is_cut_off_anywhere_ends_with_the_whole_log(empty_re
     assert len(cuts) == CLIENTS * CUTS
     await system.aclose()
     with empty_redis.client() as client:
-        assert client.client_list(_type="pubsub") == [], "the last one has closed the door"
+        until(lambda: client.client_list(_type="pubsub") == [])  # the last one closes the door
 
 
 @pytest.mark.row("E7")
@@ -58,7 +60,7 @@ async def test_a_client_that_takes_nothing_is_told_to_start_anew_and_others_are_
 
     watcher = AsyncBus(bus._place._place._memory, domain="scan", stages=MANY, observers=[count])
     large = "x" * 100_000
-    async with asyncio.timeout(60), serving(Gateway(watcher, allow=None, queue=10)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(watcher, allow=None, queue=10)) as port:
         slow, quick = Browser(port, "job-1"), Browser(port, "job-1")
         slow.buffer = 4096
         arrived, go_on = asyncio.Event(), asyncio.Event()
@@ -67,8 +69,7 @@ async def test_a_client_that_takes_nothing_is_told_to_start_anew_and_others_are_
         await arrived.wait()
         for number in range(1, 101):
             await bus.publish("job-1", "work", large, seq=number)
-            while len(quick.list) < number:  # noqa: ASYNC110 - a browser tells nobody
-                await asyncio.sleep(0)
+            await until_async(lambda seen=number: len(quick.list) >= seen)
         await visiting
         go_on.set()
         await dawdling  # the gateway has hung up
@@ -86,16 +87,16 @@ async def test_a_client_that_takes_nothing_is_told_to_start_anew_and_others_are_
 
 
 @pytest.mark.row("E5")
-async def test_browsers_of_one_job_share_its_reads(empty_redis):
+async def test_browsers_of_one_job_share_its_reads(empty_redis, monkeypatch):
     """What a crowd costs Redis does not grow with the crowd."""
+    monkeypatch.setattr("oncekey.events.following.PATIENCE", 2 * PATIENCE)  # nobody looks unasked
     system = System(empty_redis.url, asynchronous=True, router=True)
     bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
     with empty_redis.client() as client:
-        async with asyncio.timeout(60), serving(Gateway(watcher, allow=None)) as port:
+        async with asyncio.timeout(PATIENCE), serving(Gateway(watcher, allow=None)) as port:
             browsers = [Browser(port, "job-1") for _ in range(40)]
             watching = [asyncio.create_task(one.visit(until=20)) for one in browsers]
-            while len(readers(watcher)) < len(browsers):  # noqa: ASYNC110 - a gateway tells nobody
-                await asyncio.sleep(0.01)
+            await until_async(lambda: len(readers(watcher)) == len(browsers))
             before = scripts_run(client)
             for number in range(1, 21):
                 await bus.publish("job-1", "work", number, seq=number)

@@ -10,6 +10,7 @@ from starlette.routing import Mount, Route
 from oncekey import ConfigurationError
 from oncekey.events import AsyncBus, Bus, Gateway, Stages
 from oncekey.events.starlette import EventResponse
+from tests.patience import PATIENCE, until_async
 from tests.surfaces.events.browsers import Browser, serving
 
 MANY = Stages({"work": (1, 9999)})
@@ -24,7 +25,7 @@ async def fill(bus, count, start=1):
 async def test_clients_that_are_cut_off_anywhere_end_with_the_whole_log(system):
     chance = random.Random(5)  # noqa: S311 - no secret
     bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
-    async with asyncio.timeout(30), serving(Gateway(watcher, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(watcher, allow=None)) as port:
         browsers = [Browser(port, "job-1") for _ in range(8)]
 
         async def follow(browser):
@@ -63,7 +64,7 @@ async def test_a_client_says_what_it_saw_last(query, last, expected, resyncs):
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
     await fill(bus, 4)
     ids = ["", *(event.id for event in (await bus.read("job-1")).events)]
-    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         browser = Browser(port, "job-1", query.format(*ids))
         browser.last = last.format(*ids)
         await browser.visit(until=len(expected))
@@ -74,7 +75,7 @@ async def test_a_client_says_what_it_saw_last(query, last, expected, resyncs):
 
 async def test_a_resync_takes_the_old_id_away():
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
-    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         browser = Browser(port, "job-1")
         browser.last = "ab.1.cd"
         visit = asyncio.create_task(browser.visit(until=1))
@@ -87,7 +88,7 @@ async def test_a_resync_takes_the_old_id_away():
 
 async def test_the_state_comes_first_when_it_is_asked_for():
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
-    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         early = Browser(port, "job-1", "?state=1")
         await early.visit(cut=28)
         await fill(bus, 3)
@@ -106,12 +107,11 @@ async def test_a_client_waits_for_a_state_that_cannot_be_told_now(another_redis,
         await fill(bus, 2)
         server.kill()
         assert server.process.returncode == -9
-        async with asyncio.timeout(30), serving(Gateway(bus, allow=None)) as port:
+        async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
             left, kept = Browser(port, "job-1", "?state=1"), Browser(port, "job-1", "?state=1")
             await left.visit(cut=1)
             visit = asyncio.create_task(kept.visit(until=2))
-            while not kept.head:  # noqa: ASYNC110 - a browser tells nobody
-                await asyncio.sleep(0.01)
+            await until_async(lambda: kept.head)
             await asyncio.to_thread(server.start)
             await visit
     assert (kept.states, kept.list) == ([None], [1, 2])
@@ -134,7 +134,7 @@ async def test_whatever_a_client_sends_is_no_error_of_ours(case, caplog):
     job, query, last = HOSTILE[case]
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
     await fill(bus, 2)
-    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         browser = Browser(port, job, query)
         browser.last = last.decode("latin-1")
         await browser.visit(until=2)
@@ -148,7 +148,7 @@ async def test_whatever_a_client_sends_is_no_error_of_ours(case, caplog):
 @pytest.mark.parametrize("path", ["", "j" * 513, "%ED%A0%80" * 200])
 async def test_an_address_that_is_no_job_is_not_found(path, caplog):
     bus = AsyncBus("memory://", domain="scan")
-    async with asyncio.timeout(20), serving(Gateway(bus, allow=None)) as port:
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         browser = Browser(port, path)
         await browser.visit()
     assert browser.head.split()[1] == b"404"
@@ -159,11 +159,10 @@ async def test_a_quiet_client_hears_that_the_line_is_alive_and_is_forgotten_when
     bus = AsyncBus("memory://", domain="scan")
     ears = bus._place._place._memory.ears
     gateway = Gateway(bus, allow=None, heartbeat="10ms")
-    async with asyncio.timeout(20), serving(gateway) as port:
+    async with asyncio.timeout(PATIENCE), serving(gateway) as port:
         browser = Browser(port, "job-1")
         await browser.visit(cut=30)
-        while ears:  # noqa: ASYNC110 - a server tells nobody that it has noticed
-            await asyncio.sleep(0.01)
+        await until_async(lambda: not ears)
     assert browser.beats >= 5
 
 
@@ -175,7 +174,7 @@ async def test_who_may_watch_is_asked_for_each_job():
         return job == "job-1"
 
     for allow in (lambda _scope, job: job == "job-1", slowly):
-        async with asyncio.timeout(20), serving(Gateway(bus, allow=allow)) as port:
+        async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=allow)) as port:
             good, bad, none = (Browser(port, job) for job in ("job-1", "job-2", ""))
             await good.visit(until=1)
             await bad.visit()
@@ -207,7 +206,7 @@ async def test_in_starlette_it_is_mounted_or_returned():
         return EventResponse(gateway, request.path_params["job"])
 
     app = Starlette(routes=[Route("/own/{job}", watch), Mount("/events", gateway)])
-    async with asyncio.timeout(20), serving(app) as port:
+    async with asyncio.timeout(PATIENCE), serving(app) as port:
         for path in ("own/job-1", "events/job-1"):
             browser = Browser(port, path)
             await browser.visit(until=2)

@@ -9,6 +9,7 @@ import pytest
 from oncekey import StoreError
 from oncekey.events import AsyncBus, Bus, Event, Gateway, Resync, Router, Stages
 from tests.heavy import HEAVY
+from tests.patience import PATIENCE, until
 from tests.processes.spawning import spawn_of
 from tests.surfaces.events.browsers import Browser, serving
 from tests.surfaces.events.ways import collected
@@ -55,7 +56,7 @@ async def test_routers_that_are_killed_and_paused_lose_nothing(empty_redis, spaw
 
     steady = start()
     async with AsyncBus(empty_redis.url, domain="scan", stages=MANY) as bus:
-        watching = [asyncio.create_task(collected(bus, job, each, patience=90)) for job in jobs]
+        watching = [asyncio.create_task(collected(bus, job, each)) for job in jobs]
         trouble = [asyncio.create_task(kill_again_and_again())]
         trouble.append(asyncio.create_task(pause_again_and_again()))
         begun = asyncio.get_running_loop().time()
@@ -73,7 +74,7 @@ async def test_routers_that_are_killed_and_paused_lose_nothing(empty_redis, spaw
         assert set(kills) == {-signal.SIGKILL}
         assert len(kills) >= (10 if HEAVY else 1)
         steady.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(steady.process.wait, 20) == 0
+        assert await asyncio.to_thread(steady.process.wait, PATIENCE) == 0
         await asyncio.to_thread(step, empty_redis.url)
         assert [(await bus.state(job)).seq for job in jobs] == [each] * len(jobs)
     with empty_redis.client() as client:
@@ -91,7 +92,7 @@ async def test_watchers_that_hear_nothing_still_get_everything(empty_redis, monk
     async with (
         AsyncBus(empty_redis.url, domain="scan", stages=MANY) as bus,
         AsyncBus(empty_redis.url, domain="scan", stages=MANY) as watcher,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
         serving(Gateway(watcher, allow=None)) as port,
     ):
         browser = Browser(port, "job-1")
@@ -166,8 +167,7 @@ async def test_a_replica_that_lost_the_newest_events_is_a_resync(another_redis):
         with primary.client() as client:
             for number in (1, 2, 3):
                 bus.publish("job-1", "work", number, seq=number)
-            while not client.wait(1, 100):
-                pass
+            until(lambda: client.wait(1, 100))
         other.replicaof("NO", "ONE")  # from here on it misses what the primary accepts
         kept = bus.read("job-1").cursor
         for number in (4, 5):

@@ -21,6 +21,7 @@ from oncekey.events import (
 )
 from oncekey.events.observing import Happening, Name
 from oncekey.events.prometheus import PrometheusObserver
+from tests.patience import PATIENCE, until
 from tests.surfaces.events.ways import collected
 
 JOB = "job-1"
@@ -128,8 +129,12 @@ def test_what_a_router_meets_is_counted(empty_redis, client, registry, open_rout
     [(_, taken)] = client.xreadgroup("router", "dead", {f"{TAG}:events": ">"}, count=3)
     client.xdel(f"{TAG}:events", taken[0][0])
     router = open_router(claim_after="1ms")
-    while counted(registry).get(("reclaimed_total", "scan")) != 2:
+
+    def reclaimed():
         router.step()
+        return counted(registry).get(("reclaimed_total", "scan")) == 2
+
+    until(reclaimed)
     assert counted(registry) == {
         ("routed_total", "scan"): 3,
         ("reclaimed_total", "scan"): 2,
@@ -187,12 +192,11 @@ def test_a_router_tells_from_all_its_threads(empty_redis, registry, open_router)
     thread = threading.Thread(target=router.run)
     thread.start()
     try:
-        while counted(registry).get(("routed_total", "scan")) != 1000:
-            assert thread.is_alive()
-            thread.join(0.02)
+        until(lambda: counted(registry).get(("routed_total", "scan")) == 1000)
     finally:
         router.stop()
-        thread.join(10)
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_the_usual_registry_is_the_one_of_the_process():

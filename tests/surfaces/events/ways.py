@@ -4,8 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 from oncekey.events import AsyncBus, Bus, Memory, Router
-
-PATIENCE = 30
+from tests.patience import PATIENCE
 
 
 class System:
@@ -57,10 +56,10 @@ class _Awaited:
         return call
 
 
-async def collected(bus, job, count, *, patience=PATIENCE, **options):
+async def collected(bus, job, count, **options):
     """The first so many things that a subscription yields; one that hangs is a failure."""
     found = []
-    async with asyncio.timeout(patience), aclosing(bus.subscribe(job, **options)) as watched:
+    async with asyncio.timeout(PATIENCE), aclosing(bus.subscribe(job, **options)) as watched:
         async for one in watched:
             found.append(one)
             if len(found) == count:

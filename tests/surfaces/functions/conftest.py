@@ -5,10 +5,24 @@ import threading
 
 import pytest
 
-from oncekey import Once
+from oncekey import (
+    Once,
+    Policy,
+    breaker,
+    chores,
+    engine,
+    engine_async,
+    leaving,
+    leaving_async,
+)
 from oncekey.stores import MemoryStore, SQLiteStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
+from tests.leases import unhurried
+from tests.patience import PATIENCE
+
+PATIENT = Policy(wait=PATIENCE)
+SOON = 0.05
 
 
 @pytest.fixture
@@ -32,15 +46,24 @@ def events():
     return []
 
 
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch):
+    """The tests take their time, and the keeper does not."""
+    unhurried(monkeypatch)
+    monkeypatch.setattr(breaker, "KNOCK_EVERY", SOON)
+    for module in (chores, engine, engine_async, leaving, leaving_async):
+        monkeypatch.setattr(module, "RETRY", SOON)
+
+
 @pytest.fixture
 def once(store, events):
-    return Once(store, observers=[events.append])
+    return Once(store, observers=[events.append], policy=PATIENT)
 
 
 @pytest.fixture
 def other(store, events):
     """The same store, as another process would use it: nothing else is shared."""
-    return Once(store, observers=[events.append])
+    return Once(store, observers=[events.append], policy=PATIENT)
 
 
 class Gate:
@@ -52,13 +75,13 @@ class Gate:
 
     def enter(self):
         self.inside.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(PATIENCE)
 
     async def enter_async(self):
         await asyncio.to_thread(self.enter)
 
     def until_inside(self):
-        assert self.inside.wait(30)
+        assert self.inside.wait(PATIENCE)
 
     async def until_inside_async(self):
         await asyncio.to_thread(self.until_inside)

@@ -15,7 +15,12 @@ from oncekey import (
 from oncekey.stores import MemoryStore, SQLiteStore
 from oncekey.stores.adapt import Inline
 from tests.faulty import FaultyStore
-from tests.surfaces.functions.things import until_async, until_status, until_status_async
+from tests.patience import until_async
+from tests.surfaces.functions.things import (
+    until_status,
+    until_status_async,
+    until_waiting_async,
+)
 
 
 async def test_a_cancelled_call_frees_its_key_and_keeps_its_history(once, runs):
@@ -85,7 +90,7 @@ async def test_a_call_cancelled_while_it_settles_is_settled(once, store):
     assert await once.run_async("k", asyncio.sleep, 0, 5) == 5
 
 
-async def test_a_cancelled_waiter_leaves_the_others_alone(once):
+async def test_a_cancelled_waiter_leaves_the_others_alone(once, events):
     go_on = asyncio.Event()
 
     async def work():
@@ -94,7 +99,7 @@ async def test_a_cancelled_waiter_leaves_the_others_alone(once):
 
     first = asyncio.ensure_future(once.run_async("k", work))
     waiters = [asyncio.ensure_future(once.run_async("k", work)) for _ in range(3)]
-    await asyncio.sleep(0.01)
+    await until_waiting_async(events, 3)
     waiters[0].cancel()
     go_on.set()
     assert await asyncio.gather(first, *waiters[1:]) == ["done"] * 3
@@ -145,7 +150,7 @@ def test_a_coroutine_that_is_closed_gives_its_key_back(down):
 
 def until_closed(once, loop, key):
     """The keeper asks on that loop; it runs until the key is free, and is closed then."""
-    loop.run_until_complete(asyncio.wait_for(until_status_async(once, key, "released"), 30))
+    loop.run_until_complete(until_status_async(once, key, "released"))
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 

@@ -1,16 +1,16 @@
 """Callers that come while the first one runs."""
 
 import threading
-import time
 
 import pytest
 
 from oncekey import InProgressError, KeyReusedError, OutcomeUnknownError, StoreError
-from tests.surfaces.functions.things import answer_two, start, until
+from tests.patience import PATIENCE, until
+from tests.surfaces.functions.things import answer_two, start, until_waiting
 
 
 @pytest.mark.row("P4")
-def test_callers_of_one_key_wait_for_the_one_that_runs(once, gate, runs):
+def test_callers_of_one_key_wait_for_the_one_that_runs(once, gate, runs, events):
     def work():
         runs.append(1)
         gate.enter()
@@ -18,13 +18,14 @@ def test_callers_of_one_key_wait_for_the_one_that_runs(once, gate, runs):
 
     callers = [start(lambda: once.run("wait", work)) for _ in range(8)]
     gate.until_inside()
+    until_waiting(events, 7)
     gate.go_on.set()
     assert [caller.outcome() for caller in callers] == ["done"] * 8
     assert runs == [1]
 
 
 @pytest.mark.row("P4")
-def test_a_caller_in_another_process_waits_too(once, other, gate, runs):
+def test_a_caller_in_another_process_waits_too(once, other, gate, runs, events):
     def work():
         runs.append(1)
         gate.enter()
@@ -33,6 +34,7 @@ def test_a_caller_in_another_process_waits_too(once, other, gate, runs):
     first = start(lambda: once.run("wait", work))
     gate.until_inside()
     second = start(lambda: other.run("wait", work))
+    until_waiting(events, 1)
     gate.go_on.set()
     assert first.outcome() == second.outcome() == "done"
     assert runs == [1]
@@ -50,7 +52,7 @@ def test_a_store_that_can_tell_of_a_change_wakes_those_who_wait(once, other, sto
     def watch(*asked):
         watched.append(asked)
         gate.go_on.set()
-        assert settled.wait(30)
+        assert settled.wait(PATIENCE)
 
     store.instead("settle", settle)
     store.watch = watch
@@ -106,7 +108,7 @@ def test_a_caller_that_does_not_wait_still_gets_what_is_settled(once, store):
     assert leader.outcome() == 2
 
 
-def test_a_waiter_is_judged_again_after_waiting(once, store, runs):
+def test_a_waiter_is_judged_again_after_waiting(once, store, runs, events):
     """It joined before anybody knew what the first call was about."""
 
     def work(amount: int) -> int:
@@ -118,7 +120,7 @@ def test_a_waiter_is_judged_again_after_waiting(once, store, runs):
     until(lambda: store.calls["claim"])
     waiter = start(lambda: once.run("judged", work, 2))
     twin = start(lambda: once.run("judged", work, 1))
-    time.sleep(0.02)  # not for the proof: so that they have most likely joined
+    until_waiting(events, 2)
     go_on.set()
     assert leader.outcome() == twin.outcome() == 1
     with pytest.raises(KeyReusedError):
@@ -138,7 +140,7 @@ def test_a_waiter_with_other_arguments_is_refused_while_the_first_runs(once, gat
     running.outcome()
 
 
-def test_when_the_first_fails_one_waiter_takes_over(once, gate, runs):
+def test_when_the_first_fails_one_waiter_takes_over(once, gate, runs, events):
     def work():
         runs.append(1)
         if len(runs) == 1:
@@ -149,6 +151,7 @@ def test_when_the_first_fails_one_waiter_takes_over(once, gate, runs):
     first = start(lambda: once.run("takeover", work))
     gate.until_inside()
     waiters = [start(lambda: once.run("takeover", work)) for _ in range(6)]
+    until_waiting(events, 6)
     gate.go_on.set()
     with pytest.raises(ValueError):
         first.outcome()
@@ -156,7 +159,7 @@ def test_when_the_first_fails_one_waiter_takes_over(once, gate, runs):
     assert runs == [1, 1]
 
 
-def test_a_held_end_is_heard_by_those_who_wait(once, gate, runs):
+def test_a_held_end_is_heard_by_those_who_wait(once, gate, runs, events):
     def work():
         runs.append(1)
         gate.enter()
@@ -166,6 +169,7 @@ def test_a_held_end_is_heard_by_those_who_wait(once, gate, runs):
     first = start(lambda: holding.run("heldwait", work))
     gate.until_inside()
     waiters = [start(lambda: holding.run("heldwait", work)) for _ in range(3)]
+    until_waiting(events, 3)
     gate.go_on.set()
     with pytest.raises(TimeoutError):
         first.outcome()
@@ -176,10 +180,11 @@ def test_a_held_end_is_heard_by_those_who_wait(once, gate, runs):
 
 
 @pytest.mark.row("P4")
-def test_a_thousand_duplicates_cost_few_store_calls(once, store, gate):
+def test_a_thousand_duplicates_cost_few_store_calls(once, store, gate, events):
     running = start(lambda: once.run("crowd", gate.enter))
     gate.until_inside()
     crowd = [start(lambda: once.run("crowd", gate.enter)) for _ in range(1000)]
+    until_waiting(events, 1000)
     gate.go_on.set()
     running.outcome()
     for one in crowd:

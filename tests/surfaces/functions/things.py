@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from oncekey.verbs import Claim, Forget
+from tests.patience import PATIENCE, until, until_async
 
 CUT_OFF = KeyboardInterrupt
 """What ends blocking code wherever it is."""
@@ -56,23 +56,25 @@ def replace_by_completed(once, key):
     once.options(fingerprint=None).run(key, lambda: "winner")
 
 
-def until(condition):
-    give_up = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.002)
-
-
-async def until_async(condition):
-    await asyncio.to_thread(until, condition)
-
-
 def until_status(once, key, status):
     until(lambda: getattr(once.get(key), "status", None) == status)
 
 
 async def until_status_async(once, key, status):
-    await asyncio.to_thread(until_status, once, key, status)
+    await until_async(lambda: getattr(once.get(key), "status", None) == status)
+
+
+def until_waiting(events, callers):
+    """So many callers wait for one that runs here."""
+    until(lambda: names(events).count("waiting") >= callers)
+
+
+async def until_waiting_async(events, callers):
+    await until_async(lambda: names(events).count("waiting") >= callers)
+
+
+def names(events):
+    return [event.name for event in events]
 
 
 class Started:
@@ -91,7 +93,7 @@ class Started:
         self._thread.start()
 
     def outcome(self):
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert self._box, "it never ended"
         if "error" in self._box:
             raise self._box["error"]
@@ -108,7 +110,7 @@ class StartedAsync:
         self._task = asyncio.ensure_future(function())
 
     async def outcome(self):
-        return await asyncio.wait_for(self._task, 30)
+        return await asyncio.wait_for(self._task, PATIENCE)
 
 
 def start_async(function) -> StartedAsync:

@@ -22,11 +22,27 @@ import pytest
 
 pytest.register_assert_rewrite("tests.surfaces.http.suite")
 
+from tests.leases import unhurried  # noqa: E402 - see above
+from tests.patience import PATIENCE  # noqa: E402 - see above
 from tests.surfaces.http.suite.serving import SERVING, Address, Apps  # noqa: E402 - see above
 from tests.surfaces.http.suite.site import Site  # noqa: E402 - see above
 
 SHELLS = sorted(path.stem for path in (Path(__file__).parent / "shells").glob("[a-z]*.py"))
 NUMBERS = count(1)
+
+
+HELD_FOR = [
+    f"oncekey.http.{module}._HELD_FOR"
+    for module in ("asgi_response", "django_streams", "wsgi_response")
+]
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a store did not answer is asked for again, and what soon ends is held until then."""
+    unhurried(monkeypatch)
+    for name in HELD_FOR:
+        monkeypatch.setattr(name, PATIENCE)
 
 
 @pytest.fixture(scope="session")

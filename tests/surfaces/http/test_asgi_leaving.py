@@ -10,7 +10,7 @@ from oncekey import Once, current_async
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.stores import MemoryStore
 from oncekey.verbs import Scan
-from tests.surfaces.functions.things import until_async
+from tests.patience import PATIENCE, until_async
 from tests.surfaces.http.suite.wire import Wire, answering, ask, record, scope_of
 
 
@@ -107,7 +107,7 @@ class TestLeaving:
         request = asyncio.create_task(middleware(scope_of(), wire.receive, wire.send))
         await until_async(lambda: len(wire.got) >= 3)
         wire.gone.set()
-        await asyncio.wait_for(request, 10)
+        await asyncio.wait_for(request, PATIENCE)
 
     async def test_a_client_that_goes_does_not_end_what_is_not_recorded(self, once, store):
         """Starlette asks who is still there while it streams, and would stop."""

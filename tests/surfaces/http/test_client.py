@@ -22,6 +22,7 @@ import pytest
 from oncekey import ConfigurationError, InvalidKeyError, Once
 from oncekey.http import client
 from oncekey.http.client import AsyncOnceTransport, OnceTransport
+from tests.patience import PATIENCE, until
 from tests.twins import test_store_twins as twins
 
 DROP, HANG, HALF = "drop", "hang", "half"  # what a server does instead of answering
@@ -146,7 +147,7 @@ Ask = Callable[..., httpx.Response]
 
 
 def ask_sync(
-    method: str, url: str, *, inner=None, timeout: float | None = 5, settings=None, **kwargs
+    method: str, url: str, *, inner=None, timeout: float | None = PATIENCE, settings=None, **kwargs
 ) -> httpx.Response:
     transport = OnceTransport(inner or httpx.HTTPTransport(verify=TLS), **settings or {})
     with httpx.Client(transport=transport, timeout=timeout, follow_redirects=True) as made:
@@ -154,7 +155,7 @@ def ask_sync(
 
 
 def ask_async(
-    method: str, url: str, *, inner=None, timeout: float | None = 5, settings=None, **kwargs
+    method: str, url: str, *, inner=None, timeout: float | None = PATIENCE, settings=None, **kwargs
 ) -> httpx.Response:
     async def main() -> httpx.Response:
         transport = AsyncOnceTransport(
@@ -172,6 +173,40 @@ def ask_async(
 def ask(request: pytest.FixtureRequest) -> Ask:
     made: Ask = request.param
     return made
+
+
+class Hasty(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Waits for each answer as long as it is told here, or as it is asked to where that is None.
+
+    Whatever else takes time may take it.
+    """
+
+    def __init__(self, ask: Ask, reads: list[float | None]) -> None:
+        kind = httpx.HTTPTransport if ask is ask_sync else httpx.AsyncHTTPTransport
+        self._inner: Any = kind(verify=TLS)
+        self._reads = reads
+        self.given: list[dict[str, float]] = []
+
+    def _patient(self, request: httpx.Request) -> httpx.Request:
+        self.given.append(request.extensions["timeout"])
+        read = self._reads.pop(0) or self.given[-1]["read"]
+        patient = dict.fromkeys(("connect", "write", "pool"), PATIENCE)
+        request.extensions = {**request.extensions, "timeout": {**patient, "read": read}}
+        return request
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer: httpx.Response = self._inner.handle_request(self._patient(request))
+        return answer
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer: httpx.Response = await self._inner.handle_async_request(self._patient(request))
+        return answer
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 # Keys
@@ -246,7 +281,8 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key_and_body(server, ask
 
 def test_a_read_time_out_is_asked_again(server, ask, waits):
     server.script = [HANG, Answer()]
-    assert ask("POST", server.url, timeout=0.05).status_code == 200
+    inner = Hasty(ask, [0.05, PATIENCE])
+    assert ask("POST", server.url, inner=inner).status_code == 200
     assert len(set(server.keys())) == 1
     assert len(server.seen) == 2
 
@@ -364,7 +400,10 @@ def test_who_is_told_to_come_back_after_the_deadline_is_answered_at_once(server,
 def test_a_try_does_not_outlast_the_deadline(server, ask):
     server.script = [HANG]
     with pytest.raises(httpx.ReadTimeout):
-        ask("POST", server.url, timeout=None, settings={"deadline": "100ms"})
+        inner = Hasty(ask, [None])
+        ask("POST", server.url, inner=inner, timeout=None, settings={"deadline": "100ms"})
+    assert 0 < inner.given[0]["read"] <= 0.1
+    until(lambda: server.seen)
     assert len(server.seen) == 1
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import time
 
 import pytest
 from django.core.handlers.asgi import (  # type: ignore[import-untyped]  # Django brings no types
@@ -24,8 +23,9 @@ from django.test import (  # type: ignore[import-untyped]  # Django brings no ty
 
 from oncekey import current, current_async
 from oncekey.http.reply import unpacked
+from tests.patience import until
 from tests.surfaces.http.django_shop import KEYED, Shop
-from tests.surfaces.http.suite.site import PATIENCE, Gate, Site
+from tests.surfaces.http.suite.site import Gate, Site
 
 GZIP = "django.middleware.gzip.GZipMiddleware"
 
@@ -92,10 +92,7 @@ class TestResponses:
             with pytest.raises(cut):
                 shop.post()
             assert shop.record().status != "released"
-            deadline = time.monotonic() + PATIENCE
-            while shop.record().status != "completed":
-                assert time.monotonic() < deadline
-                time.sleep(0.002)
+            until(lambda: shop.record().status == "completed")
             assert shop.post().content == b"ok"
         assert len(shop.runs) == 1
 

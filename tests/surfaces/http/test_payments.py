@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -344,7 +345,8 @@ async def test_those_that_waited_for_one_that_was_cut_off_get_what_the_book_says
 
 
 @pytest.mark.row("P13")
-async def test_a_charge_whose_response_could_not_be_recorded_is_not_repeated(shop):
+async def test_a_charge_whose_response_could_not_be_recorded_is_not_repeated(shop, monkeypatch):
+    monkeypatch.setattr("oncekey.leaving_async.SETTLE_PATIENCE", 0.0)
     shop.store.cut_off("settle", 1000)
     refused = await shop.post()
     assert refused.status_code == 503
@@ -358,7 +360,9 @@ async def test_a_charge_whose_response_could_not_be_recorded_is_not_repeated(sho
 
 
 @pytest.mark.row("P9")
-async def test_a_user_in_a_hurry_is_told_when_to_come_back(shop):
+async def test_a_user_in_a_hurry_is_told_when_to_come_back(shop, monkeypatch):
+    now = SimpleNamespace(monotonic=lambda: 1000.25)  # all of it happens at once
+    monkeypatch.setattr("examples.payments.app.time", now)
     shop.settle_in(per_second=2)
     answers = [await shop.post(idempotencyKey=f"key-of-{n:04}") for n in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]

@@ -6,7 +6,6 @@ Server and application are checked by the validator of the standard library on b
 import io
 import json
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
+from tests.patience import until
 
 PLAIN = [("Content-Type", "text/plain")]
 
@@ -433,10 +433,7 @@ class TestEnd:
         client = Client(app, store=store)
         with pytest.raises(KeyboardInterrupt):
             client.post()
-        give_up = time.monotonic() + 30
-        while client.record().status == "running":
-            assert time.monotonic() < give_up
-            time.sleep(0.002)
+        until(lambda: client.record().status != "running")
         assert client.post().body == b"done"
         assert len(made) == 1
 

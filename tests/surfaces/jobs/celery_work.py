@@ -8,7 +8,17 @@ from celery import Celery, Task  # type: ignore[import-untyped]  # celery has no
 
 from oncekey import Once, current
 from oncekey.jobs.celery import OnceTask, once_task
-from tests.surfaces.jobs.work import BY_ORDER, LEASE, NotYetError, effect, hear, say, stall
+from tests.surfaces.jobs.work import (
+    BRIEF,
+    BY_ORDER,
+    PATIENT,
+    NotYetError,
+    effect,
+    hear,
+    opened,
+    say,
+    stall,
+)
 
 
 class DeclinedError(Exception):
@@ -88,15 +98,17 @@ def break_down(order: str) -> None:
 
 def register(app: Celery, once: Once) -> None:
     for plain in (receipt, receipts, write_down, write_error):
-        app.task(plain, name=plain.__name__)
+        app.task(plain, name=plain.__name__, acks_late=False)
     again: dict[str, Any] = {"autoretry_for": (NotYetError,), "retry_kwargs": {"countdown": 0.05}}
     app.task(once_task(once, BY_ORDER, keep=DeclinedError)(decline), name="decline")
     app.task(once_task(once, BY_ORDER)(ask_again), name="ask_again", bind=True)
-    app.task(once_task(once, BY_ORDER)(outlast), name="outlast", soft_time_limit=1)
-    # It would come back after five seconds, and has not a single retry.
-    app.task(once_task(once)(stall), name="patient", max_retries=0)
-    app.task(once_task(once, BY_ORDER, fail_mode="closed")(stall), name="strict_stall")
-    app.task(once_task(once, BY_ORDER, lease=LEASE)(die), name="die", reject_on_worker_lost=True)
+    app.task(once_task(once, BY_ORDER)(outlast), name="outlast")
+    # It has not a single retry.
+    app.task(once_task(once, **PATIENT)(stall), name="patient", max_retries=0)
+    # A store that is silent is given up at once.
+    hasty = opened(0.5) if "JOBS_STORE" in os.environ else once
+    app.task(once_task(hasty, BY_ORDER, fail_mode="closed")(stall), name="strict_stall")
+    app.task(once_task(once, BY_ORDER, **BRIEF)(die), name="die", reject_on_worker_lost=True)
     for name, function, until in (
         ("halt", halt, "finished"),
         ("patient_started", stall, "started"),

@@ -10,7 +10,9 @@ from dramatiq.middleware import AsyncIO, GroupCallbacks
 from dramatiq.rate_limits.backends import RedisBackend
 
 from oncekey import current, current_async
-from tests.surfaces.jobs.work import BY_ORDER, LEASE, PATIENCE, effect, hear, say, stall
+from tests.leases import LONG
+from tests.patience import PATIENCE
+from tests.surfaces.jobs.work import BY_ORDER, effect, hear, say, stall
 
 
 class Rules(Middleware):
@@ -86,7 +88,7 @@ def register(broker: Broker) -> None:
         dramatiq.actor(time_limit=100, min_backoff=10, **options)(cut_off)
     dramatiq.actor(**options)(ask)
     # Not a single retry.
-    short = {"lease": LEASE, "retry_after": "50ms"}
+    short = {"lease": LONG, "retry_after": "50ms"}
     dramatiq.actor(actor_name="patient", max_retries=0, once_options=short, **options)(stall)
     for name, function, until in (
         ("halt", halt, "finished"),

@@ -8,9 +8,7 @@ from rq import Retry, get_current_job
 
 from oncekey import current, current_async
 from oncekey.jobs import by_task_id
-from tests.surfaces.jobs.work import AGAIN, LEASE, Kind, effect, hear, say, stall
-
-PATIENT = {"lease": LEASE, "retry_after": AGAIN}
+from tests.surfaces.jobs.work import BRIEF, PATIENT, Kind, effect, hear, say, stall
 
 
 def ask_again(order: str) -> Any:
@@ -98,7 +96,7 @@ MORE = {
     "twice": Kind(twice),
     "count": Kind(count, by_task_id),
     "pair": Kind(pair),
-    "die": Kind(die, by_task_id, PATIENT),
+    "die": Kind(die, by_task_id, BRIEF),
     "patient": Kind(stall, by_task_id, PATIENT),
     "ask": Kind(ask),
     "halt": Kind(halt, until="finished"),

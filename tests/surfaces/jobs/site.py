@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from oncekey import Once
+from tests.patience import PATIENCE, until
 from tests.servers.redis import RedisServer
 from tests.surfaces.jobs.queues import Queue
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60
 _orders = count(1)
 
 
@@ -29,7 +29,8 @@ class Worker:
             self.process = subprocess.Popen(
                 words,
                 cwd=ROOT,
-                env={**os.environ, **environment},
+                # Whoever is killed leaves its temporary files: let it be among those of the tests.
+                env={**os.environ, "TMPDIR": str(log.parent), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -132,10 +133,7 @@ class Site:
 
     def settled(self, condition: Callable[[], bool]) -> None:
         """What a worker does in a moment is done."""
-        give_up = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < give_up, self._told()
-            time.sleep(0.01)
+        until(condition, self._told)
 
     def metric(self, line: str) -> float:
         """The sum of a metric over all workers, as they show it to Prometheus."""

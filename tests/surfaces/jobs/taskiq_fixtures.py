@@ -1,6 +1,5 @@
 """Fixtures for tasks of Taskiq in memory. A test module imports the ones it asks for."""
 
-import asyncio
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,9 @@ from oncekey import (
 )
 from oncekey.jobs import by_fields
 from oncekey.jobs.taskiq import once_task
+from tests.patience import PATIENCE
 
 BY_ORDER = by_fields("order")
-PATIENCE = 20
 
 
 @dataclass
@@ -81,12 +80,6 @@ async def result(sent: AsyncTaskiqTask[Any]) -> Any:
     return found.return_value
 
 
-async def until(condition):
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what it waits for happens in Taskiq
-            await asyncio.sleep(0.005)
-
-
 @pytest.fixture
 def kicked(broker, monkeypatch):
     """Every message that is sent."""
@@ -128,4 +121,5 @@ class Elsewhere:
 
     def leave(self):
         self._leave.set()
+        self._thread.join(PATIENCE)
         self._thread.join()

@@ -1,6 +1,7 @@
 """Jobs of Celery that go back into their queue, and those that must not."""
 
 import logging
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
 import pytest
@@ -63,6 +64,22 @@ def test_what_is_in_progress_goes_back_as_it_came(queued, once, ran):
     }
     assert deliver(queued, work, "a") == ("SUCCESS", None)
     assert put_back(queued) is None
+
+
+def test_it_comes_back_within_a_third_of_the_visibility_timeout(queued, once):
+    """A longer delay would make the broker deliver it once more meanwhile."""
+    queued.conf.broker_transport_options = {"visibility_timeout": 60}
+
+    @queued.task(name="work")
+    @once_task(once, BY_ORDER, retry_after="1h")
+    def work(order: str) -> None:
+        """It is never run."""
+
+    before = datetime.now(UTC)
+    with once.options(scope="work").attempt("a"):
+        in_another_thread(deliver, queued, work, "a")
+    pause = timedelta(seconds=20)
+    assert before <= datetime.fromisoformat(put_back(queued)["eta"]) - pause <= datetime.now(UTC)
 
 
 def test_a_job_that_was_taken_over_waits_for_the_winner(queued, once):

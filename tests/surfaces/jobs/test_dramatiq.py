@@ -3,11 +3,11 @@
 import pytest
 from dramatiq import group, pipeline
 
+from tests.patience import PATIENCE
 from tests.surfaces.jobs.conftest import group as one_process
 from tests.surfaces.jobs.queues import FailedError
 
 pytestmark = one_process("dramatiq")
-PATIENCE = 60_000
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_pipeline_goes_on_from_a_duplicate(site, actors):
     found = [
         pipeline([one.copy(message_id=f"{order}-{run}") for one in steps], broker=site.queue.broker)
         .run()
-        .get_result(block=True, timeout=PATIENCE)
+        .get_result(block=True, timeout=int(PATIENCE * 1000))
         for run in range(2)
     ]
     assert found[0] == found[1]
@@ -44,7 +44,7 @@ def test_a_group_with_a_duplicate_completes(site, actors):
     members = [actors["charge"].message(one, 40) for one in (order, other)]
     jobs = group(members, broker=site.queue.broker)
     jobs.add_completion_callback(actors["write_down"].message(done))
-    found = list(jobs.run().get_results(block=True, timeout=PATIENCE))
+    found = list(jobs.run().get_results(block=True, timeout=int(PATIENCE * 1000)))
     assert found[0] == before != found[1]
     site.said(done, "completed")
     assert site.effects(order) == site.effects(other) == ["charge"]

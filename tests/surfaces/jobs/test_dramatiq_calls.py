@@ -16,6 +16,7 @@ from oncekey.jobs import by_fields, by_payload, by_task_id
 from oncekey.jobs.dramatiq import OnceMiddleware, PutBack, enqueue_once
 from oncekey.testing import disabled
 from oncekey.verbs import Claim
+from tests.patience import PATIENCE
 
 BY_ORDER = by_fields("order")
 SOON = {"retry_after": "20ms"}
@@ -41,7 +42,7 @@ class Stub:
         self.worker.start()
 
     def result(self, message):
-        return message.get_result(backend=self.backend, block=True, timeout=20_000)
+        return message.get_result(backend=self.backend, block=True, timeout=int(PATIENCE * 1000))
 
     def close(self):
         self.worker.stop()
@@ -191,12 +192,12 @@ def elsewhere(once):
     def work():
         with once.options(scope="charge").attempt("a") as attempt:
             begun.set()
-            assert end.wait(20)
+            assert end.wait(PATIENCE)
             attempt.complete("elsewhere")
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     yield end
     end.set()
     thread.join()
@@ -213,7 +214,7 @@ def wait_until_put_back(stub, times):
 
     stub.broker.add_middleware(Watch())
     for _ in range(times):
-        assert seen.acquire(timeout=20)
+        assert seen.acquire(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("options", [{"max_retries": 0}, {"retry_when": lambda *_: False}])
@@ -262,7 +263,7 @@ def test_a_message_that_lost_its_key_comes_again(stub, once, ran):
         ran.append(order)
         if len(ran) == 1:  # another attempt has taken it over, and dies
             once.forget(order, scope="lose", force=True)
-            ask = Claim("lose", order, nonce="n", fingerprint=None, lease=200_000, ttl=10**9)
+            ask = Claim("lose", order, nonce="n", fingerprint=None, lease=1, ttl=10**9)
             once.store.claim(ask)
         return len(ran)
 

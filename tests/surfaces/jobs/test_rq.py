@@ -13,6 +13,7 @@ from rq.scheduler import RQScheduler
 from oncekey import ConfigurationError, Policy
 from oncekey.jobs import by_task_id
 from oncekey.jobs.rq import enqueue_once
+from tests.patience import PATIENCE
 from tests.surfaces.jobs.conftest import group as one_process
 from tests.surfaces.jobs.queues import FailedError
 from tests.surfaces.jobs.queues import rq as module
@@ -40,12 +41,12 @@ def elsewhere(site):
             begun = threading.Event()
             self.thread = threading.Thread(target=self._work, args=(job, begun))
             self.thread.start()
-            assert begun.wait(20)
+            assert begun.wait(PATIENCE)
 
         def _work(self, job, begun):
-            with site.once.options(scope=job, lease="1s").attempt(self.order) as attempt:
+            with site.once.options(scope=job).attempt(self.order) as attempt:
                 begun.set()
-                assert self.end.wait(20)
+                assert self.end.wait(PATIENCE)
                 attempt.release("it was not done")
 
     found = Elsewhere()
@@ -118,7 +119,7 @@ def test_a_child_that_outlives_its_worker_is_not_run_over(site):
     job = queue.enqueue(f"{module.__name__}.patient", order, retry=Retry(max=1)).id
     site.said(order, "inside")
     os.kill(worker.process.pid, signal.SIGKILL)
-    assert worker.process.wait(20) == -signal.SIGKILL
+    assert worker.process.wait(PATIENCE) == -signal.SIGKILL
     for _ in range(2):  # one that does not fork comes first
         site.start()
     queue.started_job_registry.cleanup(module.FAR)
@@ -138,7 +139,7 @@ def test_where_a_scheduler_runs_a_job_waits_there(site, elsewhere):
     job = planned.enqueue(f"{module.__name__}.ask_again", elsewhere.order)
     words = site.queue.command("rq.SimpleWorker", "--burst", "planned")
     environment = {**os.environ, **site.environment}
-    subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=60)
+    subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=PATIENCE)
     scheduler.release_locks()
     job.refresh()
     assert (job.is_scheduled, job.number_of_retries) == (True, 0)

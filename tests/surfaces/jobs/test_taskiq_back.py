@@ -23,9 +23,9 @@ from oncekey.jobs.taskiq import once_task
 from oncekey.jobs.taskiq_delivery import Delivery
 from oncekey.stores import MemoryStore
 from tests.faulty import FaultyStore
+from tests.patience import PATIENCE, until_async
 from tests.surfaces.jobs.taskiq_fixtures import (
     BY_ORDER,
-    PATIENCE,
     Elsewhere,
     Order,
     broken,
@@ -35,7 +35,6 @@ from tests.surfaces.jobs.taskiq_fixtures import (
     once,
     ran,
     result,
-    until,
 )
 
 __all__ = ["broker", "coloured", "kicked", "once", "ran"]
@@ -56,7 +55,7 @@ def patient(broker, once, ran, coloured):
 async def test_a_job_that_another_is_at_is_put_back_with_id_and_retries(patient, once, kicked, ran):
     with Elsewhere(once, "patient", "a"):
         sent = await patient.kicker().with_labels(mine="yes").kiq("a", amount=7)
-        await until(lambda: len(kicked) > 3)
+        await until_async(lambda: len(kicked) > 3)
     assert await result(sent) == "theirs"
     assert ran == []
     assert {message.task_id for message in kicked} == {sent.task_id}
@@ -86,9 +85,9 @@ async def test_a_job_that_cannot_be_put_back_waits_where_it_is(broker, once, kic
         work.original_func.__annotations__.clear()
     with Elsewhere(once, "model", "a"):
         sent = await work.kicker().with_labels(**labels).kiq(order)
-        await until(lambda: len(kicked) == 1)
+        await until_async(lambda: len(kicked) == 1)
         broker.kick = broken if why == "broker" else broker.kick
-        await until(lambda: len(asked) > 3)
+        await until_async(lambda: len(asked) > 3)
     assert await result(sent) == "theirs"
     assert len(kicked) == 1 or why == "broker"
     assert ("was not put back" in caplog.text) is (why == "broker")
@@ -140,7 +139,7 @@ async def test_a_job_that_was_taken_over_hands_back_what_the_other_returns(
             await result(sent)
     else:
         if other == "running":
-            await until(lambda: len(kicked) > 1)
+            await until_async(lambda: len(kicked) > 1)
             holder.leave()
         assert await result(sent) == "theirs"
     assert ran == ["a"]
@@ -182,7 +181,7 @@ async def test_a_time_limit_does_not_free_the_key_of_a_thread_that_still_runs(
         return "done"
 
     sent = await work.kiq()
-    await until(lambda: len(kicked) > 2)  # the retry, which is put back
+    await until_async(lambda: len(kicked) > 2)  # the retry, which is put back
     gate.set()
     assert await result(sent) == "done"
     assert ran == ["work"]

@@ -19,16 +19,15 @@ from oncekey import (
 from oncekey.jobs import by_task_id
 from oncekey.jobs.taskiq import enqueue_once, once_task
 from oncekey.testing import disabled
+from tests.patience import PATIENCE, until_async
 from tests.surfaces.jobs.taskiq_fixtures import (
     BY_ORDER,
-    PATIENCE,
     broker,
     charge,
     coloured,
     once,
     ran,
     result,
-    until,
 )
 
 __all__ = ["broker", "charge", "coloured", "once", "ran"]
@@ -96,7 +95,7 @@ async def test_what_tells_taskiq_something_frees_the_key(broker, once, ran):
         return len(ran)
 
     await work.kiq("a")
-    await until(lambda: len(ran) == 2)
+    await until_async(lambda: len(ran) == 2)
     await broker.wait_all()
     rejected = await (await work.kiq("a")).wait_result(check_interval=0.005, timeout=PATIENCE)
     assert type(rejected.error).__name__ == "TaskRejectedError"

@@ -11,6 +11,7 @@ from taskiq import (
 from taskiq.exceptions import SendTaskError
 
 from oncekey.jobs.taskiq import OnceMiddleware, enqueue_once, once_task
+from tests.patience import until_async
 from tests.surfaces.jobs.taskiq_fixtures import (
     BY_ORDER,
     broken,
@@ -21,7 +22,6 @@ from tests.surfaces.jobs.taskiq_fixtures import (
     once,
     ran,
     result,
-    until,
 )
 
 __all__ = ["broker", "charge", "coloured", "kicked", "once", "ran"]
@@ -65,7 +65,7 @@ async def test_a_job_that_waits_is_not_enqueued_again(broker, slow, ran, gate):
 async def test_from_its_start_another_may_be_enqueued(slow, ran, gate):
     sending = enqueue_once(slow, until="started")
     assert not (await sending.kiq("a")).duplicate
-    await until(lambda: ran == ["a"])
+    await until_async(lambda: ran == ["a"])
     second = await sending.kiq("a")
     assert not second.duplicate
     gate.set()
@@ -86,7 +86,7 @@ async def test_after_the_last_failure_the_rule_decides(broker, once, rule, freed
 
     sending = enqueue_once(work, until=rule)
     await sending.kiq("a")
-    await until(lambda: len(tried) == (3 if error is ValueError else 1))
+    await until_async(lambda: len(tried) == (3 if error is ValueError else 1))
     await broker.wait_all()
     assert all(tried)  # while it is to be tried again it is still enqueued
     assert await once.get_async("a", scope=f"enqueue:{work.task_name}") is None or not freed

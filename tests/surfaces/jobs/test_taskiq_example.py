@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.servers.redis_fixtures import another_redis
 from tests.surfaces.jobs.site import Worker
 
@@ -44,7 +45,7 @@ def test_the_shop_sends_everything_twice(way, tmp_path, another_redis):
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
     finally:

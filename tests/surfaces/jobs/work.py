@@ -19,14 +19,17 @@ from prometheus_client import generate_latest
 
 from oncekey import Once, current
 from oncekey.jobs import by_fields, by_task_id
-from oncekey.observe import Event
+from oncekey.observe import Event, Observer
 from oncekey.observe.log import LogObserver
 from oncekey.observe.prometheus import PrometheusObserver
+from tests.leases import LONG, beat_often
+from tests.patience import PATIENCE
 
-LEASE = "1s"
 AGAIN = "200ms"
-PATIENCE = 60
 BY_ORDER = by_fields("order")
+PATIENT: dict[str, Any] = {"lease": LONG, "retry_after": AGAIN}
+BRIEF: dict[str, Any] = {"lease": "1ms", "heartbeat": False, "retry_after": AGAIN}
+"""For those who die: whoever comes next takes over."""
 
 
 class NotYetError(Exception):
@@ -96,7 +99,7 @@ class Kind:
 JOBS = {
     "charge": Kind(charge, until="finished"),
     "ticket": Kind(charge, by_task_id),
-    "stall": Kind(stall, options={"lease": LEASE, "retry_after": AGAIN}, until="finished"),
+    "stall": Kind(stall, options=PATIENT, until="finished"),
     "flaky": Kind(flaky),
     "strict": Kind(charge, options={"fail_mode": "closed", "retry_after": AGAIN}),
     "brief": Kind(charge, options={"ttl": "500ms"}),
@@ -127,11 +130,16 @@ class Lines(logging.Handler):
         ledger().rpush(f"lines:{key}", json.dumps(line))
 
 
-def opened() -> Once:
-    """The worker's way to the store: a server that is down is noticed at once."""
+@cache
+def observers() -> list[Observer]:
     log = logging.getLogger("oncekey.test")
     log.setLevel(logging.DEBUG)
     log.propagate = False
     log.addHandler(Lines())
-    store = f"{os.environ['JOBS_STORE']}?socket_connect_timeout=0.5&socket_timeout=0.5"
-    return Once(store, observers=[LogObserver(log), PrometheusObserver(), tell])
+    return [LogObserver(log), PrometheusObserver(), tell]
+
+
+def opened(patience: float = PATIENCE) -> Once:
+    """The worker's way to the store, which is given so many seconds for an answer."""
+    beat_often()
+    return Once(f"{os.environ['JOBS_STORE']}?socket_timeout={patience}", observers=observers())

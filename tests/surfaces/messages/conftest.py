@@ -10,7 +10,7 @@ from tests.servers.postgres_fixtures import postgres  # noqa: F401 - a fixture
 from tests.surfaces.messages.ways import WAYS
 
 EMPTIED = """
-    SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+    SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
     DROP SCHEMA public CASCADE; CREATE SCHEMA public
 """

@@ -7,9 +7,11 @@ from django.db import transaction  # type: ignore[import-untyped]  # Django brin
 
 from oncekey import InProgressError, LeaseLostError
 from oncekey.messages import Inbox, Message
+from tests.leases import LONG
 from tests.surfaces.messages.ways import AlchemyCore, Django, Psycopg
 
 LEASE = "500ms"
+"""What a consumer that was killed has is soon taken over; who loses it otherwise tries again."""
 
 
 class SteadyPsycopg(Psycopg):
@@ -77,7 +79,7 @@ def stall(pipe, name, url):
     """Claims, and completes when it is told to; says what came of it."""
     way = KINDS[name].__new__(KINDS[name])
     way.connect(url)
-    inbox = Inbox(url, "billing", lease=LEASE, observers=())
+    inbox = Inbox(url, "billing", lease=LONG, observers=())
     try:
         with inbox.leased(Message(id="m-1")) as delivery:
             pipe.send("claimed")

@@ -8,7 +8,7 @@ from faststream import AckPolicy, BaseMiddleware
 from faststream.nats import JStream, NatsBroker, PullSub
 from nats.js.api import ConsumerConfig
 
-PATIENCE = 20.0
+from tests.patience import PATIENCE, until_async
 
 
 class LostError(ConnectionError):
@@ -63,7 +63,7 @@ class Jet:
         self.broker = NatsBroker(url, logger=None, **options)
         self.replies = Heard()
 
-    def subscriber(self, ack_wait=0.5, **options):
+    def subscriber(self, ack_wait=PATIENCE, **options):
         config = ConsumerConfig(ack_wait=ack_wait, max_deliver=options.pop("max_deliver", None))
         usual = {
             "stream": JStream(self.name, subjects=[f"{self.name}.>"]),
@@ -105,9 +105,11 @@ class Jet:
 
     async def acknowledged(self, count=1):
         """So many messages are done, or the test fails."""
-        async with asyncio.timeout(PATIENCE):
-            while (await self.facts())[:2] != (count, 0):  # noqa: ASYNC110 - the server has no event for it
-                await asyncio.sleep(0.005)
+
+        async def done():
+            return (await self.facts())[:2] == (count, 0)
+
+        await until_async(done)
 
 
 @asynccontextmanager

@@ -14,15 +14,19 @@ from oncekey.messages import AsyncInbox
 from oncekey.messages.faststream import CurrentConnection, CurrentDelivery, InboxMiddleware
 from tests.surfaces.messages.fast import transaction_to
 
-IDLE = 500
+IDLE = 3_600_000
 """Milliseconds after which a message that nobody acknowledged is delivered again."""
 
 
-class Dying(BaseMiddleware):
-    """The reply is about to be published, and the process is gone."""
+def dying(pipe):
+    """The reply is about to be published, and the process is gone; it tells what it had."""
 
-    async def publish_scope(self, call_next, cmd):
-        os.kill(os.getpid(), signal.SIGKILL)
+    class Dying(BaseMiddleware):
+        async def publish_scope(self, call_next, cmd):
+            pipe.send(getattr(self.msg, "reply", None))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return Dying
 
 
 def consume(pipe, broker_url, name, database, mode, *, dies):
@@ -34,7 +38,7 @@ async def _consume(pipe, broker_url, name, database, mode, *, dies):
     inbox = AsyncInbox(database, "billing", observers=())
     transaction = partial(transaction_to, database)
     guard = InboxMiddleware(inbox, transaction=transaction if mode == "atomic" else None)
-    options = {"middlewares": [guard, *([Dying] if dies else [])], "logger": None}
+    options = {"middlewares": [guard, *([dying(pipe)] if dies else [])], "logger": None}
     nats = broker_url.startswith("nats")
     broker = (NatsBroker if nats else RedisBroker)(broker_url, **options)
 

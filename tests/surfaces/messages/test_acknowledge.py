@@ -10,9 +10,9 @@ from nats.js.api import ConsumerConfig
 
 from oncekey import ConfigurationError
 from oncekey.messages import AsyncInbox, acknowledged, acknowledged_entry, by_fields
+from tests.patience import PATIENCE, until_async
 from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.servers.redis_fixtures import redis_server
-from tests.surfaces.messages.fast import PATIENCE
 
 __all__ = ["nats_server", "redis_server", "stream_name"]
 
@@ -36,7 +36,7 @@ class Nats:
         self.client = await nats.connect(url)
         self.js = self.client.jetstream()
         await self.js.add_stream(name=name, subjects=[f"{name}.>"])
-        config = ConsumerConfig(ack_wait=30)
+        config = ConsumerConfig(ack_wait=PATIENCE)
         self.pulled = await self.js.pull_subscribe(f"{name}.*", "billing", config=config)
 
     async def close(self):
@@ -93,9 +93,11 @@ async def line(request, stream_name):
 
 async def left(line, count):
     """So many wait; JetStream hears what it is told a little later."""
-    async with asyncio.timeout(PATIENCE):
-        while await line.waiting() != count:  # noqa: ASYNC110 - a server tells nobody
-            await asyncio.sleep(0.01)
+
+    async def so_many():
+        return await line.waiting() == count
+
+    await until_async(so_many)
 
 
 async def test_a_message_in_progress_then_broken_then_done(line, inbox, caplog):

@@ -7,6 +7,7 @@ import pytest
 
 from oncekey import ConfigurationError, InProgressError, LeaseLostError, Once
 from oncekey.messages import AsyncInbox, Message
+from tests.patience import until_async
 from tests.surfaces.messages.together import WAITING
 from tests.surfaces.messages.ways_async import WAYS
 
@@ -105,8 +106,7 @@ async def test_the_second_waits_for_the_first_and_gets_its_result(postgres_url):
     await inbox.migrate()
     async with way.transaction() as connection, inbox.atomic(connection, ORDER) as delivery:
         second = asyncio.create_task(process(way, inbox, "second"))
-        while not way.execute(WAITING)[0][0]:  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0.002)
+        await until_async(lambda: way.execute(WAITING)[0][0])
         await delivery.complete("first")
     assert await second == (True, "first")
     await inbox.aclose()

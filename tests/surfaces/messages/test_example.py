@@ -12,8 +12,8 @@ from pathlib import Path
 import nats
 import psycopg
 
+from tests.patience import PATIENCE
 from tests.servers.nats_fixtures import nats_server
-from tests.surfaces.messages.fast import PATIENCE
 
 __all__ = ["nats_server"]
 

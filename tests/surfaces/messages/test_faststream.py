@@ -11,13 +11,14 @@ from faststream.nats import NatsResponse
 from pydantic import BaseModel
 
 from oncekey import InProgressError
-from oncekey.messages import AsyncInbox, Message, by_fields
+from oncekey.messages import AsyncInbox, Message, by_fields, faststream_message
 from oncekey.messages.faststream import (
     CurrentConnection,
     CurrentDelivery,
     InboxMiddleware,
     once_message,
 )
+from tests.patience import PATIENCE
 from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.surfaces.messages.fast import Heard, Jet, Losing, transaction_to
 from tests.surfaces.messages.ways_async import WAYS
@@ -38,6 +39,19 @@ async def inbox():
     inbox = AsyncInbox("memory://", "billing")
     yield inbox
     await inbox.aclose()
+
+
+@pytest.fixture
+def beating(monkeypatch):
+    """JetStream hears of what is in progress all the time; how often it would."""
+    asked, beat = [], faststream_message._beat
+
+    def often(tell, every):
+        asked.append(every)
+        return beat(tell, 0.01)
+
+    monkeypatch.setattr(faststream_message, "_beat", often)
+    return asked
 
 
 @pytest.fixture
@@ -135,14 +149,14 @@ async def test_an_error_frees_the_message_so_that_the_redelivery_runs(jet_of, in
     assert numbers == [1, 2, 3]
 
 
-async def test_a_message_in_progress_elsewhere_waits_in_place(jet_of, inbox):
-    """No delivery is spent on it, although it takes longer than JetStream's ack_wait."""
+async def test_a_message_in_progress_elsewhere_waits_in_place(jet_of, inbox, beating):
+    """No delivery is spent on it: JetStream is told so in time."""
     jet = jet_of()
     ran, beats = [], Heard()
 
-    @jet.subscriber(ack_wait=1, max_deliver=1)
+    @jet.subscriber(ack_wait=3600, max_deliver=1)
     @jet.publisher()
-    @once_message(inbox, wait="20s")
+    @once_message(inbox, wait=PATIENCE)
     async def bill(number: int) -> str:
         ran.append(number)
         return "here"
@@ -160,14 +174,14 @@ async def test_a_message_in_progress_elsewhere_waits_in_place(jet_of, inbox):
         assert await jet.replies.wait_for(1) == [("elsewhere", None)]
         await jet.acknowledged()
         assert (await jet.facts())[2] == 0
-    assert ran == []
+    assert (ran, beating) == ([], [1200])
 
 
 async def test_who_may_not_wait_is_put_back_and_comes_again(jet_of, inbox, caplog):
     jet = jet_of()
     tried = asyncio.Event()
 
-    @jet.subscriber(ack_wait=30)
+    @jet.subscriber()
     @jet.publisher()
     @once_message(inbox, wait=0)
     async def bill(number: int) -> str:
@@ -191,11 +205,11 @@ async def test_who_may_not_wait_is_put_back_and_comes_again(jet_of, inbox, caplo
     assert "a message was put back" in caplog.text
 
 
-async def test_a_long_handler_keeps_its_message(jet_of, inbox):
+async def test_a_long_handler_keeps_its_message(jet_of, inbox, beating):
     jet = jet_of(InboxMiddleware(inbox))
     ran, beats, enough = [], Heard(), asyncio.Event()
 
-    @jet.subscriber(ack_wait=0.3, max_workers=2)
+    @jet.subscriber(ack_wait=3600, max_workers=2)
     @jet.publisher()
     async def bill(number: int) -> str:
         ran.append(number)
@@ -213,7 +227,7 @@ async def test_a_long_handler_keeps_its_message(jet_of, inbox):
         enough.set()
         assert await jet.replies.wait_for(1) == [("done", None)]
         await jet.acknowledged()
-    assert ran == [7]
+    assert (ran, beating) == ([7], [1200])
 
 
 async def test_two_handlers_of_one_broker_are_two_consumers(jet_of, inbox):

@@ -12,10 +12,10 @@ from faststream.redis import BinaryMessageFormatV1
 
 from oncekey.messages import Inbox
 from tests.heavy import HEAVY
+from tests.patience import PATIENCE, until_async
 from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.servers.redis_fixtures import redis_server
-from tests.surfaces.messages.fast import PATIENCE
-from tests.surfaces.messages.stream_consumer import consume
+from tests.surfaces.messages.stream_consumer import IDLE, consume
 from tests.surfaces.messages.together import PRELOADED
 
 __all__ = ["nats_server", "redis_server", "stream_name"]
@@ -50,13 +50,19 @@ class Nats:
     async def unanswered(self):
         return self.replies.pending_msgs == 0
 
+    async def give_back(self, answer):
+        """In place of who had it: it is not done."""
+        await self.client.publish(answer, b"-NAK")
+        await self.client.flush()
+
     async def deliveries(self):
         """Until it was acknowledged."""
-        while True:
+
+        async def done():
             found = await self.js.consumer_info(self.name, "billing")
-            if found.ack_floor.stream_seq == 1:
-                return found.delivered.consumer_seq
-            await asyncio.sleep(0.005)
+            return found.ack_floor.stream_seq == 1 and found.delivered.consumer_seq
+
+        return await until_async(done)
 
 
 class Redis:
@@ -86,10 +92,19 @@ class Redis:
     async def unanswered(self):
         return await self.client.xlen(f"{self.name}-replies") == 0
 
+    async def give_back(self, _answer):
+        """Who had it has had it for too long."""
+        (left,) = await self.client.xpending_range(self.name, "billing", "-", "+", 9)
+        owner, entry = left["consumer"], left["message_id"]
+        await self.client.xclaim(self.name, "billing", owner, 0, [entry], idle=IDLE, justid=True)
+
     async def deliveries(self):
         """Until it was acknowledged."""
-        while (await self.client.xpending(self.name, "billing"))["pending"]:  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0.005)
+
+        async def done():
+            return not (await self.client.xpending(self.name, "billing"))["pending"]
+
+        await until_async(done)
         return 2  # Redis forgets the count with the acknowledgement
 
 
@@ -102,10 +117,11 @@ async def test_killed_between_work_and_reply(broker, mode, request, way_of, stre
     url = request.getfixturevalue(f"{broker}_server").url
     arguments = (url, stream_name, way.url, mode)
     async with {"nats": Nats, "redis": Redis}[broker](url, stream_name) as line:
-        with started(*arguments, dies=True) as (first, _):
+        with started(*arguments, dies=True) as (first, pipe):
             await line.place()
             await asyncio.to_thread(first.join, PATIENCE)
             assert first.exitcode == -signal.SIGKILL
+            await line.give_back(pipe.recv())
         assert way.orders() == ["7"]
         assert await line.unanswered()
         with started(*arguments, dies=False) as (second, pipe):

@@ -15,8 +15,9 @@ import pytest
 
 from oncekey import InProgressError
 from oncekey.messages import Message
+from tests.patience import until
 from tests.surfaces.messages.consumer import consume, stall
-from tests.surfaces.messages.together import PRELOADED, until
+from tests.surfaces.messages.together import PRELOADED, lapse
 
 MESSAGES = int(os.environ.get("INBOX_MESSAGES", "0"))
 CONSUMERS = 3
@@ -131,6 +132,7 @@ def test_a_paused_consumer_that_lost_its_lease_cannot_complete(way_of, open_inbo
     theirs.close()
     assert ours.recv() == "claimed"
     os.kill(process.pid, signal.SIGSTOP)
+    lapse(way)
     until(lambda: taken_over(inbox))
     os.kill(process.pid, signal.SIGCONT)
     ours.send("go on")

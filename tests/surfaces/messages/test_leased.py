@@ -6,10 +6,11 @@ import pytest
 
 from oncekey import ConfigurationError, InProgressError, LeaseLostError, Once, RememberedError
 from oncekey.messages import Message
-from tests.surfaces.messages.together import aside, until, until_blocked
+from tests.leases import LONG, beat_often
+from tests.patience import until
+from tests.surfaces.messages.together import aside, lapse, until_blocked
 
 ORDER = Message(id="m-1", type="order.placed")
-HASTE = {"lease": "600ms"}
 
 
 class BrokenError(Exception):
@@ -19,12 +20,6 @@ class BrokenError(Exception):
 @pytest.fixture(params=["psycopg", "sqlalchemy", "django", "sqlite3", "sqlalchemy on sqlite"])
 def way(request, way_of):
     return way_of(request.param)
-
-
-def lapse(way):
-    """The lease of whoever has one is over, as if nobody had renewed it."""
-    past = "2026-01-01 00:00:00"
-    way.execute(f"UPDATE processed_messages SET lease_end = '{past}'")  # noqa: S608 - a constant
 
 
 def test_completed_in_the_transaction_of_the_business(way, inbox, open_inbox):
@@ -150,8 +145,9 @@ def test_a_stale_consumer_cannot_complete_what_another_is_at(way, inbox, open_in
         assert delivery.result == "fresh"
 
 
-def test_a_lease_is_renewed_while_the_work_goes_on(way, open_inbox):
-    inbox, other = open_inbox(way.url, **HASTE), open_inbox(way.url)
+def test_a_lease_is_renewed_while_the_work_goes_on(way, open_inbox, monkeypatch):
+    beat_often(monkeypatch.setattr)
+    inbox, other = open_inbox(way.url, lease=LONG), open_inbox(way.url)
     ends = "SELECT lease_end FROM processed_messages"
     with inbox.leased(ORDER) as delivery:
         first = way.execute(ends)
@@ -161,14 +157,15 @@ def test_a_lease_is_renewed_while_the_work_goes_on(way, open_inbox):
         delivery.complete(1)
 
 
-def test_a_long_transaction_costs_nobody_a_lease(way_of, open_inbox):
+def test_a_long_transaction_costs_nobody_a_lease(way_of, open_inbox, monkeypatch):
+    beat_often(monkeypatch.setattr)
     way = way_of("psycopg")
-    inbox = open_inbox(way.url, **HASTE)
+    inbox = open_inbox(way.url, lease=LONG)
     ends = "SELECT lease_end FROM processed_messages WHERE idempotency_key = 'm-2'"
     with inbox.leased(ORDER) as long, inbox.leased(Message(id="m-2")) as short:
         with way.transaction() as connection:
             long.complete("long", connection=connection)  # its row is locked from here on
-            for _ in range(3):  # more than a lease
+            for _ in range(3):
                 seen = way.execute(ends)
                 until(lambda seen=seen: way.execute(ends) > seen)
         with way.transaction() as connection:

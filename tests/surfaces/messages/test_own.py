@@ -118,10 +118,10 @@ def test_a_server_that_is_not_there():
 
 
 def test_a_server_that_says_nothing(postgres_url, monkeypatch):
-    monkeypatch.setattr(_Impatient, "patience", 0.2)
     own = OwnPostgres(postgres_url)
-    with pytest.raises(StoreError, match="said nothing") as refused:
-        own.run("SELECT pg_sleep(5)", {})
+    with monkeypatch.context() as hasty, pytest.raises(StoreError, match="said nothing") as refused:
+        hasty.setattr(_Impatient, "patience", 0.2)
+        own.run("SELECT pg_sleep(3600)", {})
     assert refused.value.happened is None
     assert own.run("SELECT 1", {}) == [(1,)]
     own.close()
@@ -132,7 +132,7 @@ def test_connections_that_the_server_has_ended_are_replaced(postgres_url):
     assert own.identity()
     with psycopg.connect(postgres_url, autocommit=True) as other:
         other.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert own.run("SELECT 1", {}) == [(1,)]

@@ -1,10 +1,10 @@
 """Two deliveries at once: threads whose end is awaited, and a look at who waits for a lock."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-PATIENCE = 20.0
+from tests.patience import until
+
 PRELOADED = [
     "tests.surfaces.messages.consumer",
     "tests.surfaces.messages.stream_consumer",
@@ -21,12 +21,10 @@ def aside():
         yield pool.submit
 
 
-def until(condition):
-    """It holds, or the test fails."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.002)
+def lapse(way):
+    """The lease of whoever has one is over, as if nobody had renewed it."""
+    past = "2026-01-01 00:00:00"
+    way.execute(f"UPDATE processed_messages SET lease_end = '{past}'")  # noqa: S608 - a constant
 
 
 def until_blocked(way, count=1):

@@ -18,6 +18,7 @@ from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
+from tests.patience import PATIENCE, until, until_async
 
 
 @pytest.mark.row("W8")
@@ -68,16 +69,17 @@ def test_each_surface_is_told_apart(watched, tmp_path):
     assert repeated == {"function", "job", "enqueue", "mark", "message"}
 
 
-def test_a_breaker_that_opens_is_seen_and_seen_to_close(watched, until):
+def test_a_breaker_that_opens_is_seen_and_seen_to_close(watched):
     store = FaultyStore(MemoryStore())
     once = Once(store, observers=watched.observers())
     assert watched.sample("oncekey_open_breakers") == 0
     store.cut_off("claim", 3)
-    store.cut_off("get", 1)
+    store.cut_off("get", 10_000)
     for _ in range(4):
         with pytest.raises(StoreError):
             once.run("k", lambda: 7)
     assert watched.sample("oncekey_open_breakers") == 1
+    store.heal()
     until(lambda: watched.sample("oncekey_open_breakers") == 0)
     assert watched.sample("oncekey_breaker_openings_total") == 1
     assert once.run("k", lambda: 7) == 7
@@ -85,45 +87,28 @@ def test_a_breaker_that_opens_is_seen_and_seen_to_close(watched, until):
     assert len(words) == 1
 
 
-@pytest.fixture
-def until():
-    def wait(condition):
-        waited = threading.Event()
-        for _ in range(3000):
-            if condition():
-                return
-            waited.wait(0.01)
-        pytest.fail("it never happened")
-
-    return wait
-
-
 @pytest.mark.parametrize("place", ["here", "elsewhere"])
 def test_who_waits_is_counted(watched, place):
     store = MemoryStore()
     observers = watched.observers()
-    once = Once(store, observers=observers).options(label="charge", fingerprint=None)
-    other = (
-        once
-        if place == "here"
-        else Once(store, observers=observers).options(label="charge", fingerprint=None)
-    )
+    patient = {"label": "charge", "fingerprint": None, "wait": PATIENCE}
+    once = Once(store, observers=observers).options(**patient)
+    other = once if place == "here" else Once(store, observers=observers).options(**patient)
     inside, go_on = threading.Event(), threading.Event()
 
     def slow():
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE)
         return 7
 
     first = threading.Thread(target=once.run, args=("k", slow))
     first.start()
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE)
     answers = []
     second = threading.Thread(target=lambda: answers.append(other.run("k", slow)))
     second.start()
     labels = {"surface": "function", "task_type": "charge"}
-    while not watched.sample("oncekey_waits_total", **labels):
-        assert second.is_alive()
+    until(lambda: watched.sample("oncekey_waits_total", **labels))
     go_on.set()
     first.join()
     second.join()
@@ -132,14 +117,15 @@ def test_who_waits_is_counted(watched, place):
 
 
 async def test_coroutines_that_wait_are_counted_too(watched):
-    once = Once(MemoryStore(), observers=watched.observers()).options(label="charge")
+    once = Once(MemoryStore(), observers=watched.observers())
+    once = once.options(label="charge", wait=PATIENCE)
+    labels = {"surface": "function", "task_type": "charge"}
 
     async def slow():
-        await asyncio.sleep(0.02)
+        await until_async(lambda: watched.sample("oncekey_waits_total", **labels) == 2)
         return 7
 
     assert await asyncio.gather(*(once.run_async("k", slow) for _ in range(3))) == [7, 7, 7]
-    labels = {"surface": "function", "task_type": "charge"}
     assert watched.sample("oncekey_waits_total", **labels) == 2
 
 

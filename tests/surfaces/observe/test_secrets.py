@@ -19,6 +19,7 @@ from oncekey.observe.redaction import hashed
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
 from tests.faulty import FaultyStore
+from tests.patience import until_async
 
 SECRET = "sk-4242-secret-4242"  # noqa: S105 - the one that must not be seen
 USER = "ann.of.secrets"
@@ -48,12 +49,6 @@ def shop(watched):
 
     open_shop.store = store
     return open_shop
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.001)
 
 
 def not_told(watched):
@@ -88,7 +83,7 @@ async def test_a_request_that_dies_or_is_refused_tells_no_more(watched, shop):
     assert await ask(client, note="fail") == 409
     going_on = shop.store.block("settle")
     first = asyncio.ensure_future(ask(client, key="secret 2"))
-    await until(lambda: shop.store.calls["settle"])
+    await until_async(lambda: shop.store.calls["settle"])
     assert await ask(client, key="secret 2") == 409
     going_on.set()
     assert await first == 200

@@ -16,6 +16,7 @@ from oncekey.events.cursor import Cursor
 from oncekey.events.follower import Batch
 from oncekey.events.place import Entry
 from oncekey.events.reading import Position, position
+from tests.patience import PATIENCE
 
 MANY = Stages({"work": (1, 9999)})
 JOB = "job-1"
@@ -25,6 +26,12 @@ PAGE = 4
 @pytest.fixture(autouse=True)
 def short_pages(monkeypatch):
     monkeypatch.setattr(following, "LIMIT", PAGE)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_looks_unasked(monkeypatch):
+    """Who is not woken is too late."""
+    monkeypatch.setattr(following, "PATIENCE", 2 * PATIENCE)
 
 
 @pytest.fixture
@@ -93,7 +100,7 @@ async def test_what_is_handed_to_all_is_one_object_and_is_encoded_once(bus):
 async def test_whoever_joins_catches_up_from_its_own_place(bus):
     await fill(bus, 10)
     seventh = (await bus.read(JOB)).events[6].cursor
-    async with bus.following(JOB, Position()) as early, asyncio.timeout(5):
+    async with bus.following(JOB, Position()) as early, asyncio.timeout(PATIENCE):
         seen = numbers(await early.batches())
         async with bus.following(JOB, Position(seventh)) as late:
             joined = numbers(await late.batches())
@@ -119,7 +126,7 @@ async def test_what_comes_while_the_log_is_read_is_heard(bus, monkeypatch):
         return found
 
     monkeypatch.setattr(bus._place, "look", slowly)
-    async with bus.following(JOB, Position()) as follower, asyncio.timeout(following.PATIENCE / 2):
+    async with bus.following(JOB, Position()) as follower, asyncio.timeout(PATIENCE):
         assert numbers(await follower.batches()) == [1]
 
 
@@ -159,7 +166,7 @@ async def test_one_that_reads_an_old_log_slowly_is_not_too_slow(bus):
 
 @pytest.mark.row("E5")
 async def test_an_iterator_that_dawdles_misses_nothing(bus):
-    async with aclosing(bus.subscribe(JOB)) as watched, asyncio.timeout(5):
+    async with aclosing(bus.subscribe(JOB)) as watched, asyncio.timeout(PATIENCE):
         coming = asyncio.ensure_future(anext(watched))
         await fill(bus, 1)
         seen = [(await coming).seq]

@@ -7,7 +7,8 @@ from contextlib import aclosing
 import pytest
 
 from oncekey import ConfigurationError
-from oncekey.events import AsyncBus, Bus, Memory, Resync, Router, Stages
+from oncekey.events import AsyncBus, Bus, Memory, Resync, Router, Stages, following
+from tests.patience import PATIENCE, until_async
 
 MANY = Stages({"work": (0, 9999)})
 
@@ -57,16 +58,15 @@ def test_threads_that_publish_the_same_find_one_winner():
     assert [event.offset for event in bus.read("job-1").events] == list(range(1, 101))
 
 
-async def test_a_thread_wakes_a_watcher():
+async def test_a_thread_wakes_a_watcher(monkeypatch):
+    monkeypatch.setattr(following, "PATIENCE", 2 * PATIENCE)  # it does not look by itself
     memory = Memory()
     bus, watcher = Bus(memory, domain="scan"), AsyncBus(memory, domain="scan")
     async with aclosing(watcher.subscribe("job-1")) as watched:
         coming = asyncio.ensure_future(anext(watched))
-        while not memory.ears:  # noqa: ASYNC110 - it tells nobody that it listens now
-            await asyncio.sleep(0)
+        await until_async(lambda: memory.ears)
         await asyncio.to_thread(bus.publish, "job-1", "vision", 1, seq=10)
-        async with asyncio.timeout(2):
-            assert (await coming).seq == 10
+        assert (await asyncio.wait_for(coming, PATIENCE)).seq == 10
     assert not memory.ears
 
 

@@ -6,7 +6,9 @@ import redis
 from oncekey import Once, StoreError, UnreadableError
 from oncekey.looking import Look, counts, find, look
 from oncekey.stores import RedisStore
-from tests.servers.redis_cluster import RedisCluster
+from tests.servers.redis_fixtures import empty_cluster, redis_cluster
+
+__all__ = ["empty_cluster", "redis_cluster"]
 
 MANY = 2000
 
@@ -175,20 +177,15 @@ def settled(cluster):
             node.randomkey()
 
 
-def test_a_cluster_is_looked_at_node_by_node(tmp_path):
-    cluster = RedisCluster(tmp_path)
-    try:
-        cluster.start()
-        with redis.RedisCluster(**cluster.address) as client:
-            store = RedisStore(client)
-            filled(store, 50)
-            settled(client)
-            for limit in (7, 100):
-                keys, pages = keys_of(store, limit=limit)
-                assert len(keys) == len(set(keys)) == 50
-                assert pages >= 3
-            told = counts(store)
-            assert (told.total, told.exact) == (50, True)
-            assert len(keys_of(store, status="completed", prefix="key-1")[0]) == 11
-    finally:
-        cluster.stop()
+def test_a_cluster_is_looked_at_node_by_node(empty_cluster):
+    with redis.RedisCluster(**empty_cluster.address) as client:
+        store = RedisStore(client)
+        filled(store, 50)
+        settled(client)
+        for limit in (7, 100):
+            keys, pages = keys_of(store, limit=limit)
+            assert len(keys) == len(set(keys)) == 50
+            assert pages >= 3
+        told = counts(store)
+        assert (told.total, told.exact) == (50, True)
+        assert len(keys_of(store, status="completed", prefix="key-1")[0]) == 11

@@ -12,6 +12,7 @@ from oncekey.testing import Chaos, ChaosError
 from oncekey.testing.caller import Caller
 from oncekey.testing.chaos_store import ChaosStore
 from oncekey.testing.processes import Crashed, Plan, Process
+from tests.patience import PATIENCE, until
 
 
 def wrong(chaos, call, **options):
@@ -115,20 +116,32 @@ def test_state_that_nobody_puts_back_is_explained(once_chaos):
 
 
 def test_a_handler_that_hangs_is_red(once_chaos, monkeypatch):
-    monkeypatch.setattr("oncekey.testing.caller.PATIENCE", 0.05)
-    charge, calls, never = once_chaos.effect("charge"), [], threading.Event()
+    """It is not waited for any longer as soon as it hangs."""
+    charge, calls, never, hanging = once_chaos.effect("charge"), [], threading.Event(), set()
+
+    def wait(caller, seconds=None):
+        thread = caller._thread
+        if seconds is None:
+            until(lambda: not thread.is_alive() or thread.ident in hanging)
+        thread.join(seconds or 0)
+        return not thread.is_alive()
+
+    def hang():
+        hanging.add(threading.get_ident())
+        assert never.wait(PATIENCE)
 
     def pay():
         calls.append(1)
         charge()
         if len(calls) > 1:
-            never.wait(5)
+            hang()
 
+    monkeypatch.setattr(Caller, "wait", wait)
     found = wrong(once_chaos, pay, reset=calls.clear)
     assert "it hangs" in found
-    never.set()
     with pytest.raises(ChaosError, match="without any disturbance"):
-        once_chaos.run(lambda: threading.Event().wait(1))
+        once_chaos.run(hang)
+    never.set()
 
 
 def test_a_handler_that_is_never_free_is_red(once_chaos):
@@ -283,7 +296,7 @@ def test_a_provider_answers_a_second_time_when_the_first_is_done(once_chaos):
 
     def slow(idempotency_key):
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE)
         return "receipt"
 
     async def slow_async(idempotency_key):
@@ -296,7 +309,7 @@ def test_a_provider_answers_a_second_time_when_the_first_is_done(once_chaos):
         inside.clear()
         go_on.clear()
         first = Caller(lambda one=charge: one(idempotency_key="k"), Process(1))
-        assert inside.wait(10)
+        assert inside.wait(PATIENCE)
         second = Caller(lambda one=charge: one(idempotency_key="k"), Process(2))
         assert not second.wait(0.02)
         go_on.set()
@@ -350,7 +363,7 @@ def test_a_crash_gives_nothing_back(place):
     assert caller.wait()
     assert isinstance(caller.error, Crashed)
     if place:
-        store.asked.wait(5)
+        assert store.asked.wait(PATIENCE)
     found = store.records.get(pay._scope, "pay:A-17")
     status = None if found is None else found.status
     assert status == (None if place == 0 else "running")

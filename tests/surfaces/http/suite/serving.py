@@ -12,7 +12,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import uvicorn
 
-from tests.surfaces.http.suite.site import PATIENCE, WHICH
+from tests.patience import PATIENCE
+from tests.surfaces.http.suite.site import WHICH
 
 Address = tuple[str, int]
 

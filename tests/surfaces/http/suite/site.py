@@ -6,7 +6,6 @@ and speak real HTTP, so that they are the same for every framework.
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -20,12 +19,12 @@ from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
+from tests.patience import PATIENCE, until
 
 WHICH = "x-site"
 """The header by which a server with many applications knows which one is meant."""
 TOKENS = {"Bearer ann-1": "ann", "Bearer ann-2": "ann", "Bearer bob-1": "bob"}
 """Who is who: what the authentication of every framework is told. Ann has refreshed her token."""
-PATIENCE = 30
 
 
 class Run(NamedTuple):
@@ -141,10 +140,7 @@ class Site:
 
     def until(self, condition: Callable[[], object]) -> None:
         """The condition holds."""
-        give_up = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < give_up, "it did not come true"
-            time.sleep(0.002)
+        until(condition)
 
     def close(self) -> None:
         """Nothing is held any more, and everybody has their answer."""

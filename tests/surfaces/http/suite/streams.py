@@ -5,8 +5,8 @@ from concurrent.futures import Future
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.surfaces.http.suite.service import LARGE
-from tests.surfaces.http.suite.site import PATIENCE
 
 BOTH = pytest.mark.parametrize("claim", ["first", "handler"])
 ENDLESS = pytest.mark.parametrize("path", ["/endless", "/ndjson", "/large-stream"])

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.patience import PATIENCE
+
 
 class TestTogether:
     def test_a_repeat_during_the_run_is_told_to_come_back(self, site):
@@ -21,7 +23,7 @@ class TestTogether:
 
     @pytest.mark.parametrize("claim", ["first", "handler"])
     def test_a_repeat_waits_where_so_configured(self, serve, claim):
-        site = serve(scope=None, wait="30s", claim=claim)
+        site = serve(scope=None, wait=PATIENCE, claim=claim)
         first = site.start("/slow", "k")
         site.gate.until_inside()
         others = [site.start("/slow", "k") for _ in range(3)]
@@ -32,7 +34,7 @@ class TestTogether:
 
     @pytest.mark.parametrize("claim", ["first", "handler"])
     def test_the_one_that_waited_runs_when_the_first_fails(self, serve, claim):
-        site = serve(scope=None, wait="30s", claim=claim)
+        site = serve(scope=None, wait=PATIENCE, claim=claim)
         answers = [site.start("/boom", "k") for _ in range(4)]
         assert {answer.result().status_code for answer in answers} == {500}
         assert len(site.runs) == 4

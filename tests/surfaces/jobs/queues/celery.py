@@ -1,10 +1,11 @@
-"""Celery 5 on Redis: late acknowledgement, and a visibility time-out of one second."""
+"""Celery 5 on Redis: late acknowledgement, and a visibility time-out that ends when a test says."""
 
 import os
 import sys
 from functools import partial
 from typing import Any
 
+import redis
 from celery import Celery  # type: ignore[import-untyped]  # celery has no types
 from celery.exceptions import (  # type: ignore[import-untyped]  # as above
     TimeoutError as NoResultError,
@@ -13,9 +14,10 @@ from celery.exceptions import (  # type: ignore[import-untyped]  # as above
 from oncekey import Once
 from oncekey.jobs import Enqueued
 from oncekey.jobs.celery import OnceTask, once_task
+from tests.patience import PATIENCE
 from tests.surfaces.jobs import queues
 from tests.surfaces.jobs.celery_work import register
-from tests.surfaces.jobs.work import JOBS, PATIENCE, NotYetError, opened
+from tests.surfaces.jobs.work import JOBS, NotYetError, opened
 
 
 def make(url: str, once: Once, **settings: Any) -> Celery:
@@ -27,7 +29,7 @@ def make(url: str, once: Once, **settings: Any) -> Celery:
         worker_prefetch_multiplier=1,
         broker_connection_retry_on_startup=True,
         broker_transport_options={
-            "visibility_timeout": 1,
+            "visibility_timeout": 3600,
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
         },
@@ -59,6 +61,7 @@ class Queue(queues.Queue):
     def __init__(self, url: str, once: Once) -> None:
         super().__init__(url, once)
         self.app = make(url, once)
+        self._broker: Any = redis.Redis.from_url(url)
 
     def words(self) -> list[str]:
         module = "tests.surfaces.jobs.queues.celery"
@@ -100,7 +103,14 @@ class Queue(queues.Queue):
         except Exception as error:
             raise queues.FailedError(f"{type(error).__name__}: {error}") from error
 
+    def revive(self, job_id: str) -> None:
+        """Whatever a worker has not acknowledged has been so since 1970."""
+        waiting = self._broker.zrange("unacked_index", 0, -1)
+        assert waiting
+        self._broker.zadd("unacked_index", dict.fromkeys(waiting, 0), xx=True)
+
     def close(self) -> None:
+        self._broker.close()
         self.app.backend.result_consumer.stop()
         self.app.close()
 

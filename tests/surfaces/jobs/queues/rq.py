@@ -3,7 +3,6 @@
 import itertools
 import os
 import sys
-import time
 from typing import Any
 
 import redis
@@ -14,9 +13,10 @@ from rq.job import Job
 from oncekey import Once
 from oncekey.jobs import Enqueued
 from oncekey.jobs.rq import enqueue_once, once_job
+from tests.patience import until
 from tests.surfaces.jobs import queues
 from tests.surfaces.jobs.rq_work import MORE
-from tests.surfaces.jobs.work import BY_ORDER, JOBS, PATIENCE, opened
+from tests.surfaces.jobs.work import BY_ORDER, JOBS, opened
 
 JOBS = {**JOBS, **MORE}
 FAR = 4_000_000_000
@@ -67,10 +67,7 @@ class Queue(queues.Queue):
 
     def result(self, job_id: str) -> Any:
         job = Job.fetch(job_id, self.client)
-        give_up = time.monotonic() + PATIENCE
-        while not (job.is_finished or job.is_failed):
-            assert time.monotonic() < give_up, job.get_status()
-            time.sleep(0.01)
+        until(lambda: job.is_finished or job.is_failed, job.get_status)
         found: Any = job.latest_result()
         if found.type is not found.Type.SUCCESSFUL:
             raise queues.FailedError(found.exc_string or found.type.name)

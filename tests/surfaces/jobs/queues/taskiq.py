@@ -1,4 +1,4 @@
-"""Taskiq on a stream of Redis: what a worker has not acknowledged for a second is delivered again.
+"""Taskiq on a stream of Redis: what no worker has acknowledged is delivered again on demand.
 
 Jobs that ask for their attempt block, and run on a thread of the worker; the others are coroutines.
 """
@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +19,11 @@ from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 from oncekey import Once
 from oncekey.jobs import Enqueued
 from oncekey.jobs.taskiq import enqueue_once, once_task
+from tests.patience import PATIENCE
 from tests.surfaces.jobs import queues
-from tests.surfaces.jobs.work import JOBS, PATIENCE, NotYetError, charge, opened
+from tests.surfaces.jobs.work import JOBS, NotYetError, charge, opened
 
-IDLE = 1000
+IDLE = 3_600_000
 
 
 def as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,11 +101,15 @@ class Queue(queues.Queue):
         return found.return_value
 
     def revive(self, job_id: str) -> None:
-        """A worker looks for what others have left only after it got something to do itself."""
-        give_up = time.monotonic() + PATIENCE
-        while not self._asked.xpending_range("taskiq", "taskiq", "-", "+", 9, idle=IDLE):
-            assert time.monotonic() < give_up
-            time.sleep(0.02)
+        """Whatever waits for its acknowledgement has waited for too long.
+
+        A worker looks for what others have left only after it got something to do itself.
+        """
+        waiting = self._asked.xpending_range("taskiq", "taskiq", "-", "+", 9)
+        assert waiting
+        for one in waiting:
+            owner, message = one["consumer"], one["message_id"]
+            self._asked.xclaim("taskiq", "taskiq", owner, 0, [message], idle=IDLE, justid=True)
         self.put("charge", f"nobody-{job_id}", 0)
 
     def close(self) -> None:

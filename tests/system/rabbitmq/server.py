@@ -13,19 +13,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.servers.redis import free_port
-
-PATIENCE = 90.0
-PROGRAM = Path(
-    "/usr/lib/rabbitmq/bin/rabbitmq-server"
-)  # not the wrapper, which becomes another user
+from tests.patience import PATIENCE
+from tests.servers.ports import free_port
+from tests.system.packages import RABBITMQ
 
 
 class RabbitServer:
     """One server process, and the port mapper of Erlang that belongs to it alone."""
 
     def __init__(self, folder: Path) -> None:
-        assert PROGRAM.exists(), "no RabbitMQ: apt-get install rabbitmq-server"
+        assert RABBITMQ.exists(), "no RabbitMQ: run make test-servers, which installs it"
         self.folder = folder
         self.port, self._dist, self._mapper = free_port(), free_port(), free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
@@ -40,7 +37,7 @@ class RabbitServer:
     def start(self) -> "RabbitServer":
         with (self.folder / "output").open("wb") as output:
             self.process = subprocess.Popen(
-                [str(PROGRAM)], env=self._env(), cwd=self.folder, stdin=subprocess.DEVNULL,
+                [str(RABBITMQ)], env=self._env(), cwd=self.folder, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
         give_up = time.monotonic() + PATIENCE

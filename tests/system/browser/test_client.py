@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from tests.browser.scripted import Answer, Scripted, event, events, resync, state
+from tests.patience import PATIENCE
+from tests.system.browser.scripted import Answer, Scripted, event, events, resync, state
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -256,7 +257,7 @@ def test_closed_it_hangs_up_and_hands_over_nothing(follow, server):
     page = follow(Answer((event(1),)))
     page.wait_for_function("seen().length === 1")
     page.evaluate("following.close()")
-    assert server.left.wait(30)
+    assert server.left.wait(PATIENCE)
     assert page.evaluate("said()") == ["connecting", "live", "closed"]
     page.evaluate("following.close()")
     page.evaluate("dispatchEvent(new Event('online'))")

@@ -8,8 +8,7 @@ from examples.events.app import make_app
 from examples.events.ending import Ending, Server
 from examples.events.job import DOMAIN, events
 from oncekey.events import Bus
-
-PATIENCE = 30
+from tests.patience import PATIENCE
 
 
 class Site:

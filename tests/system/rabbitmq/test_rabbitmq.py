@@ -17,9 +17,10 @@ from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
 from oncekey import Once
 from oncekey.messages import AsyncInbox, Message, acknowledged
 from oncekey.messages.faststream import CurrentDelivery, InboxMiddleware
-from tests.rabbitmq.consumer import bill as bill_in_database
-from tests.rabbitmq.consumer import consume
-from tests.surfaces.messages.fast import PATIENCE, Losing, transaction_to
+from tests.patience import PATIENCE
+from tests.surfaces.messages.fast import Losing, transaction_to
+from tests.system.rabbitmq.consumer import bill as bill_in_database
+from tests.system.rabbitmq.consumer import consume
 
 NAMES = count(1)
 FORKS = multiprocessing.get_context("forkserver")

@@ -1,7 +1,7 @@
 """The page of examples/events in a real Chromium: whatever happens on the way, it ends complete.
 
-`PICTURES=docs/images pytest tests/browser/test_events_page.py -k picture` takes the pictures of the
-documentation anew.
+The pictures of the documentation are taken anew by
+`PICTURES=docs/images pytest tests/system/browser/test_events_page.py -k picture`.
 """
 
 import os
@@ -14,9 +14,10 @@ from playwright.sync_api import expect
 
 from examples.events.job import TOTAL, events
 from oncekey.events import Memory, Stages
-from tests.browser.site import Site
+from tests.patience import PATIENCE
 from tests.processes.spawning import Worker
 from tests.servers.redis_fixtures import empty_redis, redis_server
+from tests.system.browser.site import Site
 
 __all__ = ["empty_redis", "redis_server"]
 
@@ -26,7 +27,7 @@ JOB = "9f3c21aa"
 WORDS = [draft.data["text"] for draft in events(JOB)]
 SEQS = [f"{one.stage} {Stages().seq_of(one.stage, seq=None, step=one.step)}" for one in events(JOB)]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=PATIENCE * 1000)
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_a_router_that_is_killed_costs_nothing(empty_redis, page, failing):
         site.publish(JOB, 5, 6)
         expect(page.locator("#log li")).to_have_count(6)
         first.signal(signal.SIGKILL)
-        assert first.process.wait(30) == -signal.SIGKILL
+        assert first.process.wait(PATIENCE) == -signal.SIGKILL
         first.process.communicate()
         site.publish(JOB, 7, 10)
         page.reload()

@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, sync_playwright
 
-from tests.browser.getting import find
+from tests.patience import PATIENCE
+from tests.system.packages import find_chromium
 
 ARGUMENTS = (
     "--headless",
@@ -42,15 +43,13 @@ ARGUMENTS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
 LOCAL = ("127.0.0.1", "localhost")
-PATIENCE = 30_000
-"""Milliseconds; only a page that hangs needs them."""
 
 
 @pytest.fixture(scope="session")
 def browser():
     """One Chromium for the whole run."""
-    path = find()
-    assert path is not None, "no Chromium: python -m tests.browser.getting installs one"
+    path = find_chromium()
+    assert path is not None, "no Chromium: run make test-servers, which installs one"
     with _parked():
         playwright = sync_playwright().start()
         made = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
@@ -98,7 +97,7 @@ def new_context(browser, complaints):
     def new(**options: Any) -> BrowserContext:
         context: BrowserContext = browser.new_context(**options)
         made.append(context)
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(PATIENCE * 1000)
         context.on("console", lambda said: complaints.extend(_error(said)))
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         context.on("request", lambda request: complaints.extend(_foreign(request.url)))

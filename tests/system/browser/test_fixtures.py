@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import getting
-from tests.browser.getting import find, main
 from tests.heavy import HEAVY
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -80,23 +78,8 @@ if HEAVY:  # it starts a browser of its own
 
     def test_a_page_that_complains_fails_its_test(pytester, monkeypatch):
         here = Path(__file__).parent
-        monkeypatch.setenv("PYTHONPATH", str(here.parents[1]))
+        monkeypatch.setenv("PYTHONPATH", str(here.parents[2]))
         pytester.makeconftest((here / "conftest.py").read_text("utf-8"))
         pytester.makepyfile("def test(page): page.evaluate('console.error(1)')")
         result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider")
         assert result.parseoutcomes() == {"passed": 1, "errors": 1}
-
-
-def test_where_none_is_and_none_can_be_had_it_says_so(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
-    monkeypatch.setattr(getting, "_ways", lambda: [("apt-get", "install"), ("nothing",)])
-    assert main() == 1
-    said = capsys.readouterr().err
-    assert "apt-get install failed: " in said
-    assert said.endswith("Install one and run this again.\n")
-
-
-def test_a_browser_that_is_there_is_named(capsys):
-    assert main() == 0
-    assert capsys.readouterr().out.strip() == find()

@@ -1,0 +1,112 @@
+"""Run a command and fail when it leaves something behind: `python -m tests.tidy_run COMMAND`.
+
+The command gets a temporary directory of its own. When it has ended, no process that it started
+may be alive, and neither files in that directory nor shared memory may be left. What is left is
+named, and then removed. The exit code is the command's own, or 1 when only the tidiness is missing.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.patience import PATIENCE
+
+PR_SET_CHILD_SUBREAPER = 36
+PYTEST = "pytest-of-"
+"""The name of the folder that pytest keeps for its own, which goes with the directory."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command and return its exit code, or 1 when it left something behind."""
+    if not words:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    _adopt_orphans()
+    shared = shared_memory()
+    folder = Path(tempfile.mkdtemp(prefix="oncekey-tests-"))
+    folder.chmod(0o755)  # a server of the tests may run as another user
+    try:
+        code = _run(words, folder)
+        left = [
+            *(f"process {name}" for name in end_processes()),
+            *(f"file {path.name}" for path in folder.iterdir() if PYTEST not in path.name),
+            *(f"shared memory {name}" for name in sorted(shared_memory() - shared)),
+        ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for one in left:
+        sys.stderr.write(f"left behind: {one}\n")
+    return code or int(bool(left))
+
+
+def _run(words: Sequence[str], folder: Path) -> int:
+    process = subprocess.Popen(words, env={**os.environ, "TMPDIR": str(folder)})
+    for number in (signal.SIGTERM, signal.SIGINT):  # Ctrl-C reaches the process by itself
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda received, _: process.send_signal(received))
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def _adopt_orphans() -> None:
+    """Make this process the parent of every process below it whose own parent ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_processes() -> list[str]:
+    """Wait for children that are about to end. Kill the others and return their command lines."""
+    give_up = time.monotonic() + min(PATIENCE, 60.0)
+    while (alive := _children()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    names = [_command_of(pid) for pid in alive]
+    while alive := _children():
+        for pid in alive:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    return names
+
+
+def _children() -> list[int]:
+    """Reap what has ended. Return the children of this process that are alive."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return []
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii")
+    return [int(pid) for pid in listed.split()]
+
+
+def _command_of(pid: int) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return f"{pid}: {b' '.join(words).decode(errors='replace')[:200]}"
+
+
+def shared_memory() -> set[str]:
+    """Return the segments that no process uses: POSIX ones by name, System V ones by number."""
+    folder = Path("/dev/shm")  # noqa: S108 - that is where Linux shows them
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    used = set()
+    if names:
+        for maps in Path("/proc").glob("[0-9]*/maps"):
+            try:
+                text = maps.read_text("utf-8", "replace")
+            except OSError:  # it has ended, or is somebody else's
+                continue
+            used |= {name for name in names if f"{folder}/{name}" in text}
+    table = Path("/proc/sysvipc/shm")
+    rows = table.read_text("ascii").splitlines()[1:] if table.is_file() else []
+    segments = {f"segment {row.split()[1]}" for row in rows if row.split()[6] == "0"}
+    return (names - used) | segments
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
