@@ -17,7 +17,7 @@ from oncekey import Once
 from oncekey.stores import SQLiteStore
 
 _MOST_VERBS: Final = 10
-WAIT: Final = "1min"
+WAIT: Final = "5min"
 """Longer than the default: on a busy machine a crowd may take long to arrive."""
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.http_server import Answering
+from tests.patience import PATIENCE
 
 _ROOT: Final = Path(__file__).parents[1]
-_PATIENCE: Final = 30.0
 _PLACE: Final = re.compile(rb"^id: \w+\.(\d+)\.", re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ def started(*words: str, passed: int | None = None) -> Iterator[subprocess.Popen
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=_PATIENCE)
+            process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -79,7 +79,7 @@ class Browser(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_connection(lambda: self, "127.0.0.1", port)
         self._transport.write(f"GET /{self._job} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             await self.open.wait()
         return self
 

@@ -21,12 +21,12 @@ from bench.redis_server import Server
 from bench.row import Row
 from bench.settings import Settings
 from oncekey.events import AsyncBus
+from tests.patience import PATIENCE
 
 _LEAST_SPEED: Final = 2.5
 _MOST_COST: Final = 4
 _MOST_MEMORY: Final = 300
 _PER_SECOND: Final = 100
-_PATIENCE: Final = 60.0
 _LENGTH: Final = 10_000
 _DATA: Final = {"status": "running", "text": "x" * 100, "done": 17}
 _BODY: Final = json.dumps(
@@ -111,7 +111,7 @@ async def _carried(url: str, port: int, settings: Settings, tick: Tick) -> Timin
 
         async def bare() -> None:
             await raw.xadd(PLAIN, {"data": _BODY}, maxlen=_LENGTH, approximate=True)
-            while (told := await ears.get_message(timeout=_PATIENCE)) is None or (
+            while (told := await ears.get_message(timeout=PATIENCE)) is None or (
                 told["type"] != "message"
             ):
                 pass
@@ -129,7 +129,7 @@ async def _carried(url: str, port: int, settings: Settings, tick: Tick) -> Timin
                 took.append(time.perf_counter() - start)
             return statistics.median(took)
 
-        async with asyncio.timeout(_PATIENCE * 5):
+        async with asyncio.timeout(PATIENCE):
             for number in range(-1, settings.rounds):  # the first is to warm up
                 for side in reversed(timings) if number % 2 else timings:
                     with without_collector():
@@ -162,7 +162,7 @@ async def _watched(url: str, answering: Answering, settings: Settings) -> _Crowd
             await bus.publish("crowd", "work", _DATA, seq=number)
         last = time.perf_counter()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 for browser in browsers:
                     await browser.until(events)
         late = time.perf_counter() - last

@@ -10,6 +10,7 @@ import redis
 from bench.ops_fill import SCOPE, fill_redis, key_of
 from oncekey.stores import MemoryStore
 from oncekey.verbs import Claim, Settle
+from tests.patience import PATIENCE
 
 _DAYS: Final = 10 * 86_400_000_000
 _BATCH: Final = 20_000
@@ -51,7 +52,7 @@ def fill_memory(count: int) -> MemoryStore:
 
 def fill_redis_with_ttl(url: str, count: int) -> None:
     """A database with so many, each of which the server has to expire one day."""
-    with closing(redis.Redis.from_url(url, socket_timeout=60)) as client:
+    with closing(redis.Redis.from_url(url, socket_timeout=PATIENCE)) as client:
         fill_redis(client, count)
         expire = client.register_script(_EXPIRE)
         for first in range(0, count, _BATCH):

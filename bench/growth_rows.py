@@ -15,13 +15,14 @@ from typing import Final
 from bench.growth_fill import fill_memory, fill_redis_with_ttl
 from bench.interleave import Side, Tick, Timings, interleave
 from bench.ops_fill import SCOPE, fill_postgres
-from bench.redis_server import NoServerError, redis_server
+from bench.redis_server import redis_server
 from bench.row import Row
 from bench.settings import Settings
 from bench.subject import receipt
 from oncekey import Once
 from oncekey.stores import Store
 from tests.servers.postgres import binaries, serving
+from tests.servers.programs import MissingProgramError
 
 _MOST_COST: Final = 1.2
 _TITLES: Final = {"memory": "Memory", "redis": "Redis", "postgres": "PostgreSQL"}
@@ -67,7 +68,7 @@ def _redis(sizes: dict[str, int], tick: Tick) -> Iterator[Full]:
     with ExitStack() as opened:
         try:
             server = opened.enter_context(redis_server())
-        except NoServerError:
+        except MissingProgramError:
             yield {}
             return
         full: Full = {}
@@ -83,7 +84,7 @@ def _postgres(folder: Path, sizes: dict[str, int], tick: Tick) -> Iterator[Full]
     """Three databases, each also by a way whose commits do not wait for the disk."""
     try:
         binaries()
-    except RuntimeError:
+    except MissingProgramError:
         yield {}
         return
     with serving(beside=folder.parent, durable=True) as server:

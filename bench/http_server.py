@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.http_peers import import_path
+from tests.patience import PATIENCE
 
 _ROOT: Final = Path(__file__).parents[1]
-_PATIENCE: Final = 30.0
 BODY: Final = b'{"order": "order-1", "amount": 40}'
 
 
@@ -79,7 +79,7 @@ def _process(side: str, store: str) -> Iterator[tuple[subprocess.Popen[bytes], i
     finally:
         process.terminate()
         try:
-            process.wait(_PATIENCE)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -87,7 +87,7 @@ def _process(side: str, store: str) -> Iterator[tuple[subprocess.Popen[bytes], i
 
 def _when_ready(side: str, process: subprocess.Popen[bytes], port: int) -> Answering:
     """It listens from the start, so that the first answer comes when it is ready."""
-    give_up = time.monotonic() + _PATIENCE
+    give_up = time.monotonic() + PATIENCE
     while True:
         try:
             post(port)
@@ -102,7 +102,7 @@ def _when_ready(side: str, process: subprocess.Popen[bytes], port: int) -> Answe
 
 def post(port: int, key: str | None = None) -> dict[str, int]:
     """The answer to one charge."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     headers = {"content-type": "application/json"}
     if key is not None:
         headers["idempotency-key"] = key

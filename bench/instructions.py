@@ -18,13 +18,14 @@ from typing import Any, Final
 
 import redis
 
-from bench.redis_server import free_port, program
 from bench.subject import new_order
 from oncekey.stores import RedisStore
 from oncekey.verbs import Claim, Settle
+from tests.patience import PATIENCE
+from tests.servers.ports import free_port
+from tests.servers.redis import program
 
 _CALLS: Final = 1000
-_PATIENCE: Final = 60.0
 _HANDLES: Final = re.compile(r"^\s*([\d,]+) .*:processInputBuffer ", re.MULTILINE)
 """All that the server does for a command, but for the system calls."""
 
@@ -52,7 +53,7 @@ def _counted(work: Callable[[Any, RedisStore], None]) -> int:
             store = RedisStore(client)
             work(client, store)
             client.shutdown(nosave=True)
-        process.wait(_PATIENCE)
+        process.wait(PATIENCE)
         read = ["callgrind_annotate", "--inclusive=yes", "--threshold=100", str(out)]
         told = subprocess.run(read, check=True, capture_output=True, text=True).stdout
     found = _HANDLES.search(told)
@@ -61,7 +62,7 @@ def _counted(work: Callable[[Any, RedisStore], None]) -> int:
 
 
 def _await(client: Any) -> None:  # noqa: ANN401 - generic in redis-py's stubs
-    give_up = time.monotonic() + _PATIENCE
+    give_up = time.monotonic() + PATIENCE
     while True:
         try:
             client.ping()

@@ -24,11 +24,11 @@ from bench.redis_server import Server
 from bench.row import Row
 from bench.settings import Settings
 from bench.subject import new_order
+from tests.patience import PATIENCE
 
 PEERS: Final = ("celery-singleton", "celery-once")
 _MOST_COST: Final = 1.0
 _LEAST_SPEED: Final = 0.7
-_PATIENCE: Final = 60
 
 
 def jobs_rows(server: Server | None, settings: Settings, tick: Tick) -> list[Row]:
@@ -85,13 +85,13 @@ def _working(server: Server, settings: Settings, tick: Tick) -> Timings:
         def seconds(name: str, calls: int) -> float:
             """How long the worker takes for each of so many jobs that wait for it."""
             tasks["wait"].delay()
-            assert signals.blpop([READY], _PATIENCE)
+            assert signals.blpop([READY], PATIENCE)
             for _ in range(calls):
                 tasks[name].delay(order=new_order())
             tasks["end"].delay()
             start = time.perf_counter()
             signals.rpush(GO, "")
-            assert signals.blpop([DONE], _PATIENCE)
+            assert signals.blpop([DONE], PATIENCE)
             return (time.perf_counter() - start) / calls
 
         for name in timings:
@@ -121,7 +121,7 @@ def _worker(server: Server) -> Iterator[None]:
     finally:
         process.terminate()
         try:
-            process.wait(_PATIENCE)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

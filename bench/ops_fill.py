@@ -20,26 +20,33 @@ _STATUS: Final = """
     CASE WHEN n > {count} - 50 THEN 'running' WHEN n % 1000 = 7 THEN 'held'
          WHEN n % 50 = 0 THEN 'failed' ELSE 'completed' END
 """
+# Named, so that a column that a migration adds takes its default.
+_COLUMNS: Final = """
+    scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted,
+    revision, uncertain, label, reference, created, started, updated, finished, expires, version,
+    due
+"""
 _SQLITE: Final = """
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}),
     made AS (
         SELECT n, {status} AS status, {now} - ({count} - n) * 1000 AS created FROM numbers
     )
-    INSERT INTO oncekey_records
+    INSERT INTO oncekey_records ({columns})
     SELECT 'billing', 'charge:' || (n * 7919 % {count}), status, '1:' || hex(zeroblob(32)), created,
         'nonce-of-22-characters', 1, created + 300000000,
-        CASE status WHEN 'completed' THEN x'81a26964a8706179' END, NULL, x'', 0, 0, 'charge', '',
-        created, created, created, created, CASE status WHEN 'held' THEN 0 ELSE {far} END, 1
+        CASE status WHEN 'completed' THEN x'81a26964a3706179' END, NULL, x'', 0, 0, 'charge', '',
+        created, created, created, created, CASE status WHEN 'held' THEN 0 ELSE {far} END, 1,
+        CASE status WHEN 'held' THEN 0 ELSE {far} END
     FROM made
 """
 _POSTGRES: Final = """
-    INSERT INTO oncekey_records
+    INSERT INTO oncekey_records ({columns})
     SELECT 'billing', 'charge:' || (n::bigint * 7919 % {count}), status, '1:' || repeat('0', 64),
         created, 'nonce-of-22-characters', 1, created + 300000000,
-        CASE status WHEN 'completed' THEN '\\x81a26964a8706179'::bytea END, NULL, '', 0, false,
+        CASE status WHEN 'completed' THEN '\\x81a26964a3706179'::bytea END, NULL, '', 0, false,
         'charge', '', created, created, created, created,
         CASE status WHEN 'held' THEN 0 ELSE {far} END, 1,
-        CASE status WHEN 'held' THEN 0 ELSE {far} END, 0
+        CASE status WHEN 'held' THEN 0 ELSE {far} END
     FROM (
         SELECT n, {status} AS status, oncekey_now_v1() - ({count} - n) * 1000 AS created
         FROM generate_series(1, {count}) AS n
@@ -58,7 +65,7 @@ _LUA: Final = """
         '\\0\\0\\0\\0\\0\\0\\0\\0', 22, 66, 6, 0, 0, 0)
       local name = 'idempotency:billing/charge:' .. string.format('%d', n * 7919 % count)
       redis.call('SET', name, head .. 'nonce-of-22-characters' .. '1:' .. string.rep('0', 64)
-        .. 'charge' .. (done == 1 and 'aid-pay' or ''))
+        .. 'charge' .. (done == 1 and '\\129\\162id\\163pay' or ''))
     end
 """
 _FAR: Final = 2**53
@@ -73,9 +80,8 @@ def fill_sqlite(path: Path, count: int, now: int) -> SQLiteStore:
     """A file with so many records."""
     store = SQLiteStore(path)
     store.get(None, "the file is made")
-    status = _STATUS.format(count=count)
     with closing(sqlite3.connect(path)) as file, file:
-        file.execute(_SQLITE.format(count=count, status=status, now=now, far=_FAR))
+        file.execute(_filled(_SQLITE, count, now=now))
     return store
 
 
@@ -83,11 +89,16 @@ def fill_postgres(url: str, count: int) -> PostgresStore:
     """A database with so many records, vacuumed as autovacuum would have done it."""
     store = PostgresStore(url)
     store.get(None, "the schema is made")
-    status = _STATUS.format(count=count)
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(_POSTGRES.format(count=count, status=status, far=_FAR).encode())
+        connection.execute(_filled(_POSTGRES, count).encode())
         connection.execute("VACUUM ANALYZE oncekey_records")
     return store
+
+
+def _filled(statement: str, count: int, **values: int) -> str:
+    """Return the statement that makes so many records."""
+    status = _STATUS.format(count=count)
+    return statement.format(columns=_COLUMNS, count=count, status=status, far=_FAR, **values)
 
 
 def fill_redis(client: Any, count: int) -> None:  # noqa: ANN401 - its stubs say more than is so

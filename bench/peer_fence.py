@@ -12,12 +12,10 @@ from asyncio import Runner
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
-from typing import Final
 
 from bench.function_peers import Blocking, Bodies, Opener
 from bench.subject import new_order
-
-_PATIENCE: Final = 30.0
+from tests.patience import PATIENCE
 
 
 def refuses_late_answers(opener: Opener, url: str, forget: Callable[[], object]) -> bool:
@@ -36,7 +34,7 @@ def _kept(opener: Opener, url: str, forget: Callable[[], object], *, late: bool)
 
     def second_body(_order: str, _amount: int) -> str:
         runs.set()
-        assert late or first_ended.wait(_PATIENCE)
+        assert late or first_ended.wait(PATIENCE)
         return "second"
 
     def second_call() -> None:
@@ -48,16 +46,16 @@ def _kept(opener: Opener, url: str, forget: Callable[[], object], *, late: bool)
     def first_body(_order: str, _amount: int) -> str:
         forget()
         second.start()
-        assert runs.wait(_PATIENCE)
+        assert runs.wait(PATIENCE)
         if late:
-            second.join(_PATIENCE)
+            second.join(PATIENCE)
         return "first"
 
     with _calls(opener, url, first_body) as call:
         with suppress(Exception):  # it may say that it lost its place
             call(order, 40)
         first_ended.set()
-        second.join(_PATIENCE)
+        second.join(PATIENCE)
     with _calls(opener, url, lambda _order, _amount: "third") as call:
         return call(order, 40)
 

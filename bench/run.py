@@ -29,9 +29,10 @@ from bench import (
 )
 from bench.facts import facts
 from bench.interleave import Tick
-from bench.redis_server import NoServerError, Server, redis_server
+from bench.redis_server import Server, redis_server
 from bench.row import Row
 from bench.settings import Settings
+from tests.servers.programs import MissingProgramError
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def run(
         folder = Path(opened.enter_context(made))
         try:
             server = opened.enter_context(redis_server())
-        except NoServerError:
+        except MissingProgramError:
             server = None
         machine = facts(folder, server)
         place = Place(folder, server, settings, tick)

@@ -3,9 +3,11 @@
 import dataclasses
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from rich.console import Console
@@ -13,13 +15,12 @@ from rich.console import Console
 from bench import __main__ as bench
 from bench.interleave import Side, Spread, interleave
 from bench.row import Row
-from bench.run import Report
+from bench.run import PARTS, Report
 from bench.saved import as_json, from_json
 from bench.settings import QUICK
 from bench.show import show
 from tests.heavy import HEAVY
-
-pytestmark = pytest.mark.xdist_group("bench")  # what they share is made once
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +89,7 @@ def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=3 * PATIENCE,  # for all of a run, and not for one answer
         check=False,
     )
 
@@ -114,71 +115,93 @@ UNMEASURED = dataclasses.replace(
 )
 
 
-# The parts that need processes of their own take a minute, even when they are quick.
-PARTS = () if HEAVY else ("sqlite", "memory", "redis", "redis-many", "crowd", "breaker", "observe")
-MEASURED = {
-    name: target
-    for name, target in ROWS.items()
-    if HEAVY or name.startswith(("sqlite", "memory", "redis", "crowd", "breaker", "observe"))
+# Each group is measured by one process. Workers of pytest-xdist share the groups.
+GROUPS = {
+    "small": ("sqlite", "memory", "redis", "redis-many", "observe", "crowd", "breaker"),
+    "processes": ("jobs", "events", "where", "http", "http-memory"),
 }
+if HEAVY:
+    GROUPS |= {
+        "postgres": ("postgres", "postgres-many", "inbox"),
+        "growth": ("growth",),
+        "peers": ("peers",),
+    }
+COUNTED = ("sqlite-commits-one", "sqlite-statements-duplicate", "crowd-threads", "crowd-tasks")
 
 
-@pytest.fixture(scope="module")
-def quick() -> str:
-    done = run_bench("--quick", "--json", *PARTS)
+class Quick(NamedTuple):
+    parts: tuple[str, ...]
+    report: dict[str, Any]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(parts, id=name, marks=pytest.mark.xdist_group(f"bench {name}"))
+        for name, parts in GROUPS.items()
+    ],
+)
+def quick(request: pytest.FixtureRequest) -> Quick:
+    done = run_bench("--quick", "--json", *request.param)
     assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    return Quick(request.param, json.loads(done.stdout))
+
+
+def subject(name: str) -> str:
+    """What a part, or a row of it, is about. Peers over HTTP are measured together with HTTP."""
+    return "http" if name.startswith("peers-http-") else name.partition("-")[0]
+
+
+def test_every_part_is_in_a_group():
+    asked = sorted(part for parts in GROUPS.values() for part in parts)
+    assert not HEAVY or asked == sorted(PARTS)
 
 
 def test_a_quick_run_reports_every_row(quick):
-    rows = {row["id"]: row for row in json.loads(quick)["rows"]}
-    assert {name: row["target"] for name, row in rows.items()} == MEASURED
-    for row in rows.values():
+    rows = {row["id"]: row for row in quick.report["rows"]}
+    subjects = set(map(subject, quick.parts))
+    wanted = {name: target for name, target in ROWS.items() if subject(name) in subjects}
+    assert {name: row["target"] for name, row in rows.items()} == wanted
+    for name, row in rows.items():
         assert row["value"] >= 0
         assert bool(row["target"]) == bool(row["verdict"])
+        # Peers are only installed for a full run.
+        assert name.startswith("peers-") or row["verdict"] != "NOT MEASURED", row
 
 
 def test_what_is_counted_and_not_timed_is_as_promised(quick):
-    rows = {row["id"]: row for row in json.loads(quick)["rows"]}
-    assert rows["sqlite-commits-one"]["value"] == 2
-    assert rows["sqlite-commits-threads"]["value"] <= 2
-    assert rows["sqlite-commits-tasks"]["value"] < 2
-    for name in ("sqlite-statements-duplicate", "crowd-threads", "crowd-tasks"):
-        assert rows[name]["met"], rows[name]
+    rows = {row["id"]: row for row in quick.report["rows"]}
+    assert [name for name in COUNTED if name in rows and not rows[name]["met"]] == []
+    if "sqlite" in quick.parts:
+        assert rows["sqlite-commits-threads"]["value"] <= 2
+        assert rows["sqlite-commits-tasks"]["value"] < 2
 
 
 def test_a_report_names_no_place_and_no_machine(quick):
-    assert "/" not in "".join(json.loads(quick)["machine"].values())
+    assert "/" not in "".join(quick.report["machine"].values())
 
 
-def test_in_a_pipe_each_row_is_a_line_and_parts_can_be_measured_alone(quick):
-    done = run_bench("--quick", "memory", "crowd")
+def test_in_a_pipe_each_row_is_a_line_and_parts_can_be_measured_alone():
+    done = run_bench("--quick", "crowd")
     assert (done.returncode, done.stderr) == (0, "")
-    for row in json.loads(quick)["rows"]:
-        measured = row["id"].startswith(("memory-", "crowd-"))
-        assert (f"\n{row['title']}: " in done.stdout) == measured
-
-
-def test_a_quick_run_is_not_written_down():
-    done = run_bench("--quick", "--write")
-    assert done.returncode == 2
-    assert "--quick" in done.stderr
+    call = f"{QUICK.duplicates} duplicates of a {QUICK.seconds} s call"
+    titles = re.findall(r"^(.+?): .+; target .+: ok$", done.stdout, re.MULTILINE)
+    assert titles == [f"{call}, threads", f"{call}, tasks"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["htpp"], "there is no part htpp; there are sqlite, "), (["http", "--write"], "every row")],
+    [
+        (["--quick", "--write"], "--quick measures nothing worth writing down"),
+        (["htpp"], "there is no part htpp; there are sqlite, "),
+        (["http", "--write"], "the page has every row"),
+        (["--quick", "--folder", "no-such-folder"], "--folder must name a folder that exists"),
+    ],
 )
-def test_parts_that_do_not_exist_or_are_not_enough_are_refused(capsys, arguments, told):
-    with pytest.raises(SystemExit):
+def test_what_makes_no_sense_is_refused(capsys, arguments, told):
+    with pytest.raises(SystemExit, match="2"):
         bench.main(arguments)
     assert told in capsys.readouterr().err
-
-
-def test_a_folder_that_does_not_exist_is_refused(tmp_path):
-    done = run_bench("--quick", "--folder", str(tmp_path / "none"))
-    assert done.returncode == 2
-    assert "--folder" in done.stderr
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""Every tool of the Makefile runs as a command, in its shortest form, so that none of them rots.
+
+The benchmark itself is in test_bench.py, `make defects` in test_defects.py.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.matrix.program import main as matrix
+from tests.patience import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> str:
+    """Run a module of Python as a command that must succeed. Return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,  # for all of a run, and not for one answer
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_bench_ops_measures_every_store():
+    told = run("bench.ops", "--quick")
+    assert re.findall(r"^(\w+): one read by primary key took [\d,]+ µs$", told, re.MULTILINE) == [
+        "SQLite",
+        "PostgreSQL",
+        "Redis",
+    ]
+    assert len(re.findall(r"; target at most 50x: (?:ok|MISSED)$", told, re.MULTILINE)) == 3 * 4
+
+
+def test_bench_sizes_prints_both_tables():
+    told = run("bench.sizes", "--records", "64")
+    assert len(re.findall(r"^\| .+ \|$", told, re.MULTILINE)) == 6 + 5
+    assert re.search(r"^Measured with 64 records of each size on Redis .+\.$", told, re.MULTILINE)
+
+
+def test_the_simulation_lives_through_its_schedules():
+    told = run("tests.simulation", "--seeds", "50", "--workers", "2")
+    assert re.search(r"^50 schedules, [\d,]+ requests .+, 0 violations, ", told, re.MULTILINE)
+    assert re.search(r"^\d+ of \d+ paths reached$", told, re.MULTILINE)
+
+
+def test_the_fault_matrix_runs_the_rows_that_are_asked_for():
+    told = run("tests.faults.matrix", "--small", "--rows", "F14", "--stores", "sqlite")
+    assert re.search(r"^ok +F14 +sqlite +function +held ", told, re.MULTILINE)
+    assert re.search(r"^1 of 1 cells as promised, \d+ operations, \d+ s$", told, re.MULTILINE)
+
+
+def test_a_soak_meets_every_kind_of_trouble_on_every_store():
+    told = run("tests.faults.matrix", "--small", "--soak", "1s")
+    assert re.findall(r"^ok +(\w+) ", told, re.MULTILINE) == ["sqlite", "redis", "postgres"]
+    [met] = re.findall(r"(\d+) workers killed, (\d+) stopped, (\d+) servers killed,", told)
+    assert all(int(count) > 0 for count in met)
+
+
+def test_a_small_soak_is_not_written_down():
+    with pytest.raises(SystemExit, match="leave --small out"):
+        matrix(["--small", "--soak", "1s", "--write"])
+
+
+def test_the_documentation_is_built_without_a_warning(tmp_path):
+    pages = tmp_path / "html"
+    trees = ["-d", str(tmp_path / "trees")]
+    told = run("sphinx", "-W", "-n", "--keep-going", "-q", "-b", "html", *trees, "docs", str(pages))
+    assert told == ""
+    assert (pages / "index.html").is_file()
+    assert (pages / "benchmarks.html").is_file()
