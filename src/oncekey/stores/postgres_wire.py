@@ -126,7 +126,9 @@ def _bind(line: Line[C], seconds: float) -> PQGen[None]:
 
 def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]:
     pgconn = line.connection.pgconn
-    if pgconn.parameter_status(b"client_encoding") != b"UTF8":
+    # A server answers with its own spelling, a pooler with the one that the client asked for.
+    encoding = pgconn.parameter_status(b"client_encoding") or b""
+    if encoding.upper().replace(b"-", b"") != b"UTF8":
         msg = "the connections of the pool must speak UTF-8; open them with client_encoding='utf8'"
         raise ConfigurationError(msg)
     pgconn.send_prepare(statement.name, statement.text)
