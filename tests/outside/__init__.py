@@ -1,0 +1,1 @@
+"""Suites that nobody here wrote, with our middlewares and our decorator around what they test."""
