@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
         left = [
             *(f"process {name}" for name in end_processes()),
             *(f"file {path.name}" for path in folder.iterdir() if PYTEST not in path.name),
-            *(f"shared memory {name}" for name in sorted(shared_memory() - shared)),
+            *(f"shared memory {name}" for name in sorted(_unused_since(shared))),
         ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,6 +88,15 @@ def _children() -> list[int]:
 def _command_of(pid: int) -> str:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return f"{pid}: {b' '.join(words).decode(errors='replace')[:200]}"
+
+
+def _unused_since(before: set[str]) -> set[str]:
+    """Return the new segments that stay unused: another run may be about to use or remove one."""
+    left = shared_memory() - before
+    if left:
+        time.sleep(1)
+        left &= shared_memory()
+    return left
 
 
 def shared_memory() -> set[str]:

@@ -118,10 +118,11 @@ UNMEASURED = dataclasses.replace(
 # Each group is measured by one process. Workers of pytest-xdist share the groups.
 GROUPS = {
     "small": ("sqlite", "memory", "redis", "redis-many", "observe", "crowd", "breaker"),
-    "processes": ("jobs", "events", "where", "http", "http-memory"),
+    "servers": ("jobs", "http", "http-memory"),
 }
 if HEAVY:
     GROUPS |= {
+        "processes": ("events", "where"),
         "postgres": ("postgres", "postgres-many", "inbox"),
         "growth": ("growth",),
         "peers": ("peers",),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("tidy")  # one would see what the other leaves behind
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -71,9 +71,6 @@ def test_a_small_soak_is_not_written_down():
 
 
 def test_the_documentation_is_built_without_a_warning(tmp_path):
-    pages = tmp_path / "html"
-    trees = ["-d", str(tmp_path / "trees")]
-    told = run("sphinx", "-W", "-n", "--keep-going", "-q", "-b", "html", *trees, "docs", str(pages))
+    """Read all pages and follow all references; writing them as HTML takes twice as long."""
+    told = run("sphinx", "-W", "-n", "--keep-going", "-q", "-b", "dummy", "docs", str(tmp_path))
     assert told == ""
-    assert (pages / "index.html").is_file()
-    assert (pages / "benchmarks.html").is_file()

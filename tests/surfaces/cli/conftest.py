@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -26,11 +27,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def shop(folder: Path) -> Path:
-    path = folder / "oncekey.db"
+@pytest.fixture(scope="session")
+def filled_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of the shop, made once for all tests of a worker."""
+    path = tmp_path_factory.mktemp("shop") / "oncekey.db"
     open_shop(path)
     return path
+
+
+@pytest.fixture
+def shop(folder: Path, filled_shop: Path) -> Path:
+    """A copy of the shop's store, which the test may change."""
+    return Path(shutil.copy(filled_shop, folder))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ the framework's documentation says, with `scope=` the user. A module that is the
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pytest
 
 pytest.register_assert_rewrite("tests.surfaces.http.suite")
 
+from tests.heavy import HEAVY  # noqa: E402 - see above
 from tests.leases import unhurried  # noqa: E402 - see above
 from tests.patience import PATIENCE  # noqa: E402 - see above
 from tests.surfaces.http.suite.serving import SERVING, Address, Apps  # noqa: E402 - see above
@@ -43,6 +44,21 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     unhurried(monkeypatch)
     for name in HELD_FOR:
         monkeypatch.setattr(name, PATIENCE)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to the long run what another framework shows: FastAPI and Flask behind the middleware.
+
+    It is the one of Starlette and of WSGI. What claims in a handler is each framework's own.
+    """
+    if not HEAVY:
+        config.hook.pytest_deselected(items=list(filter(_is_shown_by_another, items)))
+        items[:] = filterfalse(_is_shown_by_another, items)
+
+
+def _is_shown_by_another(item: pytest.Item) -> bool:
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    return chosen.get("shell") in ("fastapi", "flask") and chosen.get("site") == "first"
 
 
 @pytest.fixture(scope="session")
