@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Final
 
 import redis
@@ -61,14 +62,16 @@ def make(address: str) -> tuple[Celery, Once]:
 
 
 def _peers() -> list[tuple[str, type, dict[str, Any]]]:
-    """Those that are installed; a worker needs none of them."""
-    try:
-        from celery_once import QueueOnce  # type: ignore[import-untyped]  # noqa: PLC0415 - peers are optional
-        from celery_singleton import (  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
-            Singleton,
-        )
-    except ImportError:
-        return []
+    """Return the peers that are installed; a worker needs none of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns when it first compiles celery-once
+        try:
+            from celery_once import QueueOnce  # type: ignore[import-untyped]  # noqa: PLC0415 - peers are optional
+            from celery_singleton import (  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+                Singleton,
+            )
+        except ImportError:
+            return []
     return [
         ("celery-singleton", Singleton, {"unique_on": ["order"]}),
         ("celery-once", QueueOnce, {"once": {"graceful": True, "keys": ["order"]}}),

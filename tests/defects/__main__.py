@@ -113,7 +113,7 @@ def run(patch: str | None, tests: list[str]) -> tuple[int, str]:
             )
         except subprocess.TimeoutExpired:
             return HUNG, "it hangs: a test must end to be red"
-    return done.returncode, "\n".join(done.stdout.splitlines()[-15:])
+    return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-15:])
 
 
 if __name__ == "__main__":
