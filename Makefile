@@ -93,7 +93,7 @@ tests: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core
 	$(PYTEST) --ignore=tests/system $(TRACED:%=--ignore=%)
 
 tests-without-servers: $(STAMP_DEV)
-	$(PYTEST) --no-servers tests/unit tests/conformance tests/fuzz tests/twins
+	$(PYTEST) -rfE --no-servers tests/unit tests/conformance tests/fuzz tests/twins
 
 coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core and 90 % in all
 	$(PY) -m coverage erase
