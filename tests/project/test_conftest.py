@@ -30,6 +30,9 @@ BREAKS_THE_RULES = {
     "xfail marker that passes": (
         "import pytest\n@pytest.mark.xfail(reason='no reason', strict=False)\ndef test_it(): pass"
     ),
+    "skip for want of servers": (
+        "import pytest\ndef test_it(): pytest.skip('this run starts no servers: no reason')"
+    ),
     "xfail in a test": "import pytest\ndef test_it(): pytest.xfail('no reason')",
     "module skips itself": "import pytest\npytest.skip('no reason', allow_module_level=True)",
     "module misses an import": (
@@ -55,6 +58,7 @@ def run(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch):
         # The inner run is no part of what the outer one measures.
         for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
             monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("ONCEKEY_TEST_SERVERS", "none")  # only --no-servers excuses a skip
         pytester.makeconftest(CONFTEST.read_text("utf-8"))
         (pytester.path / "docs").mkdir()
         (pytester.path / "docs" / "requirements.md").write_text("| J1 | it works | not yet |\n")
@@ -75,7 +79,7 @@ def test_whatever_evades_a_test_is_a_failure(run):
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert {*result.parseoutcomes()} == {"passed", "failed", "errors"}
-    result.assert_outcomes(passed=1, failed=5, errors=9)
+    result.assert_outcomes(passed=1, failed=6, errors=9)
     blamed = [
         line.split()[1].split(".py")[0]
         for line in result.outlines
