@@ -128,7 +128,9 @@ def test_what_a_dead_router_had_in_hand_is_taken_over_and_handled_once(bus, clie
     assert client.xreadgroup("router", "dead", {STREAM: ">"}, count=2)
     late, quick = open_router(claim_after="1h"), open_router(claim_after="10ms")
     assert late.step() == 1
-    until(lambda: quick.step() == 2)
+    handled = []
+    until(lambda: handled.append(quick.step()) or sum(handled) >= 2)  # in one step or in two
+    assert sum(handled) == 2
     assert (pending(client), bus.state(JOB).seq) == (0, 3)
 
 
