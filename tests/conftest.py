@@ -6,11 +6,14 @@ import random
 import re
 import signal
 from collections.abc import Generator, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.servers.shared import SharedServers
 
 # Coverage and parallel workers slow generation down; how slow says nothing about the code.
 settings.register_profile(
@@ -78,6 +81,16 @@ def _forks_leave_no_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """
     process: Any = multiprocessing.current_process()
     process._config["tempdir"] = str(tmp_path_factory.mktemp("forks"))
+
+
+@pytest.fixture(scope="session")
+def run_servers() -> Generator[SharedServers]:
+    """The servers of this worker. They end with its last test, while pytest-xdist still waits.
+
+    A clean-up of pytest's configuration would run after that, when a worker is given 5 seconds.
+    """
+    with ExitStack() as ending:
+        yield SharedServers(ending)
 
 
 @pytest.fixture(scope="session")

@@ -6,18 +6,19 @@ import pytest
 
 from tests.servers.nats import NatsServer
 
-_SERVER = pytest.StashKey[NatsServer]()
 _NAMES = count(1)
 
 
 @pytest.fixture(scope="session")
-def nats_server(pytestconfig, tmp_path_factory):
+def nats_server(run_servers, tmp_path_factory):
     """One server for the whole run, whichever modules ask for it."""
-    if _SERVER not in pytestconfig.stash:
+
+    def start(ending):
         server = NatsServer(tmp_path_factory.mktemp("nats")).start()
-        pytestconfig.stash[_SERVER] = server
-        pytestconfig.add_cleanup(server.stop)
-    return pytestconfig.stash[_SERVER]
+        ending.callback(server.stop)
+        return server
+
+    return run_servers.get(NatsServer, start)
 
 
 @pytest.fixture

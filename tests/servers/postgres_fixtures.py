@@ -11,7 +11,6 @@ from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.testing.suite.drive import OnRunner
 from tests.servers.postgres import PostgresServer, serving
 
-_SERVER = pytest.StashKey[PostgresServer]()
 EMPTIED = (
     """
         SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
@@ -31,16 +30,9 @@ class OnRunnerToo(OnRunner):
 
 
 @pytest.fixture(scope="session")
-def postgres(pytestconfig):
-    """A server that all tests share; none may stop it.
-
-    Each module that imports this fixture has it anew; the server is the same.
-    """
-    if _SERVER not in pytestconfig.stash:
-        running = ExitStack()
-        pytestconfig.stash[_SERVER] = running.enter_context(serving())
-        pytestconfig.add_cleanup(running.close)
-    return pytestconfig.stash[_SERVER]
+def postgres(run_servers):
+    """A server that all tests share; none may stop it."""
+    return run_servers.get(PostgresServer, lambda ending: ending.enter_context(serving()))
 
 
 @pytest.fixture(scope="module")

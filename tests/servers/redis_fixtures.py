@@ -1,8 +1,4 @@
-"""Fixtures that start Redis, Valkey and a Redis Cluster. A module imports those that it asks for.
-
-A session fixture that several modules import is set up for each of them. These keep what they
-started in the configuration, so that a worker starts it once.
-"""
+"""Fixtures that start Redis, Valkey and a Redis Cluster. A module imports those it asks for."""
 
 import pytest
 
@@ -10,34 +6,34 @@ from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.valkey import ValkeyServer
 
-_STARTED = pytest.StashKey[dict[type, RedisServer | RedisCluster]]()
 
-
-def _started_once(kind, pytestconfig, tmp_path_factory):
+def _started_once(kind, run_servers, tmp_path_factory):
     """Start what a class stands for, or return the one that runs."""
-    started = pytestconfig.stash.setdefault(_STARTED, {})
-    if kind not in started:
-        started[kind] = kind(tmp_path_factory.mktemp(kind.__name__)).start()
-        pytestconfig.add_cleanup(started[kind].stop)
-    return started[kind]
+
+    def start(ending):
+        server = kind(tmp_path_factory.mktemp(kind.__name__)).start()
+        ending.callback(server.stop)
+        return server
+
+    return run_servers.get(kind, start)
 
 
 @pytest.fixture(scope="session")
-def redis_server(pytestconfig, tmp_path_factory):
+def redis_server(run_servers, tmp_path_factory):
     """One Redis for the whole run."""
-    return _started_once(RedisServer, pytestconfig, tmp_path_factory)
+    return _started_once(RedisServer, run_servers, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def valkey_server(pytestconfig, tmp_path_factory):
+def valkey_server(run_servers, tmp_path_factory):
     """One Valkey for the whole run."""
-    return _started_once(ValkeyServer, pytestconfig, tmp_path_factory)
+    return _started_once(ValkeyServer, run_servers, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def redis_cluster(pytestconfig, tmp_path_factory):
+def redis_cluster(run_servers, tmp_path_factory):
     """One cluster of three nodes for the whole run."""
-    return _started_once(RedisCluster, pytestconfig, tmp_path_factory)
+    return _started_once(RedisCluster, run_servers, tmp_path_factory)
 
 
 @pytest.fixture
