@@ -6,6 +6,9 @@ VENV := .venv
 PY   := $(VENV)/bin/python
 PIP  := $(PY) -m pip --disable-pip-version-check install -qq -c constraints.txt
 
+# Compiled modules are kept, whatever the shell says: the processes of the tests import them often.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Stamps: a file is younger than what it was made from, or it is made again.
 STAMP_VENV := $(VENV)/.stamp-venv
 STAMP_DEMO := $(VENV)/.stamp-demo

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers.shared import SharedServers
-
 # Coverage and parallel workers slow generation down; how slow says nothing about the code.
 settings.register_profile(
     "modest",
@@ -84,13 +82,13 @@ def _forks_leave_no_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def run_servers() -> Generator[SharedServers]:
-    """The servers of this worker. They end with its last test, while pytest-xdist still waits.
+def end_of_run() -> Generator[ExitStack]:
+    """What ends with the last test of this worker, while pytest-xdist still waits for it.
 
     A clean-up of pytest's configuration would run after that, when a worker is given 5 seconds.
     """
     with ExitStack() as ending:
-        yield SharedServers(ending)
+        yield ending
 
 
 @pytest.fixture(scope="session")

@@ -5,20 +5,21 @@ from itertools import count
 import pytest
 
 from tests.servers.nats import NatsServer
+from tests.servers.shared import started_once
 
 _NAMES = count(1)
 
 
 @pytest.fixture(scope="session")
-def nats_server(run_servers, tmp_path_factory):
+def nats_server(end_of_run, tmp_path_factory):
     """One server for the whole run, whichever modules ask for it."""
 
-    def start(ending):
+    def start():
         server = NatsServer(tmp_path_factory.mktemp("nats")).start()
-        ending.callback(server.stop)
+        end_of_run.callback(server.stop)
         return server
 
-    return run_servers.get(NatsServer, start)
+    return started_once(NatsServer, start)
 
 
 @pytest.fixture

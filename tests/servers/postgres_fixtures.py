@@ -10,6 +10,7 @@ import pytest
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.testing.suite.drive import OnRunner
 from tests.servers.postgres import PostgresServer, serving
+from tests.servers.shared import started_once
 
 EMPTIED = (
     """
@@ -30,9 +31,9 @@ class OnRunnerToo(OnRunner):
 
 
 @pytest.fixture(scope="session")
-def postgres(run_servers):
+def postgres(end_of_run):
     """A server that all tests share; none may stop it."""
-    return run_servers.get(PostgresServer, lambda ending: ending.enter_context(serving()))
+    return started_once(PostgresServer, lambda: end_of_run.enter_context(serving()))
 
 
 @pytest.fixture(scope="module")

@@ -4,36 +4,37 @@ import pytest
 
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
+from tests.servers.shared import started_once
 from tests.servers.valkey import ValkeyServer
 
 
-def _started_once(kind, run_servers, tmp_path_factory):
+def _server_of_run(kind, end_of_run, tmp_path_factory):
     """Start what a class stands for, or return the one that runs."""
 
-    def start(ending):
+    def start():
         server = kind(tmp_path_factory.mktemp(kind.__name__)).start()
-        ending.callback(server.stop)
+        end_of_run.callback(server.stop)
         return server
 
-    return run_servers.get(kind, start)
+    return started_once(kind, start)
 
 
 @pytest.fixture(scope="session")
-def redis_server(run_servers, tmp_path_factory):
+def redis_server(end_of_run, tmp_path_factory):
     """One Redis for the whole run."""
-    return _started_once(RedisServer, run_servers, tmp_path_factory)
+    return _server_of_run(RedisServer, end_of_run, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def valkey_server(run_servers, tmp_path_factory):
+def valkey_server(end_of_run, tmp_path_factory):
     """One Valkey for the whole run."""
-    return _started_once(ValkeyServer, run_servers, tmp_path_factory)
+    return _server_of_run(ValkeyServer, end_of_run, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def redis_cluster(run_servers, tmp_path_factory):
+def redis_cluster(end_of_run, tmp_path_factory):
     """One cluster of three nodes for the whole run."""
-    return _started_once(RedisCluster, run_servers, tmp_path_factory)
+    return _server_of_run(RedisCluster, end_of_run, tmp_path_factory)
 
 
 @pytest.fixture
