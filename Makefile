@@ -15,7 +15,7 @@ STAMP_DEMO := $(VENV)/.stamp-demo
 STAMP_DEV  := $(VENV)/.stamp-dev
 
 # Most tests wait for servers and processes, so that more of them run than there are cores.
-JOBS ?= 4
+JOBS ?= 5
 SHUFFLE ?=
 PYTEST := $(PY) -m tests.tidy_run $(PY) -m pytest -n $(JOBS) --dist loadgroup $(SHUFFLE:%=--shuffle %)
 N ?= 100000

@@ -13,7 +13,7 @@ _MADE = """
     CREATE TABLE IF NOT EXISTS moved.clock (now bigint NOT NULL);
     CREATE OR REPLACE FUNCTION moved.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
     AS 'SELECT timestamptz ''epoch'' + now * interval ''1 microsecond'' FROM moved.clock';
-    TRUNCATE moved.clock;
+    DELETE FROM moved.clock;
 """
 
 
@@ -26,6 +26,9 @@ class MovedTime:
         self._connection.execute(_MADE)
         self._connection.execute("INSERT INTO moved.clock VALUES (%s)", [START])
         self._now = START
+
+    def start_again(self):
+        self.tick(START - self._now)
 
     def __call__(self):
         return self._now

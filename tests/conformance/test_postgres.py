@@ -21,11 +21,16 @@ __all__ = ["_shared_database", "empty_postgres_url", "postgres"]
 class OnMovedTime:
     """Time stands still, so every rule is met at its very microsecond."""
 
-    @pytest.fixture
-    def clock(self, empty_postgres_url):
-        clock = MovedTime(empty_postgres_url)
+    @pytest.fixture(scope="class")
+    def _moved_time(self, _shared_database):
+        clock = MovedTime(_shared_database)
         yield clock
         clock.close()
+
+    @pytest.fixture
+    def clock(self, _moved_time, empty_postgres_url):
+        _moved_time.start_again()
+        return _moved_time
 
 
 @pytest.mark.row("J4", "P11")

@@ -63,7 +63,7 @@ def empty_postgres_url(_shared_database):
     """One database for many tests, with the schema and without records."""
     with psycopg.connect(_shared_database, autocommit=True) as connection:
         if connection.execute("SELECT to_regclass('oncekey_records')").fetchone()[0]:
-            connection.execute("TRUNCATE oncekey_records")
+            connection.execute("DELETE FROM oncekey_records")  # quicker than TRUNCATE for a few
     return _shared_database
 
 
