@@ -1,8 +1,9 @@
 """Run a command and fail when it leaves something behind: `python -m tests.tidy_run COMMAND`.
 
 The command gets a temporary directory of its own. When it has ended, no process that it started
-may be alive, and neither files in that directory nor shared memory may be left. What is left is
-named, and then removed. The exit code is the command's own, or 1 when only the tidiness is missing.
+may be alive, and neither files in that directory or in the folder of the project nor shared memory
+may be left. What is left is named and, outside the project, removed. The exit code is the command's
+own, or 1 when only the tidiness is missing.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ def main(words: Sequence[str]) -> int:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     _adopt_orphans()
-    shared = shared_memory()
+    shared, project = shared_memory(), _files_here()
     folder = Path(tempfile.mkdtemp(prefix="oncekey-tests-"))
     folder.chmod(0o755)  # a server of the tests may run as another user
     try:
@@ -37,6 +38,7 @@ def main(words: Sequence[str]) -> int:
         left = [
             *(f"process {name}" for name in end_processes()),
             *(f"file {path.name}" for path in folder.iterdir() if PYTEST not in path.name),
+            *(f"file {name} of the project" for name in sorted(_files_here() - project)),
             *(f"shared memory {name}" for name in sorted(_unused_since(shared))),
         ]
     finally:
@@ -44,6 +46,11 @@ def main(words: Sequence[str]) -> int:
     for one in left:
         sys.stderr.write(f"left behind: {one}\n")
     return code or int(bool(left))
+
+
+def _files_here() -> set[str]:
+    """Return what stands in the current folder, without the caches and results of tools."""
+    return {path.name for path in Path().iterdir() if path.name[0] != "." and path.name != "build"}
 
 
 def _run(words: Sequence[str], folder: Path) -> int:

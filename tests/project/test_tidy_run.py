@@ -12,11 +12,11 @@ pytestmark = pytest.mark.xdist_group("tidy")  # one would see what the other lea
 ROOT = Path(__file__).parents[2]
 
 
-def run(script):
+def run(script, folder=ROOT):
     return subprocess.run(
         [sys.executable, "-m", "tests.tidy_run", sys.executable, "-c", script],
-        cwd=ROOT,
-        env={**os.environ, "ONCEKEY_TEST_PATIENCE": "0.1"},
+        cwd=folder,
+        env={**os.environ, "ONCEKEY_TEST_PATIENCE": "0.1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -35,6 +35,12 @@ def test_a_file_is_named_and_goes():
     path = Path(done.stdout.strip())
     assert (done.returncode, done.stderr) == (1, f"left behind: file {path.name}\n")
     assert not path.parent.exists()
+
+
+def test_a_file_in_the_project_is_named_and_stays(tmp_path):
+    done = run("open('shop.db', 'w').close(); open('.cache', 'w').close()", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "left behind: file shop.db of the project\n")
+    assert (tmp_path / "shop.db").exists()
 
 
 def test_a_process_whose_parent_has_ended_is_named_and_killed():

@@ -55,6 +55,18 @@ def store(path, clock):
 # The file
 
 
+def test_a_relative_path_is_of_the_folder_in_which_the_store_was_made(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    monkeypatch.chdir(first)
+    store = SQLiteStore("records.db")
+    store.claim(a_claim())
+    monkeypatch.chdir(second)  # as a daemon does; what reads has a connection of its own
+    assert store.get(None, "k") is not None
+    store.close()
+    assert list(second.iterdir()) == []
+
+
 def test_the_file_is_durable_and_in_wal_mode(store, path):
     store.claim(a_claim())
     store.get(None, "k")

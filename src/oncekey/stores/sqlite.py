@@ -70,7 +70,7 @@ class SQLiteStore:
             msg = f"synchronous must be FULL or NORMAL, but it is {synchronous!r}"
             raise ConfigurationError(msg)
         self.fast = checked_fast(fast)
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # a later chdir of the process does not move it
         self._connect = partial(
             connect,
             self.path,
