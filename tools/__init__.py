@@ -1,0 +1,1 @@
+"""Tools for work on the tree itself."""

@@ -1,0 +1,1 @@
+"""Tools that move definitions between modules and prove that nothing else changed."""

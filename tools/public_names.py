@@ -1,0 +1,61 @@
+"""Every name that a user may import, with its signature: `python -m tools.public_names [--write]`.
+
+A module is public when it has `__all__`. The list is kept in the tree, so that a change of what
+users can rely on is seen in a review.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import oncekey
+
+PRIVATE = ("oncekey.cli", "oncekey.looking")
+KEPT = Path(__file__).with_suffix(".txt")
+
+
+def public_names() -> Iterator[str]:
+    """Return a line for every public name, and for every public method of a class."""
+    for module in ["oncekey", *sorted(_modules())]:
+        names = getattr(importlib.import_module(module), "__all__", ())
+        for name in sorted(names):
+            value = getattr(importlib.import_module(module), name)
+            yield f"{module}.{name}{_signature(value)}"
+            if inspect.isclass(value):
+                for method in sorted(dir(value)):
+                    if not method.startswith("_") and not hasattr(BaseException, method):
+                        yield f"{module}.{name}.{method}{_signature(getattr(value, method))}"
+
+
+def _modules() -> Iterator[str]:
+    for found in pkgutil.walk_packages(oncekey.__path__, "oncekey."):
+        if not found.name.startswith(PRIVATE) and not found.name.endswith("__main__"):
+            yield found.name
+
+
+def _signature(value: object) -> str:
+    if not callable(value):
+        return ""
+    try:
+        return str(inspect.signature(value)).replace("typing.", "")
+    except (TypeError, ValueError):
+        return "(...)"
+
+
+def main(words: list[str]) -> int:
+    """Print the names, or keep them."""
+    text = "".join(f"{line}\n" for line in public_names())
+    if "--write" in words:
+        KEPT.write_text(text, "utf-8")
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
