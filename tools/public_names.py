@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def _signature(value: object) -> str:
     if not callable(value):
         return ""
     try:
-        return str(inspect.signature(value)).replace("typing.", "")
+        return re.sub(r" at 0x\w+|typing\.", "", str(inspect.signature(value)))
     except (TypeError, ValueError):
         return "(...)"
 

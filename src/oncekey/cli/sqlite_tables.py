@@ -68,4 +68,4 @@ def _has_records(store: SQLiteStore) -> bool:
 
 
 def _opened(store: SQLiteStore) -> sqlite3.Connection:
-    return sqlite3.connect(f"{store.path.absolute().as_uri()}?mode=ro", uri=True)
+    return sqlite3.connect(f"{store.file.as_uri()}?mode=ro", uri=True)

@@ -127,13 +127,13 @@ def own_of(target: str | Once) -> Own | None:
         if target.startswith(("postgresql://", "postgres://")):
             return _own_postgres(target)
         store = open_store(target)
-        return OwnSQLite(store.path) if isinstance(store, SQLiteStore) else None
+        return OwnSQLite(store.file) if isinstance(store, SQLiteStore) else None
     if not isinstance(target, Once):
         msg = f"an inbox needs a Once or the URL of a database, not {target!r}"
         raise ConfigurationError(msg)
     behind = _store_of(target)
     if isinstance(behind, SQLiteStore):
-        return OwnSQLite(behind.path)
+        return OwnSQLite(behind.file)
     if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
         return None
     named = behind._target  # noqa: SLF001 - the same library

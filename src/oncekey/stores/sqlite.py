@@ -70,10 +70,12 @@ class SQLiteStore:
             msg = f"synchronous must be FULL or NORMAL, but it is {synchronous!r}"
             raise ConfigurationError(msg)
         self.fast = checked_fast(fast)
-        self.path = Path(path).absolute()  # a later chdir of the process does not move it
+        self.path = Path(path)
+        self.file = self.path.absolute()
+        """The same file, also after the process has changed its folder."""
         self._connect = partial(
             connect,
-            self.path,
+            self.file,
             synchronous=synchronous,
             busy_timeout=seconds(busy_timeout, "busy_timeout"),
         )
