@@ -8,8 +8,8 @@ from typing import Final
 import redis
 
 from bench.ops_fill import SCOPE, fill_redis, key_of
+from oncekey.core.requests import Claim, Settle
 from oncekey.stores import MemoryStore
-from oncekey.verbs import Claim, Settle
 from tests.patience import PATIENCE
 
 _DAYS: Final = 10 * 86_400_000_000

@@ -19,8 +19,8 @@ from typing import Any, Final
 import redis
 
 from bench.subject import new_order
+from oncekey.core.requests import Claim, Settle
 from oncekey.stores import RedisStore
-from oncekey.verbs import Claim, Settle
 from tests.patience import PATIENCE
 from tests.servers.ports import free_port
 from tests.servers.redis import program

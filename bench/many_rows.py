@@ -24,8 +24,8 @@ from bench.row import Row
 from bench.settings import Settings
 from bench.subject import new_order, protect, protect_async
 from oncekey import Once
+from oncekey.core.requests import Claim, Settle, Verdict
 from oncekey.stores import Store, open_store
-from oncekey.verbs import Claim, Settle, Verdict
 from tests.servers.postgres import binaries, serving
 
 _DAY: Final = 86_400_000

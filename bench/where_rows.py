@@ -19,9 +19,9 @@ from bench.row import Row
 from bench.settings import Settings
 from bench.subject import new_order, protect
 from oncekey import Once
-from oncekey.fingerprint import of_arguments
+from oncekey.core.fingerprint import of_arguments
+from oncekey.core.requests import Claim, Settle
 from oncekey.stores import Store
-from oncekey.verbs import Claim, Settle
 
 _DAY: Final = 86_400_000_000
 _LEASE: Final = 300_000_000

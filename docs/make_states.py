@@ -1,7 +1,7 @@
 """Write docs/states.md and its diagram from the machine's table: `python docs/make_states.py`.
 
-Arrows and their words come from `oncekey.table`; only where things stand is decided here. An arrow
-that the table has and the drawing does not, or the other way round, is an error.
+Arrows and their words come from `oncekey.core.machine`; only where things stand is decided here. An
+arrow that the table has and the drawing does not, or the other way round, is an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from oncekey.table import TABLE, Row
+from oncekey.core.machine import TABLE, Row
 
 DOCS: Final = Path(__file__).parent
 WIDTH, HEIGHT = 1020, 640
@@ -74,7 +74,7 @@ ENDS: Final = {  # a forgotten record is none again; a ring stands for it, to sp
 INTRODUCTION: Final = """\
 # States of a record
 
-<!-- Written by docs/make_states.py from src/oncekey/table.py. Change those. -->
+<!-- Written by docs/make_states.py from src/oncekey/core/machine.py. Change those. -->
 
 A scope and a key have one record or none. These are the statuses it can have and everything that
 can change them; the page is generated from the table that the tests compare with the code.

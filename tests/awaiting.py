@@ -79,8 +79,8 @@ class _Await(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
         for alias in node.names:
-            if alias.name == "leaving":
-                alias.name = "leaving_async"
+            if (node.module, alias.name) == ("oncekey.engine", "engine"):
+                alias.name, alias.asname = "engine_async", alias.asname or "engine"
             alias.name = NAMES.get(alias.name, alias.name)
         return node
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from oncekey import leaving, leaving_async
+from oncekey.core.requests import Renew, Verdict
 from oncekey.duration import SECOND
-from oncekey.lease import Chore, keeper
-from oncekey.verbs import Renew, Verdict
+from oncekey.engine import engine, engine_async
+from oncekey.engine.keeper import Chore, keeper
 from tests.patience import PATIENCE
 
 LONG = 3600.0
@@ -16,7 +16,7 @@ OFTEN = 0.05
 
 def unhurried(patch: Any) -> None:
     """What a store did not answer is asked for again, however long it takes."""
-    for module in (leaving, leaving_async):
+    for module in (engine, engine_async):
         patch.setattr(module, "ASK_PATIENCE", PATIENCE)
         patch.setattr(module, "SETTLE_PATIENCE", PATIENCE)
 

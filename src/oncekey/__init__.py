@@ -3,7 +3,8 @@
 from oncekey.attempt import Attempt, current
 from oncekey.attempt_async import AsyncAttempt, current_async
 from oncekey.attempt_base import Outcome
-from oncekey.decide import Done, NotDone, Unknown
+from oncekey.core.decide import Done, NotDone, Unknown
+from oncekey.core.record import Record
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -20,7 +21,6 @@ from oncekey.errors import (
 )
 from oncekey.once import Once
 from oncekey.policy import Policy
-from oncekey.record import Record
 
 __all__ = [
     "AsyncAttempt",

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from oncekey.admin_rules import PURGE_BATCH, Resolution, forgettable, place
-from oncekey.core import Core
+from oncekey.core.record import Record, Status
+from oncekey.core.requests import Forget, Scan, Verdict
+from oncekey.engine.runtime import Core
 from oncekey.observe import Event
-from oncekey.record import Record, Status
 from oncekey.stores.base import AsyncStore
-from oncekey.verbs import Forget, Scan, Verdict
 
 _TRIES: Final = 8
 

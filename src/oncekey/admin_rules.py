@@ -6,12 +6,12 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from oncekey.call import Identity
-from oncekey.codec import PLAIN, Codec, NotKeepableError, encode_error
+from oncekey.core.call import Identity
+from oncekey.core.codec import PLAIN, Codec, NotKeepableError, encode_error
+from oncekey.core.key import checked_key, checked_scope
+from oncekey.core.record import Record
+from oncekey.core.requests import Resolve
 from oncekey.errors import ConfigurationError, InProgressError, OutcomeUnknownError
-from oncekey.key import checked_key, checked_scope
-from oncekey.record import Record
-from oncekey.verbs import Resolve
 
 PURGE_BATCH: Final = 500
 MISSING: Final[Any] = object()

@@ -8,13 +8,13 @@ from typing import Any, Self, TypeVar, overload
 
 from oncekey.attempt_base import BaseAttempt, Outcome
 from oncekey.attempt_running import current_of, forbid_nesting
-from oncekey.call import Call
-from oncekey.codec import codec_of, encode_error
-from oncekey.colours import invoke_async
-from oncekey.decide import served
-from oncekey.engine_async import AsyncEngine
-from oncekey.ticket import Ticket, unprotected
-from oncekey.verbs import Settle
+from oncekey.compat import invoke_async
+from oncekey.core.call import Call
+from oncekey.core.codec import codec_of, encode_error
+from oncekey.core.decide import served
+from oncekey.core.requests import Settle
+from oncekey.engine.engine_async import AsyncEngine
+from oncekey.engine.ticket import Ticket, unprotected
 
 T = TypeVar("T")
 

@@ -9,15 +9,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from oncekey.codec import Codec, NotKeepableError, UnreadableBytesError
-from oncekey.decide import Fail, after_error, lost, served
+from oncekey.compat import generation
+from oncekey.core.codec import Codec, NotKeepableError, UnreadableBytesError
+from oncekey.core.decide import Fail, after_error, lost, served
+from oncekey.core.record import Notes, Record, read_notes
+from oncekey.core.requests import Note, Release, Settle, Verdict
+from oncekey.engine.ticket import Ticket
 from oncekey.errors import ConfigurationError, NotRecordedError, ResultNotKeptError, UnreadableError
-from oncekey.fork import generation
-from oncekey.notes import Notes, read_notes
 from oncekey.observe import Observers
-from oncekey.record import Record
-from oncekey.ticket import Ticket
-from oncekey.verbs import Note, Release, Settle, Verdict
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import TypeVar
 
 from oncekey.attempt_base import BaseAttempt, running
-from oncekey.call import Call
+from oncekey.compat import generation
+from oncekey.core.call import Call
 from oncekey.errors import ConfigurationError
-from oncekey.fork import generation
 from oncekey.observe import Observers
 
 T = TypeVar("T", bound=BaseAttempt)

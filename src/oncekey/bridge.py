@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from oncekey.attempt import Attempt
 from oncekey.attempt_async import AsyncAttempt
-from oncekey.engine_async import AsyncEngine
-from oncekey.loops import running_loop
-from oncekey.ticket import Ticket
-from oncekey.verbs import Note, Release, Settle, Verdict
+from oncekey.compat import running_loop
+from oncekey.core.requests import Note, Release, Settle, Verdict
+from oncekey.engine.engine_async import AsyncEngine
+from oncekey.engine.ticket import Ticket
 
 T = TypeVar("T")
 

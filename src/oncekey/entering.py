@@ -7,7 +7,7 @@ from types import TracebackType
 from oncekey import attempt, attempt_async
 from oncekey.attempt import Attempt
 from oncekey.attempt_async import AsyncAttempt
-from oncekey.call import Call
+from oncekey.core.call import Call
 from oncekey.view import View
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from oncekey.arguments import Arguments
-from oncekey.codec import Codec, codec_of
+from oncekey.core.codec import Codec, codec_of
 
 
 class Known(NamedTuple):

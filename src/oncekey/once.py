@@ -17,14 +17,15 @@ from typing import (
 )
 
 from oncekey import attempt, attempt_async
-from oncekey.call import Call
-from oncekey.codec import PLAIN, Codec
-from oncekey.core import Core
+from oncekey.core.call import Call
+from oncekey.core.codec import PLAIN, Codec
+from oncekey.core.fingerprint import of_value
+from oncekey.core.key import checked_key, checked_scope
+from oncekey.core.record import Record
 from oncekey.duration import SECOND
+from oncekey.engine.runtime import Core
 from oncekey.entering import Entering
 from oncekey.errors import ConfigurationError
-from oncekey.fingerprint import of_value
-from oncekey.key import checked_key, checked_scope
 from oncekey.known import known_of
 from oncekey.marks import Marks
 from oncekey.observe import Observer
@@ -32,7 +33,6 @@ from oncekey.observe.log import LogObserver
 from oncekey.options import UNSET, Options, Selection, fingerprinter
 from oncekey.policy import Policy, PolicyFields, from_environment
 from oncekey.protected import AsyncProtected, Protected
-from oncekey.record import Record
 from oncekey.records import Records
 from oncekey.stores import AsyncStore, Store
 from oncekey.switch import off_in_environment

@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncekey.arguments import Arguments
+from oncekey.core.fingerprint import of_arguments, of_value
+from oncekey.core.key import Path, checked_scope, readable
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.fingerprint import of_arguments, of_value
-from oncekey.key import Path, checked_scope, readable
 from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, terms
 
 ALL: Final = "all arguments"

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from oncekey import attempt, attempt_async
 from oncekey.arguments import Arguments
 from oncekey.attempt_base import Outcome
-from oncekey.call import Call
-from oncekey.codec import codec_of
-from oncekey.decide import served
+from oncekey.core.call import Call
+from oncekey.core.codec import codec_of
+from oncekey.core.decide import served
+from oncekey.core.key import Template, function_key
+from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
-from oncekey.key import Template, function_key
 from oncekey.options import UNSET, Options, fingerprinter, made_key
-from oncekey.record import Record
 from oncekey.target import name_of, scope_of
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any, Final
 from oncekey.admin import Admin
 from oncekey.admin_async import AsyncAdmin
 from oncekey.admin_rules import MISSING, resolution
+from oncekey.core.key import checked_scope
+from oncekey.core.record import Record, Status
 from oncekey.duration import Duration, microseconds, seconds
 from oncekey.errors import ConfigurationError
-from oncekey.key import checked_scope
 from oncekey.options import UNSET
-from oncekey.record import Record, Status
 from oncekey.view import View
 
 _STATUSES: Final = ("running", "completed", "failed", "released", "held")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any, Final
 
-from oncekey.core import Core
-from oncekey.decide import served
+from oncekey.core.decide import served
+from oncekey.core.requests import Forget, Granted
+from oncekey.engine.runtime import Core
+from oncekey.engine.ticket import new_nonce
 from oncekey.errors import StoreError
 from oncekey.observe import Name
 from oncekey.policy import Terms
 from oncekey.simple_rules import check_call, result_call, result_of
 from oncekey.stores.base import Store
-from oncekey.ticket import new_nonce
-from oncekey.verbs import Forget, Granted
 
 _TRIES: Final = 8
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from oncekey.call import Call
-from oncekey.codec import NotKeepableError
+from oncekey.core.call import Call
+from oncekey.core.codec import NotKeepableError
+from oncekey.core.key import checked_key
 from oncekey.errors import ConfigurationError
-from oncekey.key import checked_key
 from oncekey.policy import Terms
 
 

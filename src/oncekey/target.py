@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from oncekey.core.key import escape
 from oncekey.errors import ConfigurationError
-from oncekey.key import escape
 
 
 def checked_function(function: object) -> Callable[..., Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from secrets import token_hex
 from typing import Any
 
-from oncekey.call import Call
-from oncekey.core import Core
+from oncekey.core.call import Call
+from oncekey.engine.runtime import Core
 from oncekey.options import UNSET, Options
 from oncekey.policy import Policy, Terms
 from oncekey.stores import AsyncStore, Store

@@ -2,8 +2,8 @@
 
 import time
 
+from oncekey.core.requests import Busy, Held, Replay
 from oncekey.testing.suite.desk import DONE, LOST, Desk
-from oncekey.verbs import Busy, Held, Replay
 
 
 def real_time():

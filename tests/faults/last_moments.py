@@ -3,7 +3,8 @@
 import asyncio
 import sys
 
-from oncekey import Once, lease
+from oncekey import Once
+from oncekey.engine import keeper
 from tests.patience import PATIENCE
 
 
@@ -23,7 +24,7 @@ async def work_async() -> str:
 
 
 if __name__ == "__main__":
-    vars(lease)["_LAST_CHANCE"] = PATIENCE
+    vars(keeper)["_LAST_CHANCE"] = PATIENCE
     once = Once(sys.argv[2], observers=()).options(fail_mode="open")
     if sys.argv[1] == "threads":
         say(once.run("job", work))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncekey import NotRecordedError, Once, StoreError, leaving, leaving_async
+from oncekey import NotRecordedError, Once, StoreError
+from oncekey.engine import engine, engine_async
 from tests.faults.colours import COLOURS
 from tests.servers.redis import RedisServer
 from tests.servers.valkey import ValkeyServer
@@ -107,7 +108,7 @@ def test_a_failed_attempt_is_released(full, calling):
 
 
 def test_an_old_server_is_told_when_it_has_room_again(start, calling, until, monkeypatch):
-    for module in (leaving, leaving_async):
+    for module in (engine, engine_async):
         monkeypatch.setattr(module, "SETTLE_PATIENCE", 0.0)
     server = start(RedisServer)
     caller = calling(server)

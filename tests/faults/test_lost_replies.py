@@ -4,8 +4,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oncekey import Once, StoreError, leaving, leaving_async
-from oncekey.lease import keeper
+from oncekey import Once, StoreError
+from oncekey.engine import engine, engine_async
+from oncekey.engine.keeper import keeper
 from tests.faults.colours import COLOURS
 from tests.faults.line import LossyLine, is_postgres_verb, is_redis_verb
 from tests.leases import unhurried
@@ -121,7 +122,7 @@ def test_the_keeper_settles_what_nobody_heard_of(line, caller, effects, monkeypa
         line.lose(2)
         return "receipt"
 
-    for module in (leaving, leaving_async):
+    for module in (engine, engine_async):
         monkeypatch.setattr(module, "SETTLE_PATIENCE", 0.0)
     assert caller.run("order", work, fail_mode="open") == "receipt"
     until(lambda: line.lost == 2)  # the second one was the keeper's

@@ -18,9 +18,8 @@ from oncekey import (
     StoreError,
     current,
     current_async,
-    leaving,
-    leaving_async,
 )
+from oncekey.engine import engine, engine_async
 from oncekey.policy import FailMode
 from tests.faults.calls import Calls
 
@@ -110,7 +109,7 @@ class Tasks(Calls):
 
 
 def main(mode: FailMode, colour: str, *where: str) -> None:
-    for module in (leaving, leaving_async):
+    for module in (engine, engine_async):
         vars(module)["SETTLE_PATIENCE"] = SETTLING
     place, folder, name, keys, outages = where
     kind: type[Calls] = Threads if colour == "threads" else Tasks

@@ -6,8 +6,8 @@ from urllib.parse import unquote_to_bytes
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from oncekey.core.fingerprint import differ, of_arguments, of_json, of_value
 from oncekey.errors import ConfigurationError
-from oncekey.fingerprint import differ, of_arguments, of_json, of_value
 from oncekey.http.body import Body
 from tests.fuzz.bytes_of import DEEP
 from tests.fuzz.values import nested, small, told_apart

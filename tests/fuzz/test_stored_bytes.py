@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncekey.codec import (
+from oncekey.core.codec import (
     PLAIN,
     Codec,
     NotKeepableError,
@@ -16,11 +16,10 @@ from oncekey.codec import (
     encode_error,
     error_words,
 )
+from oncekey.core.record import Notes, Record, read_notes
 from oncekey.errors import OncekeyError
 from oncekey.http.reply import packed, unpacked
 from oncekey.jobs.tag import Tag, read_tag
-from oncekey.notes import Notes, read_notes
-from oncekey.record import Record
 from oncekey.stores.redis_codec import found
 from oncekey.stores.sqlite_file import from_row, to_row
 from tests.fuzz.bytes_of import DEEP, damaged

@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from oncekey import NotRecordedError, Once, StoreError
+from oncekey.core.requests import Granted
 from oncekey.stores import SQLiteStore
-from oncekey.verbs import Granted
 from tests.neighbours.street import CROWD, LARGE, ODD, Street
 from tests.patience import PATIENCE, until_async
 from tests.servers.redis_asks import ask

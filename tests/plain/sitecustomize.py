@@ -41,7 +41,7 @@ DEFAULTS: Final[dict[str, dict[str, str]]] = {
 }
 """What is False from now on unless it is said."""
 
-CACHE: Final = "oncekey.core"
+CACHE: Final = "oncekey.engine.runtime"
 """Where it is decided who has a cache that nobody asked for."""
 
 STORES: Final = {
@@ -59,7 +59,7 @@ FAST: Final = {
     "oncekey.stores.redis_lines": "Lines",
     "oncekey.stores.postgres_crowd": "_Crowd",
     "oncekey.stores.sqlite_writer": "Writer",
-    "oncekey.cache": "Cache",
+    "oncekey.engine.cache": "Cache",
 }
 """What a fast path is made of. A writer may be slow as well, and says so."""
 

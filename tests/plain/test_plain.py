@@ -52,7 +52,7 @@ def test_a_child_is_slow_too():
 
 IS_ABOUT_ONE = """
 import pytest
-from oncekey.cache import Cache
+from oncekey.engine.cache import Cache
 
 @pytest.mark.fast_path("what a cache does")
 def test_a_cache():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from bench.growth_fill import fill_redis_with_ttl
 from bench.ops_fill import SCOPE, fill_postgres, fill_redis, fill_sqlite, key_of
-from oncekey.record import Record
+from oncekey.core.record import Record
 from oncekey.stores import RedisStore
 from tests.servers.postgres_fixtures import postgres, postgres_url
 from tests.servers.redis_fixtures import empty_redis, redis_server

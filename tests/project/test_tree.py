@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
-MOST_LINES = 300
 EMPTY_NAMES = {"util", "helper", "common", "misc", "manager"}
 
 # The brackets keep the patterns from matching themselves.
@@ -128,11 +127,6 @@ def test_the_changelog_has_a_place_for_the_next_change():
 def test_there_are_sources():
     assert SOURCES
     assert (ROOT / "src" / "oncekey" / "py.typed").is_file()
-
-
-def test_no_source_file_is_too_long():
-    lengths = {relative(path): len(path.read_text("utf-8").splitlines()) for path in SOURCES}
-    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
 
 
 def test_no_module_has_a_name_that_says_nothing():

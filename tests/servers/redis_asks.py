@@ -1,6 +1,6 @@
 """Requests for one key, with whatever a test does not care about filled in."""
 
-from oncekey.verbs import Claim, Release, Settle
+from oncekey.core.requests import Claim, Release, Settle
 
 HOUR = 3_600_000_000
 

@@ -1,6 +1,6 @@
 """A record as the scripts of Redis would have stored it."""
 
-from oncekey.record import FORMAT
+from oncekey.core.record import FORMAT
 from oncekey.stores.redis_record import HEAD, MAGIC, STATUSES
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oncekey import attempt, attempt_async
-from oncekey.breaker import OPENS_AFTER
-from oncekey.call import Call
-from oncekey.codec import PLAIN
+from oncekey.core.call import Call
+from oncekey.core.codec import PLAIN
+from oncekey.engine.breaker import OPENS_AFTER
 from oncekey.errors import (
     InProgressError,
     KeyReusedError,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oncekey.attempt_base import BaseAttempt, running
-from oncekey.decide import Done, NotDone
+from oncekey.core.decide import Done, NotDone
+from oncekey.core.record import Record
 from oncekey.errors import LeaseLostError, StoreError
-from oncekey.record import Record
 from tests.simulation.dice import mix
 from tests.simulation.hub import MICRO, DeadError
 from tests.simulation.ledger import Effect, Story

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from oncekey.record import Record
-from oncekey.verbs import Request
+from oncekey.core.record import Record
+from oncekey.core.requests import Request
 from tests.simulation import batch
 from tests.simulation.world import World
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from oncekey.record import Record
-from oncekey.verbs import Release
+from oncekey.core.record import Record
+from oncekey.core.requests import Release
 from tests.simulation.oracle import must
 from tests.simulation.plan import KeyPlan
 

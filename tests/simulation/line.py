@@ -5,9 +5,8 @@ What becomes of a message is told by the seed, the node and the number of the me
 
 from typing import TYPE_CHECKING, Any
 
-from oncekey.errors import StoreError
-from oncekey.record import Record
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -20,6 +19,7 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.errors import StoreError
 from tests.simulation.dice import mix
 from tests.simulation.hub import Activity, DeadError
 

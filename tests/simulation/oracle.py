@@ -6,8 +6,8 @@ promises, and those about attempts that the engines make, are watched while ever
 
 from typing import TYPE_CHECKING, Any
 
-from oncekey.record import Record
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Busy,
     Claim,

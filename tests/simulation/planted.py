@@ -26,7 +26,7 @@ BLIND: Final[dict[str, str]] = {}
 """Defects of the core that a schedule cannot show, and why."""
 
 ELSEWHERE: Final = {
-    "key": "keys are texts, and no schedule changes them; tests/fuzz looks for such defects",
+    "core/key": "keys are texts, and no schedule changes them; tests/fuzz looks for such defects",
 }
 """Modules that lie beside the core and are not simulated, and why."""
 

@@ -3,15 +3,15 @@
 from copy import copy
 from typing import TYPE_CHECKING
 
-from oncekey.breaker import Breaker
-from oncekey.cache import Cache
-from oncekey.chores import Purging
-from oncekey.engine import Engine
-from oncekey.engine_async import AsyncEngine
-from oncekey.flight import Flight, Flights
-from oncekey.lease import Chore, Keeper
+from oncekey.engine.breaker import Breaker
+from oncekey.engine.cache import Cache
+from oncekey.engine.chores import Purging
+from oncekey.engine.engine import Engine
+from oncekey.engine.engine_async import AsyncEngine
+from oncekey.engine.keeper import Chore, Keeper
+from oncekey.engine.single_flight import Flight, Flights
+from oncekey.engine.ticket import Nonces
 from oncekey.observe import Event, Name, Observers
-from oncekey.ticket import Nonces
 from tests.simulation.hub import Activity, DeadError
 from tests.simulation.line import AwaitedLine, Line
 

@@ -14,7 +14,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from oncekey import colours, lease, ticket
+from oncekey import compat
+from oncekey.engine import keeper, ticket
 from tests.simulation.hub import MICRO, Activity, Hub
 
 EPOCH = 1_767_225_600_000_000
@@ -25,20 +26,18 @@ CORE = [
     "attempt_async",
     "attempt_base",
     "attempt_running",
-    "breaker",
-    "cache",
-    "call",
-    "chores",
-    "colours",
-    "decide",
-    "engine",
-    "engine_async",
-    "flight",
-    "lease",
-    "leaving",
-    "leaving_async",
-    "machine",
-    "ticket",
+    "compat",
+    "core/call",
+    "core/decide",
+    "core/machine",
+    "engine/breaker",
+    "engine/cache",
+    "engine/chores",
+    "engine/engine",
+    "engine/engine_async",
+    "engine/keeper",
+    "engine/single_flight",
+    "engine/ticket",
 ]
 
 
@@ -226,12 +225,12 @@ async def _sleep_async(seconds: float) -> None:
 class WhoseKeeper:
     """The keeper of whatever process runs at the moment."""
 
-    def take_up(self, chore: lease.Chore, delay: float) -> None:
+    def take_up(self, chore: keeper.Chore, delay: float) -> None:
         process = STAGE.hub.process
         assert process is not None
         process.take_up(chore, delay)
 
-    def drop(self, chore: lease.Chore) -> None:
+    def drop(self, chore: keeper.Chore) -> None:
         process = STAGE.hub.process
         assert process is not None
         process.keeper.drop(chore)
@@ -244,18 +243,19 @@ _PLACES: list[tuple[object, object]] = [
     (os.urandom, urandom),
     (ticket.new_nonce, new_nonce),
     (threading, THREADING),
-    (lease.keeper, WhoseKeeper()),
+    (keeper.keeper, WhoseKeeper()),
 ]
 
 
 def install() -> None:
     """From now on the core of this process lives in the world that `STAGE` names."""
     for name in CORE:
-        module = importlib.import_module(f"oncekey.{name}")
+        module = importlib.import_module(f"oncekey.{name.replace('/', '.')}")
         for attribute, value in list(vars(module).items()):
             for real, virtual in _PLACES:
                 if value is real:
                     setattr(module, attribute, virtual)
-    setattr(colours, "time", SimpleNamespace(sleep=_sleep))  # noqa: B010 - a module in its place
-    setattr(colours, "asyncio", SimpleNamespace(sleep=_sleep_async))  # noqa: B010 - the same
+    setattr(compat, "time", SimpleNamespace(sleep=_sleep))  # noqa: B010 - a module in its place
+    loops = SimpleNamespace(**{**vars(asyncio), "sleep": _sleep_async})
+    setattr(compat, "asyncio", loops)  # noqa: B010 - the same
     asyncio._set_running_loop(Loop())  # type: ignore[arg-type]

@@ -8,9 +8,9 @@ store's transaction stand and fall with it.
 from collections.abc import Callable
 from typing import Any
 
-from oncekey.record import Record
+from oncekey.core.record import Record
+from oncekey.core.requests import Request, Settle, Verdict
 from oncekey.testing.reference import Place, Reference, Rule
-from oncekey.verbs import Request, Settle, Verdict
 
 Seen = Callable[[Record | None, Request, Any, Record | None, int], None]
 Undo = tuple[int, Place, Record | None, Callable[[], None] | None]

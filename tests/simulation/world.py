@@ -5,9 +5,9 @@ Chaos first. Then everything heals, and whoever asks must get an answer.
 
 from zlib import crc32
 
-from oncekey.codec import PLAIN
+from oncekey.core.codec import PLAIN
+from oncekey.core.requests import Claim, Forget, Request, Resolve
 from oncekey.errors import StoreError
-from oncekey.verbs import Claim, Forget, Request, Resolve
 from tests.simulation.caller import Asking, Try
 from tests.simulation.dice import mix
 from tests.simulation.hub import DeadError, Hub

@@ -2,9 +2,9 @@
 
 import pytest
 
-from oncekey.call import Call
+from oncekey.core.call import Call
+from oncekey.core.record import Record
 from oncekey.policy import FUNCTION, Policy, terms
-from oncekey.record import Record
 from tests import patience
 from tests.leases import wait_for_rows
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
+from oncekey.core.requests import Forget, Granted, Resolve, Scan, Verdict
 from oncekey.errors import StoreError
 from oncekey.stores import MemoryStore, adapt
 from oncekey.stores.adapt import Inline, Looped, Threaded
 from oncekey.stores.base import VERBS, AsyncStore, Store
-from oncekey.verbs import Forget, Granted, Resolve, Scan, Verdict
 from tests.patience import PATIENCE, until
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import pytest
 
 from oncekey.admin_rules import MISSING, Resolution, forgettable, place, resolution
-from oncekey.codec import PLAIN, Codec, error_words
+from oncekey.core.codec import PLAIN, Codec, error_words
+from oncekey.core.requests import Resolve
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
     InvalidKeyError,
     OutcomeUnknownError,
 )
-from oncekey.verbs import Resolve
 
 
 def resolved(*, result=MISSING, error=None, retry=False):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from oncekey import ConfigurationError, StoreError, breaker
-from oncekey.breaker import OPENS_AFTER, Breaker, _Knock
+from oncekey import ConfigurationError, StoreError
+from oncekey.engine import breaker
+from oncekey.engine.breaker import OPENS_AFTER, Breaker, _Knock
 from oncekey.stores import MemoryStore
 from tests.faulty import FaultyStore
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncekey import cache as module
-from oncekey.cache import FRESH, Cache
+from oncekey.engine import cache as module
+from oncekey.engine.cache import FRESH, Cache
 
 pytestmark = pytest.mark.fast_path("what the local cache does")
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncekey.call import Call
+from oncekey.core.call import Call
+from oncekey.core.requests import Claim, Note, Release, Renew, Settle
 from oncekey.policy import FUNCTION, Policy, terms
-from oncekey.verbs import Claim, Note, Release, Renew, Settle
 
 TERMS = terms(FUNCTION)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)

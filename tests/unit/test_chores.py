@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from oncekey import chores
-from oncekey.chores import (
+from oncekey.engine import chores
+from oncekey.engine.chores import (
     PURGE_BATCH,
     PURGE_EVERY,
     RETRY,
@@ -17,12 +17,12 @@ from oncekey.chores import (
     Renewal,
     Unsettled,
 )
+from oncekey.engine.ticket import Ticket, unprotected
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.observe import Observers
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
 from oncekey.testing.clock import FakeClock
-from oncekey.ticket import Ticket, unprotected
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncekey.codec import (
+from oncekey.core.codec import (
     PLAIN,
     Codec,
     NotKeepableError,

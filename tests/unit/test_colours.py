@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from oncekey import colours
-from oncekey.colours import invoke, invoke_async, pause, pause_async
+from oncekey import compat
+from oncekey.compat import invoke, invoke_async, pause, pause_async
 from oncekey.errors import ConfigurationError
 
 
@@ -20,7 +20,7 @@ async def add_async(a, b=0):
 
 def test_a_pause_blocks_for_as_long_as_it_says(monkeypatch):
     slept = []
-    monkeypatch.setattr(colours.time, "sleep", slept.append)
+    monkeypatch.setattr(compat.time, "sleep", slept.append)
     pause(0.25)
     assert slept == [0.25]
 

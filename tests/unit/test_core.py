@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from oncekey import core as module
-from oncekey.cache import Cache
-from oncekey.chores import PURGE_EVERY, Purging
-from oncekey.core import Core
+from oncekey.engine import runtime as module
+from oncekey.engine.cache import Cache
+from oncekey.engine.chores import PURGE_EVERY, Purging
+from oncekey.engine.runtime import Core
 from oncekey.errors import ConfigurationError
 from oncekey.stores import MemoryStore, SQLiteStore
 from oncekey.stores.adapt import Inline, Looped, OnLoop, Threaded

@@ -9,8 +9,8 @@ import requests
 import stripe
 import urllib3
 
-from oncekey.codec import PLAIN, Codec, encode_error
-from oncekey.decide import (
+from oncekey.core.codec import PLAIN, Codec, encode_error
+from oncekey.core.decide import (
     Complete,
     Done,
     Fail,
@@ -35,6 +35,7 @@ from oncekey.decide import (
     served,
     unknown,
 )
+from oncekey.core.requests import Busy, Granted, Held, Mismatch, Replay, Spent
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -46,7 +47,6 @@ from oncekey.errors import (
     UnreadableError,
 )
 from oncekey.policy import Policy
-from oncekey.verbs import Busy, Granted, Held, Mismatch, Replay, Spent
 
 NOW = 1_767_225_600_000_000
 SECOND = 1_000_000

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from oncekey import fingerprint
+from oncekey.core import fingerprint
+from oncekey.core.fingerprint import differ, of_arguments, of_json, of_value
 from oncekey.errors import ConfigurationError
-from oncekey.fingerprint import differ, of_arguments, of_json, of_value
 
 Pair = namedtuple("Pair", "x y")  # noqa: PYI024 - an old one is what we want to see
 
@@ -532,7 +532,7 @@ def test_the_forms_of_arguments_and_json_stay_what_they_were():
 
 SCRIPT = """
 from decimal import Decimal
-from oncekey.fingerprint import of_value
+from oncekey.core.fingerprint import of_value
 print(of_value({"s": {"a", "b", "c", 1, 2.5, None}, "f": frozenset("xyz"), "d": Decimal("1.10")}))
 """
 

@@ -7,9 +7,9 @@ from time import monotonic
 
 import pytest
 
-from oncekey import flight as module
-from oncekey.flight import Flight, Flights
-from oncekey.verbs import Answer
+from oncekey.core.requests import Answer
+from oncekey.engine import single_flight as module
+from oncekey.engine.single_flight import Flight, Flights
 from tests.patience import PATIENCE
 
 NOW = 1_767_225_600_000_000

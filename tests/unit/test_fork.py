@@ -6,8 +6,8 @@ import subprocess
 import sys
 import weakref
 
-from oncekey import fork
-from oncekey.fork import generation, leave_alone, renew_after_fork
+from oncekey import compat
+from oncekey.compat import generation, leave_alone, renew_after_fork
 
 
 class Thing:
@@ -19,28 +19,28 @@ class Thing:
 
 
 def test_every_registered_thing_is_made_new(monkeypatch):
-    monkeypatch.setattr(fork, "_registered", type(fork._registered)())
+    monkeypatch.setattr(compat, "_registered", type(compat._registered)())
     before = generation()
-    monkeypatch.setattr(fork._Process, "generation", before)
+    monkeypatch.setattr(compat._Process, "generation", before)
     one, other = Thing(), Thing()
     renew_after_fork(one)
     renew_after_fork(other)
     renew_after_fork(one)
-    fork._in_child()
+    compat._in_child()
     assert (one.renewed, other.renewed) == (1, 1)
     assert generation() == before + 1
 
 
 def test_a_thing_is_not_kept_alive(monkeypatch):
-    monkeypatch.setattr(fork, "_registered", type(fork._registered)())
+    monkeypatch.setattr(compat, "_registered", type(compat._registered)())
     renew_after_fork(Thing())
     gc.collect()
-    assert not list(fork._registered)
+    assert not list(compat._registered)
 
 
 SCRIPT = """
 import os
-from oncekey.fork import generation, leave_alone, renew_after_fork
+from oncekey.compat import generation, leave_alone, renew_after_fork
 
 class Thing:
     renewed = 0
@@ -85,4 +85,4 @@ def test_what_is_left_alone_is_not_closed_by_python_either():
     del thing
     gc.collect()
     assert not closed
-    assert type(fork._left_alone.pop()) is Thing
+    assert type(compat._left_alone.pop()) is Thing

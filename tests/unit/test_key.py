@@ -11,8 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.key import (
+from oncekey.core.key import (
     Path,
     Template,
     checked_key,
@@ -22,6 +21,7 @@ from oncekey.key import (
     readable,
     stored_key,
 )
+from oncekey.errors import ConfigurationError, InvalidKeyError
 
 PRINTABLE = re.compile(r"[ -~]{1,255}")
 printable = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=255)

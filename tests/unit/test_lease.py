@@ -9,8 +9,8 @@ from time import monotonic
 
 import pytest
 
-from oncekey import lease
-from oncekey.lease import Chore, Keeper
+from oncekey.engine import keeper as lease
+from oncekey.engine.keeper import Chore, Keeper
 from tests.patience import PATIENCE
 
 LONG = PATIENCE
@@ -389,7 +389,7 @@ def test_the_chores_of_a_parent_stay_with_the_parent(still):
 
 FORK = """
 import os, threading
-from oncekey.lease import Chore, keeper
+from oncekey.engine.keeper import Chore, keeper
 
 class Job(Chore):
     def __init__(self):
@@ -415,7 +415,7 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 """
 
 EXIT = """
-from oncekey.lease import Chore, keeper
+from oncekey.engine.keeper import Chore, keeper
 
 class Must(Chore):
     urgent = True

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from oncekey.loops import remembered
+from oncekey.compat import remembered
 
 
 async def find():

@@ -8,15 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from oncekey import machine
-from oncekey.machine import DAY, HOUR
-from oncekey.record import Record
-from oncekey.table import TABLE
-from oncekey.testing import FakeClock
-from oncekey.testing.reference import RULES, Reference
-from oncekey.testing.suite.desk import Desk
-from oncekey.testing.suite.rows import SCENES
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.machine import DAY, HOUR, TABLE
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Busy,
     Claim,
     Forget,
@@ -32,6 +27,10 @@ from oncekey.verbs import (
     Spent,
     Verdict,
 )
+from oncekey.testing import FakeClock
+from oncekey.testing.reference import RULES, Reference
+from oncekey.testing.suite.desk import Desk
+from oncekey.testing.suite.rows import SCENES
 
 NOW = 1_767_225_600_000_000
 LEASE = 1_000

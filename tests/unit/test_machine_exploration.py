@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import asdict, replace
 
-from oncekey import machine
-from oncekey.record import Record
-from oncekey.table import TABLE, Row
-from oncekey.testing.reference import RULES
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.machine import TABLE, Row
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Busy,
     Claim,
     Forget,
@@ -38,6 +37,7 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.testing.reference import RULES
 
 pytestmark = pytest.mark.xdist_group("walk")  # what they share is made once
 

@@ -2,9 +2,9 @@
 
 import threading
 
+from oncekey.core.requests import Claim, Granted, Scan
 from oncekey.stores import MemoryStore
 from oncekey.stores.memory import steady_clock
-from oncekey.verbs import Claim, Granted, Scan
 
 
 def a_claim(key="k", nonce="n"):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from oncekey.codec import PLAIN, UnreadableBytesError
+from oncekey.core.codec import PLAIN, UnreadableBytesError
+from oncekey.core.record import LARGEST, Notes, read_notes
 from oncekey.errors import ConfigurationError
-from oncekey.notes import LARGEST, Notes, read_notes
 
 
 def test_there_are_none_at_first():

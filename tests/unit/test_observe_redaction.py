@@ -6,7 +6,7 @@ import pytest
 
 from oncekey import ConfigurationError
 from oncekey.cli.names import name_of
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
 from oncekey.observe import Event
 from oncekey.observe.log import LogObserver
 from oncekey.observe.redaction import Redaction, hashed

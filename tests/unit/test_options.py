@@ -6,8 +6,8 @@ import pytest
 
 from oncekey import Once
 from oncekey.arguments import Arguments
+from oncekey.core.fingerprint import of_arguments, of_value
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.fingerprint import of_arguments, of_value
 from oncekey.options import ALL, UNSET, Options, fingerprinter, made_key
 from oncekey.policy import Policy
 

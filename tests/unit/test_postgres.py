@@ -13,11 +13,11 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import ConfigurationError, Once, UnreadableError
+from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
 from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
 from oncekey.stores.adapt import Threaded
 from oncekey.stores.postgres_rows import to_answer
 from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy
@@ -261,7 +261,7 @@ def forgotten(lender):
 FORKING = """
 import asyncio, os, sys
 from oncekey.stores import PostgresStore
-from oncekey.verbs import Claim
+from oncekey.core.requests import Claim
 store = PostgresStore(sys.argv[1])
 def claim(key, nonce):
     ask = Claim(None, key, nonce=nonce, fingerprint=None, lease=60_000_000, ttl=60_000_000)

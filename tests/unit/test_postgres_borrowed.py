@@ -8,11 +8,11 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import ConfigurationError, Once, StoreError
+from oncekey.core.requests import Busy, Granted, Replay
 from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
 from oncekey.stores.adapt import Threaded
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.testing.suite.drive import Blocking, OnRunner
-from oncekey.verbs import Busy, Granted, Replay
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 

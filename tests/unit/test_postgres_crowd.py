@@ -6,12 +6,7 @@ import psycopg
 import pytest
 
 from oncekey import ConfigurationError, StoreError
-from oncekey.stores import AsyncPostgresStore, PostgresStore
-from oncekey.stores import postgres_sql as sql
-from oncekey.stores.postgres_arrays import array
-from oncekey.stores.postgres_crowd import LARGE, LARGEST
-from oncekey.testing.suite.desk import Desk
-from oncekey.verbs import (
+from oncekey.core.requests import (
     Busy,
     Claim,
     Granted,
@@ -23,6 +18,11 @@ from oncekey.verbs import (
     Spent,
     Verdict,
 )
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores import postgres_sql as sql
+from oncekey.stores.postgres_arrays import array
+from oncekey.stores.postgres_crowd import LARGE, LARGEST
+from oncekey.testing.suite.desk import Desk
 from tests.patience import PATIENCE, until_async
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from oncekey import ConfigurationError
+from oncekey.core.requests import Busy, Replay
 from oncekey.stores import postgres_schema as schema
 from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.verbs import Busy, Replay
 from tests.patience import PATIENCE
 from tests.servers import postgres_release_2 as older
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from oncekey import StoreError
+from oncekey.core.requests import Busy, Replay
 from oncekey.stores import (
     AsyncPostgresStore,
     PostgresStore,
@@ -17,7 +18,6 @@ from oncekey.stores import (
 )
 from oncekey.stores.postgres_target import Target
 from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.verbs import Busy, Replay
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy_fixtures import proxied_url, proxy

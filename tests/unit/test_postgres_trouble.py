@@ -9,10 +9,10 @@ import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import ConfigurationError, StoreError
+from oncekey.core.requests import Busy, Replay
 from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
 from oncekey.stores.postgres_errors import explain
 from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.verbs import Busy, Replay
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import (
     beside,

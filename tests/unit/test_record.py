@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from oncekey.codec import PLAIN, encode_error
+from oncekey.core.codec import PLAIN, encode_error
+from oncekey.core.record import FORMAT, Notes
 from oncekey.errors import UnreadableError
-from oncekey.notes import Notes
-from oncekey.record import FORMAT
 
 
 def test_a_new_record_holds_nothing_yet(recorded):

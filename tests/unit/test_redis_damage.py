@@ -3,8 +3,8 @@
 import pytest
 
 from oncekey import Once, UnreadableError
+from oncekey.core.requests import Forget, Note, Renew, Resolve
 from oncekey.stores import AsyncRedisStore, RedisStore
-from oncekey.verbs import Forget, Note, Renew, Resolve
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import empty_redis, redis_server
 

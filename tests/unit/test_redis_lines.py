@@ -11,9 +11,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
 from oncekey.errors import StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, redis_line, redis_lines, redis_loops
-from oncekey.verbs import Busy, Claim, Granted, Replay, Scan
 from tests.patience import PATIENCE, until
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_cut import CutLine

@@ -11,10 +11,10 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.sentinel import Sentinel
 
 from oncekey import Once
+from oncekey.core.requests import Busy, Granted, Replay, Scan, Verdict
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.stores.adapt import Threaded
-from oncekey.verbs import Busy, Granted, Replay, Scan, Verdict
 from tests.patience import PATIENCE, until_async
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server

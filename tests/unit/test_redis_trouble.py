@@ -6,9 +6,9 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from oncekey.core.requests import Busy, Granted, Note, Renew, Scan, Verdict
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
-from oncekey.verbs import Busy, Granted, Note, Renew, Scan, Verdict
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_cut import CutLine
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server

@@ -10,9 +10,9 @@ import pytest
 import redis
 import redis.asyncio
 
+from oncekey.core.requests import Forget, Granted, Resolve, Scan, Verdict
 from oncekey.errors import StoreError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore
-from oncekey.verbs import Forget, Granted, Resolve, Scan, Verdict
 from tests.patience import PATIENCE, until, until_async
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server

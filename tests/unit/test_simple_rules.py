@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncekey.codec import PLAIN
+from oncekey.core.codec import PLAIN
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.policy import FUNCTION, Policy, terms
 from oncekey.simple_rules import check_call, result_call, result_of

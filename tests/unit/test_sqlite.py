@@ -10,11 +10,9 @@ import threading
 
 import pytest
 
-from oncekey import ConfigurationError, StoreError, UnreadableError, fork, machine
-from oncekey.stores import SQLiteStore, sqlite_file, sqlite_open, sqlite_writer
-from oncekey.stores.sqlite_writer import Job
-from oncekey.testing import FakeClock
-from oncekey.verbs import (
+from oncekey import ConfigurationError, StoreError, UnreadableError, compat
+from oncekey.core import machine
+from oncekey.core.requests import (
     Busy,
     Claim,
     Forget,
@@ -27,6 +25,9 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.stores import SQLiteStore, sqlite_file, sqlite_open, sqlite_writer
+from oncekey.stores.sqlite_writer import Job
+from oncekey.testing import FakeClock
 from tests.patience import PATIENCE, until
 from tests.servers import redis_asks as asks
 
@@ -604,7 +605,7 @@ def test_a_forked_child_has_connections_of_its_own(store):
     for thing in (store, asynchronous._leader):
         thing.after_fork()
     assert (store._reader, store.writer.connection) == (None, None)
-    assert fork._left_alone[-2:] == list(mine)
+    assert compat._left_alone[-2:] == list(mine)
     assert type(store.claim(a_claim(nonce="child"))) is Busy
     for connection in mine:
         connection.close()

@@ -6,11 +6,8 @@ from importlib import resources
 
 import pytest
 
-from oncekey import machine
-from oncekey.looking import sqlite as looking
-from oncekey.stores import SQLiteStore, sqlite_file
-from oncekey.testing import FakeClock
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.requests import (
     Busy,
     Claim,
     Granted,
@@ -22,6 +19,9 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.looking import sqlite as looking
+from oncekey.stores import SQLiteStore, sqlite_file
+from oncekey.testing import FakeClock
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncekey import StoreError, UnreadableError, machine
+from oncekey import StoreError, UnreadableError
+from oncekey.core import machine
+from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Release, Scan, Settle, Verdict
 from oncekey.stores import SQLiteStore
 from oncekey.stores.sqlite_writer import Job
 from oncekey.testing import FakeClock
-from oncekey.verbs import Busy, Claim, Forget, Granted, Note, Release, Scan, Settle, Verdict
 from tests.heavy import HEAVY
 
 pytestmark = pytest.mark.fast_path("what a group commit does")

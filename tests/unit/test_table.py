@@ -5,13 +5,13 @@ from typing import get_args
 
 import pytest
 
-from oncekey.record import Status
-from oncekey.table import TABLE
+from oncekey.core.machine import TABLE
+from oncekey.core.record import Status
+from oncekey.core.requests import Answer, Verdict
 from oncekey.testing import FakeClock
 from oncekey.testing.reference import RULES, Reference
 from oncekey.testing.suite.desk import Desk
 from oncekey.testing.suite.rows import SCENES, prove, reach
-from oncekey.verbs import Answer, Verdict
 
 STATUSES = ("none", *get_args(Status))
 VERBS = [request.__name__.lower() for request in RULES]

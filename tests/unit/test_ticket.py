@@ -5,8 +5,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from oncekey import ticket
-from oncekey.ticket import new_nonce
+from oncekey.engine import ticket
+from oncekey.engine.ticket import new_nonce
 
 MANY = 3 * ticket._MANY
 
@@ -24,7 +24,7 @@ def test_no_two_are_equal_in_any_number_of_threads():
 
 SCRIPT = f"""
 import os, sys
-from oncekey.ticket import new_nonce
+from oncekey.engine.ticket import new_nonce
 
 new_nonce()  # there is a stock now, and a child gets a copy of it
 inlet, outlet = os.pipe()

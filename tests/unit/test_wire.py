@@ -8,11 +8,11 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from oncekey.core.requests import Busy, Granted, Renew, Replay, Scan, Verdict
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, wire
 from oncekey.stores.redis_scripts import scripts_for
 from oncekey.stores.wires import LARGE, Wires
-from oncekey.verbs import Busy, Granted, Renew, Replay, Scan, Verdict
 from tests.patience import PATIENCE, until, until_async
 from tests.servers.redis_asks import HOUR, ask, settle
 from tests.servers.redis_cut import CutLine

@@ -7,6 +7,7 @@ without the patch is the new patch. It is written when it applies to the tree as
 from __future__ import annotations
 
 import difflib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tools.house.move import Mover, tidy
-from tools.house.table import Table
+from tools.house.table import Table, module_of
 
 FOLDER = Path("tests", "defects")
 
@@ -25,18 +26,27 @@ def apply(patch: str, root: Path, *options: str) -> subprocess.CompletedProcess[
     return subprocess.run(words, cwd=root, input=patch, text=True, check=False, capture_output=True)
 
 
-def moved(before: Path, table: Path, patch: str, into: Path) -> dict[str, str]:
-    """Return the sources of the old tree with the patch, moved."""
+def moved(before: Path, table: Path, patch: str, into: Path, changed: set[str]) -> dict[str, str]:
+    """Return what becomes of the changed files of the old tree, with the patch."""
     shutil.copytree(before / "src", into / "src")
     shutil.copy(before / "pyproject.toml", into)
     if patch:
         done = apply(patch, into)
         if done.returncode:
             raise ValueError(done.stdout)
-    Mover(into, Table.read(table)).run(("src",))
-    tidy(into, ("src",))
-    files = sorted((into / "src").rglob("*.py"))
-    return {path.relative_to(into).as_posix(): path.read_text("utf-8") for path in files}
+    source = into / "src"
+    rules = Table.read(table)
+    modules = {module_of(into / name, source) for name in changed}
+    Mover(into, rules).run(("src",), modules)
+    names = [
+        source.joinpath(*rules.module(one).split("."))
+        .with_suffix(".py")
+        .relative_to(into)
+        .as_posix()
+        for one in modules
+    ]
+    tidy(into, names)
+    return {name: (into / name).read_text("utf-8") for name in sorted(names)}
 
 
 def difference(old: dict[str, str], new: dict[str, str]) -> str:
@@ -59,18 +69,25 @@ def main(words: list[str]) -> int:
     after = Path(words[2]) if len(words) > 2 else Path()
     lost = 0
     with tempfile.TemporaryDirectory() as folder:
-        clean = moved(before, table, "", Path(folder, "clean"))
         for path in sorted((before / FOLDER).glob("*.patch")):
             head, _, patch = path.read_text("utf-8").partition("\n\n")
-            into = Path(folder, path.stem)
+            into, clean = Path(folder, path.stem), Path(folder, "clean")
+            changed = set(re.findall(r"(?m)^\+\+\+ b/(src/\S+\.py)", patch))
+            if not changed:  # a script or a statement, whose file is moved by hand
+                sys.stdout.write(f"{path.name}: has no Python\n")
+                continue
             try:
-                diff = difference(clean, moved(before, table, patch, into))
+                diff = difference(
+                    moved(before, table, "", clean, changed),
+                    moved(before, table, patch, into, changed),
+                )
             except (ValueError, SyntaxError) as error:
                 sys.stdout.write(f"{path.name}: {error}\n")
                 lost += 1
                 continue
             finally:
                 shutil.rmtree(into, ignore_errors=True)
+                shutil.rmtree(clean, ignore_errors=True)
             done = apply(diff, after, "--dry-run")
             if done.returncode:
                 sys.stdout.write(f"{path.name}: {done.stdout}\n")

@@ -85,13 +85,18 @@ class Mover:
         self.modules = modules_below(root / "src")
         self.by_hand: list[str] = []
 
-    def run(self, places: Iterable[str] = PLACES) -> None:
-        """Move, and rewrite the files of these folders."""
+    def run(self, places: Iterable[str] = PLACES, only: set[str] | None = None) -> None:
+        """Move, and rewrite the files of these folders, or only what becomes of some modules."""
         missing = [old for old in self.table.modules if old not in self.modules]
         if missing:
             msg = f"there is no module {', '.join(missing)}"
             raise ValueError(msg)
-        files = {module: File(path, module) for module, path in self.modules.items()}
+        targets = None if only is None else {self.table.module(module) for module in only}
+        files = {
+            module: File(path, module)
+            for module, path in self.modules.items()
+            if targets is None or self.table.module(module) in targets
+        }
         others = [
             File(path, "")
             for place in places
@@ -269,6 +274,8 @@ class Mover:
         source = self.root / "src"
         texts: dict[Path, str] = {}
         for new, olds in self.table.merged().items():
+            if olds[0] not in files:
+                continue
             path = source.joinpath(*new.split(".")).with_suffix(".py")
             if any(new == other and new not in self.table.modules for other in self.modules):
                 msg = f"{new} is there already and does not move"

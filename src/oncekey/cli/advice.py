@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from oncekey import Record
 from oncekey.cli.names import name_of
 from oncekey.cli.options import Chosen
+from oncekey.core.record import FORMAT
 from oncekey.looking.meaning import meaning
-from oncekey.record import FORMAT
 
 
 def advice(record: Record, chosen: Chosen, present: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Final
 import typer
 
 from oncekey import OncekeyError
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
 from oncekey.looking import Look, look
 
 _OFFERED: Final = 200

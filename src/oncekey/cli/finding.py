@@ -6,7 +6,7 @@ from oncekey import Once, Record
 from oncekey.admin_rules import place
 from oncekey.cli.exits import NOTHING, CommandError
 from oncekey.cli.names import name_of, place_typed
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
 from oncekey.looking import find
 
 

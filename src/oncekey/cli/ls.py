@@ -11,10 +11,10 @@ from oncekey.cli.as_json import fields_of, print_json
 from oncekey.cli.opening import records
 from oncekey.cli.options import Json, Redact, StoreUrl
 from oncekey.cli.render import Listing, console
+from oncekey.core.key import checked_scope
+from oncekey.core.record import Status
 from oncekey.duration import microseconds, seconds
-from oncekey.key import checked_scope
 from oncekey.looking import Look, Sight, gather
-from oncekey.record import Status
 from oncekey.stores import Store
 
 _PATIENCE: Final = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncekey import Record
 from oncekey.cli.exits import WRONG, CommandError
 from oncekey.cli.text import printable
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
 from oncekey.looking.places import Place, place_of
 from oncekey.observe.redaction import hashed
 

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec import Struct
 
 from oncekey import Record
+from oncekey.core.record import Status
 from oncekey.looking import Counts, Look, counts, find, gather, look
-from oncekey.record import Status
 from oncekey.stores import Store
 
 _WALK: Final = 0.2

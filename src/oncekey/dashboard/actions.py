@@ -8,12 +8,12 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
 from oncekey.dashboard.pages import about, looked_up
 from oncekey.dashboard.site import Visit
 from oncekey.dashboard.trouble import Trouble
 from oncekey.errors import ConfigurationError
-from oncekey.record import FORMAT, Record
 
 _ENDINGS: Final = ("result", "error", "retry")
 

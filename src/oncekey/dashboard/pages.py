@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.responses import Response
 
+from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import times, views
 from oncekey.dashboard.figures import Figures, figures
 from oncekey.dashboard.site import Visit
@@ -17,7 +18,6 @@ from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.looking import STATUSES, Look
 from oncekey.looking.meaning import meaning
 from oncekey.looking.places import Place, place_of
-from oncekey.record import FORMAT, Record
 
 _FEW: Final = 6
 _MANY: Final = 50

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncekey.fork import renew_after_fork
+from oncekey.compat import renew_after_fork
 from oncekey.observe import Event, Name
 
 WIDTH: Final = 5.0

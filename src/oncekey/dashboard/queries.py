@@ -11,11 +11,11 @@ from typing import Final, Generic, TypeVar, cast
 from msgspec import Struct
 from starlette.concurrency import run_in_threadpool
 
+from oncekey.core.record import Record
 from oncekey.errors import OncekeyError
 from oncekey.looking import Counts, Look, Sight, counts, find, gather
 from oncekey.looking.places import Place
 from oncekey.once import Once
-from oncekey.record import Record
 
 T = TypeVar("T")
 

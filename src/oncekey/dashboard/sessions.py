@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from oncekey.fork import renew_after_fork
+from oncekey.compat import renew_after_fork
 
 LASTING: Final = 12 * 3600
 """Seconds after which the token is asked for again."""

@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from oncekey.core.key import stored_key
+from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.dashboard.times import SECOND, length
 from oncekey.errors import UnreadableError
-from oncekey.key import stored_key
 from oncekey.looking import STATUSES, Sight
-from oncekey.record import Record
 
 _ENDED: Final = {
     "completed": "Completed",

@@ -13,9 +13,9 @@ import threading
 from time import monotonic
 from typing import Any, Final, Literal
 
+from oncekey.compat import renew_after_fork
 from oncekey.doctor import Finding, examine, examine_async
 from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.fork import renew_after_fork
 
 Mode = Literal["warn", "refuse"]
 

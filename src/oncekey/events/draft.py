@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from oncekey.engine.ticket import new_nonce
 from oncekey.errors import KeyReusedError
 from oncekey.events.event import Body, Published, shard_of
 from oncekey.events.settings import Settings
 from oncekey.events.trouble import InvalidEventError
-from oncekey.ticket import new_nonce
 
 _LONGEST_JOB: Final = 512
 _encoder = msgspec.json.Encoder(order="deterministic")

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
+from oncekey.compat import running_loop
 from oncekey.events import sse
 from oncekey.events.cursor import Resync
 from oncekey.events.event import Event
 from oncekey.events.reading import Position
-from oncekey.loops import running_loop
 
 
 class Batch:

@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 
 from redis.exceptions import ConnectionError  # noqa: A004 - redis-py calls it so
 
+from oncekey.compat import running_loop
 from oncekey.events.observing import Observers
 from oncekey.events.redis_place_async import AsyncRedisPlace
 from oncekey.events.scripts import Names
 from oncekey.events.settings import Settings
-from oncekey.loops import running_loop
 from oncekey.stores.redis_loops import AsyncClients
 
 _SILENCE: Final = 10.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from oncekey.attempt_async import AsyncAttempt
 from oncekey.attempt_running import forbid_nesting
 from oncekey.bridge import bridge
+from oncekey.engine.ticket import unprotected
 from oncekey.errors import ConfigurationError, InProgressError, OncekeyError
 from oncekey.http.asgi_messages import App, Scope, of_body, send_reply
 from oncekey.http.asgi_request import find, url_of
@@ -18,7 +19,6 @@ from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Asked
 from oncekey.http.reply import Reply
 from oncekey.options import UNSET
-from oncekey.ticket import unprotected
 
 
 class Exchange(Response):

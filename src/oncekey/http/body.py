@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from oncekey.fingerprint import of_json
+from oncekey.core.fingerprint import of_json
 from oncekey.http.errors import MissingMemberError, TooLargeError
 from oncekey.http.keys import pointed
 

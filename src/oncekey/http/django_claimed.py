@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
-from oncekey.colours import invoke
+from oncekey.compat import invoke
 from oncekey.errors import ConfigurationError
 from oncekey.http.django_colours import ask_async
 from oncekey.http.django_exchange import Exchange

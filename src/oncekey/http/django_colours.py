@@ -14,7 +14,7 @@ from oncekey import attempt, attempt_async
 from oncekey.attempt import Attempt
 from oncekey.attempt_async import AsyncAttempt
 from oncekey.bridge import bridge
-from oncekey.call import Call
+from oncekey.core.call import Call
 from oncekey.once import Once
 
 T = TypeVar("T")

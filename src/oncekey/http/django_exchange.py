@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from oncekey.attempt import Attempt
-from oncekey.call import Call
+from oncekey.core.call import Call
 from oncekey.errors import InProgressError, OncekeyError
 from oncekey.http.django_colours import ask, enter
 from oncekey.http.django_request import (

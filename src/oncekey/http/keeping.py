@@ -6,13 +6,13 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-from oncekey.codec import UnreadableBytesError
+from oncekey.core.codec import UnreadableBytesError
+from oncekey.core.record import Record
 from oncekey.http.answers import Answers
 from oncekey.http.profiles import Profile
 from oncekey.http.reply import REPLAYED, Reply, Unkept, endless, packed, unpacked
 from oncekey.http.request import Headers
 from oncekey.policy import Terms
-from oncekey.record import Record
 
 
 class Keeping:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from oncekey.core.key import checked_key
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.http.errors import MissingMemberError
-from oncekey.key import checked_key
 
 _STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"(?: *;[^",]*)?')
 # Most keys: what is neither quoted nor trimmed nor refused below.

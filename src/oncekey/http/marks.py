@@ -8,9 +8,9 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
+from oncekey.core.fingerprint import VERSION
+from oncekey.core.key import escape, function_key
 from oncekey.errors import ConfigurationError
-from oncekey.fingerprint import VERSION
-from oncekey.key import escape, function_key
 
 NOBODY: Final[Any] = object()
 """The request belongs to nobody that is known, so that nothing can be kept for it."""

@@ -17,7 +17,9 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from oncekey.call import Call, Identity
+from oncekey.core.call import Call, Identity
+from oncekey.core.key import readable
+from oncekey.core.record import Record
 from oncekey.duration import size
 from oncekey.errors import ConfigurationError
 from oncekey.http import keys, marks
@@ -31,11 +33,9 @@ from oncekey.http.request import Headers, Request, Scoping
 from oncekey.http.routes import Routes
 from oncekey.http.settings import When, by_handler, once_of, scoping, terms_of
 from oncekey.http.status import Pointing, Status, with_url
-from oncekey.key import readable
 from oncekey.once import Once
 from oncekey.options import UNSET
 from oncekey.policy import Policy
-from oncekey.record import Record
 
 Told = tuple[str, str, bytes, str, bytes]
 _REMEMBERED: Final = 256

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from oncekey.codec import Codec, NotKeepableError, UnreadableBytesError
+from oncekey.core.codec import Codec, NotKeepableError, UnreadableBytesError
 from oncekey.http.request import Headers
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")

@@ -20,9 +20,9 @@ from typing import Final, TypedDict
 import httpx
 import msgspec
 
+from oncekey.core.key import checked_key
 from oncekey.duration import Duration, seconds, size
 from oncekey.errors import ConfigurationError
-from oncekey.key import checked_key
 
 KeyOf = Callable[[httpx.Request], str | None]
 Outcome = httpx.Response | httpx.TransportError

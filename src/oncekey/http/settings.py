@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
 from oncekey.http.keys import checked_pointer
 from oncekey.http.profiles import GIVEN, Profile
@@ -12,7 +13,6 @@ from oncekey.http.request import Request, Scoping
 from oncekey.once import Once
 from oncekey.options import UNSET
 from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, terms
-from oncekey.record import Record
 
 When = Callable[[Request], bool]
 

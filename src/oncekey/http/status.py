@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from oncekey.call import Call
+from oncekey.core.call import Call
+from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
 from oncekey.http import marks
 from oncekey.http.reply import Reply
-from oncekey.record import Record
 
 _LONGEST: Final = 2048
 

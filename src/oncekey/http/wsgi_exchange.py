@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncekey import attempt as attempts
 from oncekey.attempt import Attempt
-from oncekey.call import Call
+from oncekey.core.call import Call
 from oncekey.errors import ConfigurationError, InProgressError, OncekeyError
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError

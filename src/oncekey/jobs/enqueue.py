@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from oncekey import attempt, attempt_async
 from oncekey.attempt_base import BaseAttempt
-from oncekey.call import Call
+from oncekey.core.call import Call
+from oncekey.core.key import function_key
 from oncekey.duration import Duration
 from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
 from oncekey.jobs.tag import HEADER, Tag, Until, checked_until
-from oncekey.key import function_key
 from oncekey.once import Once
 from oncekey.options import made_key
 from oncekey.policy import FUNCTION, Policy, Terms, terms

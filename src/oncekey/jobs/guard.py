@@ -15,14 +15,14 @@ from oncekey.arguments import Arguments
 from oncekey.attempt import current
 from oncekey.attempt_async import current_async
 from oncekey.attempt_base import Outcome
-from oncekey.call import Call
-from oncekey.codec import Codec, codec_of
+from oncekey.core.call import Call
+from oncekey.core.codec import Codec, codec_of
+from oncekey.core.fingerprint import of_value
+from oncekey.core.key import function_key, readable
 from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
-from oncekey.fingerprint import of_value
 from oncekey.jobs.handler import job_options
 from oncekey.jobs.job import Job
 from oncekey.jobs.keys import by_task_id
-from oncekey.key import function_key, readable
 from oncekey.once import Once, Reconciler
 from oncekey.options import UNSET, Options, made_key
 from oncekey.policy import Errors, Policy, PolicyFields, of_a_client

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oncekey.core.fingerprint import of_value
+from oncekey.core.key import escape
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.fingerprint import of_value
 from oncekey.jobs.job import Job, job_of
-from oncekey.key import escape
 
 KeyOfJob = Callable[[Any], str]
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
+from oncekey.core.key import function_key
+from oncekey.core.requests import Forget
 from oncekey.errors import ConfigurationError
 from oncekey.jobs import enqueue
 from oncekey.jobs.enqueue import Enqueued, Headers
@@ -17,9 +19,7 @@ from oncekey.jobs.guard import KeyFunction
 from oncekey.jobs.rq_delivery import Delivery
 from oncekey.jobs.rq_job import PROTECTION, Protection
 from oncekey.jobs.tag import Until
-from oncekey.key import function_key
 from oncekey.policy import Policy
-from oncekey.verbs import Forget
 
 if TYPE_CHECKING:
     from rq import Queue

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, Unpack, cast
 import rq
 from rq.timeouts import JobTimeoutException
 
-from oncekey.colours import pause, pause_async
+from oncekey.compat import pause, pause_async
 from oncekey.errors import ConfigurationError
 from oncekey.jobs.guard import Guard, KeyFunction
 from oncekey.jobs.keys import by_task_id

@@ -8,9 +8,9 @@ from typing import Final, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from oncekey.core.requests import Forget
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.once import Once
-from oncekey.verbs import Forget
 
 _log = logging.getLogger("oncekey")
 

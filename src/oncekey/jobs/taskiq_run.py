@@ -8,7 +8,7 @@ from typing import Any, Final
 from taskiq import NoResultError
 from taskiq.exceptions import TaskRejectedError
 
-from oncekey.colours import pause, pause_async
+from oncekey.compat import pause, pause_async
 from oncekey.errors import LeaseLostError, ResultNotKeptError
 from oncekey.jobs.again import NOT_BEGUN, comes_again
 from oncekey.jobs.guard import Guard

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.looking.ask import STATUSES, Counts, Look, Sight
-from oncekey.record import Record
 from oncekey.stores.base import Store
 
 __all__ = ["STATUSES", "Counts", "Look", "Sight", "counts", "due", "find", "gather", "look"]

@@ -7,8 +7,8 @@ from typing import Any, Final, get_args
 
 from msgspec import Struct
 
+from oncekey.core.record import Record, Status
 from oncekey.errors import ConfigurationError
-from oncekey.record import Record, Status
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncekey.record import FORMAT, Record
+from oncekey.core.record import FORMAT, Record
 
 _MEANING: Final = {
     "running": "An attempt is running; a duplicate waits for it, or is told to come back.",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from oncekey.core.record import Record
+from oncekey.core.requests import Scan
 from oncekey.looking.ask import Counts, Look, Sight, tally, wanted
 from oncekey.looking.order import Mark, mark_of
 from oncekey.looking.scanning import due, read_newer, without_results
-from oncekey.record import Record
 from oncekey.stores.memory import MemoryStore
-from oncekey.verbs import Scan
 
 __all__ = ["counts", "due", "look", "read_newer"]
 

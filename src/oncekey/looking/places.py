@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
 
 Place = tuple[str | None, str]
 

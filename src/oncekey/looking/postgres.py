@@ -9,11 +9,11 @@ from __future__ import annotations
 from struct import pack
 from typing import Final
 
+from oncekey.core.record import Record
 from oncekey.looking import postgres_sql as sql
 from oncekey.looking import scanning
 from oncekey.looking.ask import Counts, Look, Sight, at_least, tally
 from oncekey.looking.order import Mark, mark_of
-from oncekey.record import Record
 from oncekey.stores.postgres import PostgresStore
 from oncekey.stores.postgres_rows import as_written, fields, to_number
 from oncekey.stores.postgres_sql import GET, of_get

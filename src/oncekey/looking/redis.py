@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from oncekey.core.record import Record
 from oncekey.looking import redis_steps as steps
 from oncekey.looking.ask import Counts, Look, Sight, bad_cursor, tally, wanted
 from oncekey.looking.redis_records import UNKNOWN, as_written
 from oncekey.looking.redis_steps import Step, digest_of
-from oncekey.record import Record
 from oncekey.stores import redis_codec as codec
 from oncekey.stores.redis import RedisStore
 from oncekey.stores.redis_errors import CAUGHT

@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from msgspec.structs import replace
 
-from oncekey.record import FORMAT, Record, Status
+from oncekey.core.record import FORMAT, Record, Status
 from oncekey.stores.redis_record import CAUGHT, MAGIC, STATUS_AT, STATUSES, record_of
 
 UNKNOWN: Final = cast("Status", "unknown")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Any, Final, NamedTuple
 
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
 from oncekey.looking.ask import Look, bad_cursor, whole_number
 from oncekey.looking.redis_records import status_in
 from oncekey.stores import redis_codec as codec

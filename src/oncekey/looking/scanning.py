@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from oncekey.key import stored_key
+from oncekey.core.key import stored_key
+from oncekey.core.record import Record
+from oncekey.core.requests import Scan
 from oncekey.looking.ask import Counts, Look, Sight, bad_cursor, tally, wanted
 from oncekey.looking.places import place_of
-from oncekey.record import Record
 from oncekey.stores.base import Store
-from oncekey.verbs import Scan
 
 _STEP: Final = 1000
 _MOST: Final = 10_000

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from oncekey.core.record import FORMAT, Record
 from oncekey.looking import sqlite_sql as sql
 from oncekey.looking.ask import Counts, Look, Sight, at_least, bad_cursor, tally, whole_number
-from oncekey.record import FORMAT, Record
 from oncekey.stores import sqlite_file as file
 from oncekey.stores.sqlite import SQLiteStore
 

@@ -8,11 +8,14 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from oncekey import machine
-from oncekey.call import Call
-from oncekey.codec import encode_error
-from oncekey.colours import invoke_async
-from oncekey.decide import in_progress
+from oncekey.compat import invoke_async
+from oncekey.core import machine
+from oncekey.core.call import Call
+from oncekey.core.codec import encode_error
+from oncekey.core.decide import in_progress
+from oncekey.core.record import Record
+from oncekey.core.requests import Granted
+from oncekey.engine.ticket import new_nonce, unprotected
 from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.desk import Desk, on_thread
@@ -20,9 +23,6 @@ from oncekey.messages.message import Message
 from oncekey.messages.rules import atomic_claim, ended_inside, kept, last_error, observed, refusal
 from oncekey.messages.transaction_async import AsyncTransaction
 from oncekey.messages.trouble import outside_transaction, worth_another_try
-from oncekey.record import Record
-from oncekey.ticket import new_nonce, unprotected
-from oncekey.verbs import Granted
 
 _log = logging.getLogger("oncekey")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from oncekey.call import Call
-from oncekey.decide import served
+from oncekey.core.call import Call
+from oncekey.core.decide import served
+from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
 from oncekey.messages.message import Message
-from oncekey.record import Record
 
 _NOTHING: Final = object()
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from oncekey.core.key import checked_scope
 from oncekey.duration import Duration, microseconds, seconds
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
-from oncekey.key import checked_scope
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
 from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, Rules, inbox_terms

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from faststream.exceptions import AckMessage, RejectMessage
 
-from oncekey.codec import Codec
-from oncekey.colours import pause_async
+from oncekey.compat import pause_async
+from oncekey.core.codec import Codec
 from oncekey.duration import Duration, seconds
 from oncekey.errors import (
     ConfigurationError,

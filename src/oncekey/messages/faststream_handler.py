@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 
 from faststream import Context, ContextRepo
 
-from oncekey.codec import codec_of
+from oncekey.core.codec import codec_of
 from oncekey.duration import Duration
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.faststream_guard import DEFAULT_WAIT, Guard, Transaction

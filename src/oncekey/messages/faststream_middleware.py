@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from faststream import BaseMiddleware, Context
 
-from oncekey.codec import codec_of
+from oncekey.core.codec import codec_of
 from oncekey.duration import Duration
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.faststream_guard import DEFAULT_WAIT, Guard, Transaction

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from faststream.response import Response
 
-from oncekey.codec import PLAIN, Codec, NotKeepableError, UnreadableBytesError
+from oncekey.core.codec import PLAIN, Codec, NotKeepableError, UnreadableBytesError
 
 _MARK: Final = "oncekey.faststream"
 _IN_BYTES: Final = _MARK.encode()

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Final, Literal
 
+from oncekey.core.fingerprint import of_value
+from oncekey.core.key import escape, function_key
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.fingerprint import of_value
-from oncekey.key import escape, function_key
 from oncekey.messages.message import Message
 from oncekey.options import made_key
 

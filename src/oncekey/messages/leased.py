@@ -8,10 +8,10 @@ from typing import Any
 
 from oncekey import attempt
 from oncekey.attempt import Attempt
-from oncekey.codec import encode_error
-from oncekey.colours import invoke
-from oncekey.decide import lost
-from oncekey.engine import Engine
+from oncekey.compat import invoke
+from oncekey.core.codec import encode_error
+from oncekey.core.decide import lost
+from oncekey.engine.engine import Engine
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.desk import Desk, here
 from oncekey.messages.message import Message

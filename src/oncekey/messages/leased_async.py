@@ -8,10 +8,10 @@ from typing import Any
 
 from oncekey import attempt_async
 from oncekey.attempt_async import AsyncAttempt
-from oncekey.codec import encode_error
-from oncekey.colours import invoke_async
-from oncekey.decide import lost
-from oncekey.engine_async import AsyncEngine
+from oncekey.compat import invoke_async
+from oncekey.core.codec import encode_error
+from oncekey.core.decide import lost
+from oncekey.engine.engine_async import AsyncEngine
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.desk import Desk, on_thread
 from oncekey.messages.message import Message

@@ -7,18 +7,18 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncekey.call import Call
-from oncekey.codec import encode_error
-from oncekey.colours import invoke
-from oncekey.decide import lost
+from oncekey.compat import invoke
+from oncekey.core.call import Call
+from oncekey.core.codec import encode_error
+from oncekey.core.decide import lost
+from oncekey.core.record import Record
+from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.duration import Duration, microseconds, seconds
+from oncekey.engine.ticket import new_nonce
 from oncekey.messages.desk import Desk
 from oncekey.messages.message import Message
 from oncekey.messages.rules import kept, last_error
-from oncekey.record import Record
 from oncekey.stores.base import Store
-from oncekey.ticket import new_nonce
-from oncekey.verbs import Granted, Release, Settle, Verdict
 
 _MOST_OWNED: Final = 10_000
 

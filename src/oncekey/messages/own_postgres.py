@@ -12,7 +12,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
-from oncekey.fork import generation
+from oncekey.compat import generation
 from oncekey.messages import schema
 from oncekey.messages.dialect import POSTGRES, Values
 from oncekey.messages.driver import pyformat

@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from oncekey.compat import leave_alone, renew_after_fork
 from oncekey.errors import ConfigurationError
-from oncekey.fork import leave_alone, renew_after_fork
 from oncekey.messages import schema
 from oncekey.messages.dialect import SQLITE, Values
 from oncekey.stores.sqlite_file import OLDEST_SQLITE, explain

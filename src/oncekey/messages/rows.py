@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from oncekey.codec import error_words
-from oncekey.machine import DAY
+from oncekey.core.codec import error_words
+from oncekey.core.machine import DAY
+from oncekey.core.record import Record, Status
+from oncekey.core.requests import Claim, Owned, Release, Renew, Settle
 from oncekey.messages.dialect import Dialect, Values, as_micros
 from oncekey.messages.statements import LAPSED
-from oncekey.record import Record, Status
-from oncekey.verbs import Claim, Owned, Release, Renew, Settle
 
 Row = Sequence[Any]
 

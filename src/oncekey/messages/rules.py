@@ -9,9 +9,13 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncekey.call import Call
-from oncekey.codec import PLAIN, Codec, NotKeepableError, encode_error, error_words
-from oncekey.decide import busy, reused
+from oncekey.core.call import Call
+from oncekey.core.codec import PLAIN, Codec, NotKeepableError, encode_error, error_words
+from oncekey.core.decide import busy, reused
+from oncekey.core.fingerprint import of_value
+from oncekey.core.key import readable
+from oncekey.core.record import Record
+from oncekey.core.requests import Answer, Busy, Claim, Mismatch
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -19,16 +23,12 @@ from oncekey.errors import (
     LeaseLostError,
     OncekeyError,
 )
-from oncekey.fingerprint import of_value
-from oncekey.key import readable
 from oncekey.messages.keys import ON_MISSING_KEY, KeyOfMessage, OnMissingKey, key_of
 from oncekey.messages.message import Message
 from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
 from oncekey.messages.statements import LAPSED
 from oncekey.messages.trouble import worth_another_try
 from oncekey.policy import FUNCTION, Policy, Terms
-from oncekey.record import Record
-from oncekey.verbs import Answer, Busy, Claim, Mismatch
 
 INBOX: Final = Policy(wait=0).over(FUNCTION)
 """What holds for a message where nobody says otherwise."""

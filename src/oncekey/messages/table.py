@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from oncekey import machine
-from oncekey.errors import ConfigurationError, StoreError
-from oncekey.messages import rows
-from oncekey.messages.dialect import Dialect, Values
-from oncekey.messages.statements import statements
-from oncekey.messages.trouble import waited_too_long
-from oncekey.record import Record
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Busy,
     Claim,
@@ -29,6 +24,11 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.messages import rows
+from oncekey.messages.dialect import Dialect, Values
+from oncekey.messages.statements import statements
+from oncekey.messages.trouble import waited_too_long
 
 _TRIES: Final = 8
 

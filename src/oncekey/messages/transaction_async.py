@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncekey import machine
+from oncekey.core import machine
+from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
 from oncekey.messages import rows, schema
 from oncekey.messages.connections_async import connected_async
@@ -14,7 +15,6 @@ from oncekey.messages.driver import another_database, refused, refused_by_databa
 from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.trouble import table_is_missing
 from oncekey.stores.sqlite_open import statements_of
-from oncekey.verbs import Answer, Claim, Granted, Settle
 
 _TRIES: Final = 8
 _LIMIT: Final = (

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
-from oncekey.call import Call, Surface
+from oncekey.core.call import Call, Surface
 from oncekey.errors import ConfigurationError
 
 Name = Literal[

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from oncekey.call import Call
+from oncekey.core.call import Call
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.observe import Event, Name

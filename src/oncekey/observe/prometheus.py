@@ -6,9 +6,9 @@ from bisect import bisect_left
 from threading import RLock
 from typing import Final
 
+from oncekey.compat import renew_after_fork
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
-from oncekey.fork import renew_after_fork
 from oncekey.observe import Event, Name
 
 with needing("prometheus", __name__):

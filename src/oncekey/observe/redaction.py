@@ -11,9 +11,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from oncekey.call import Surface
+from oncekey.core.call import Surface
+from oncekey.core.key import stored_key
 from oncekey.errors import ConfigurationError
-from oncekey.key import stored_key
 from oncekey.observe import Event
 
 Redact = bool | Callable[[str], str] | None

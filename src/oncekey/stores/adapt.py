@@ -8,10 +8,8 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from oncekey.errors import StoreError
-from oncekey.record import Record
-from oncekey.stores.base import VERBS, AsyncStore, Store
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -24,6 +22,8 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.errors import StoreError
+from oncekey.stores.base import VERBS, AsyncStore, Store
 
 T = TypeVar("T")
 

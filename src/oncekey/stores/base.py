@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from oncekey.record import Record
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,

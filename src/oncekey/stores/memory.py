@@ -13,11 +13,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from oncekey import machine
-from oncekey.fork import renew_after_fork
-from oncekey.record import Record
-from oncekey.stores.adapt import Inline
-from oncekey.verbs import (
+from oncekey.compat import renew_after_fork
+from oncekey.core import machine
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -31,6 +30,7 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.stores.adapt import Inline
 
 Place = tuple[str, str]
 R = TypeVar("R", bound=Request)

@@ -9,15 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oncekey.duration import Duration
-from oncekey.record import Record
-from oncekey.stores import postgres_sql as sql
-from oncekey.stores.postgres_link import Link
-from oncekey.stores.postgres_places import PerProcess
-from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
-from oncekey.stores.postgres_target import Target
-from oncekey.stores.postgres_watch import Watch
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -30,6 +23,13 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.duration import Duration
+from oncekey.stores import postgres_sql as sql
+from oncekey.stores.postgres_link import Link
+from oncekey.stores.postgres_places import PerProcess
+from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
+from oncekey.stores.postgres_target import Target
+from oncekey.stores.postgres_watch import Watch
 
 if TYPE_CHECKING:
     from typing import Any

@@ -8,15 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oncekey.duration import Duration
-from oncekey.record import Record
-from oncekey.stores import postgres_sql as sql
-from oncekey.stores.postgres_crowd import AsyncCrowd
-from oncekey.stores.postgres_places import PerLoop
-from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
-from oncekey.stores.postgres_target import Target
-from oncekey.stores.postgres_watch_async import AsyncWatch
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -29,6 +22,13 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.duration import Duration
+from oncekey.stores import postgres_sql as sql
+from oncekey.stores.postgres_crowd import AsyncCrowd
+from oncekey.stores.postgres_places import PerLoop
+from oncekey.stores.postgres_rows import to_answer, to_number, to_page, to_record, to_verdict
+from oncekey.stores.postgres_target import Target
+from oncekey.stores.postgres_watch_async import AsyncWatch
 
 if TYPE_CHECKING:
     from typing import Any

@@ -14,8 +14,8 @@ from collections import deque
 from copy import copy
 from typing import Final
 
+from oncekey.compat import running_loop
 from oncekey.errors import OncekeyError, StoreError
-from oncekey.loops import running_loop
 from oncekey.stores import postgres_sql as sql
 from oncekey.stores.postgres_arrays import array
 from oncekey.stores.postgres_link_async import AsyncLink

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import ConnStatus
 
-from oncekey.fork import generation
+from oncekey.compat import generation
 from oncekey.stores.postgres_errors import explain_connect
 from oncekey.stores.postgres_places import hearing, stale
 from oncekey.stores.postgres_target import Target, check_colour, refuse_transaction

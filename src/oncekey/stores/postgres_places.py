@@ -10,9 +10,8 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from oncekey.compat import leave_alone, renew_after_fork, running_loop
 from oncekey.errors import StoreError
-from oncekey.fork import leave_alone, renew_after_fork
-from oncekey.loops import running_loop
 
 if TYPE_CHECKING:
     import psycopg

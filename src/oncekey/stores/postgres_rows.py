@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, cast
 
-from oncekey import machine
-from oncekey.errors import UnreadableError
-from oncekey.record import FORMAT, Record, Status
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.record import FORMAT, Record, Status
+from oncekey.core.requests import (
     Answer,
     Busy,
     Claim,
@@ -21,6 +20,7 @@ from oncekey.verbs import (
     Spent,
     Verdict,
 )
+from oncekey.errors import UnreadableError
 
 _ANSWERS: Final[dict[bytes, type[Answer]]] = {
     b"granted": Granted,

@@ -9,17 +9,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
+from oncekey.core.requests import Claim, Forget, Note, Release, Renew, Resolve, Scan, Settle
 from oncekey.stores.postgres_wire import Statement, Values
-from oncekey.verbs import (
-    Claim,
-    Forget,
-    Note,
-    Release,
-    Renew,
-    Resolve,
-    Scan,
-    Settle,
-)
 
 _LARGEST: Final = 2**63 - 1
 

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError
 
-from oncekey.record import Record
-from oncekey.stores import redis_codec as codec
-from oncekey.stores.adapt import Threaded
-from oncekey.stores.redis_clients import Clients
-from oncekey.stores.redis_errors import CAUGHT, explain
-from oncekey.stores.redis_line import Line
-from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
-from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -33,6 +26,13 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.stores import redis_codec as codec
+from oncekey.stores.adapt import Threaded
+from oncekey.stores.redis_clients import Clients
+from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis_line import Line
+from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
+from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
 
 if TYPE_CHECKING:
     from oncekey.stores.redis_async import AsyncRedisStore

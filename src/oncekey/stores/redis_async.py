@@ -8,14 +8,8 @@ from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError
 
-from oncekey.record import Record
-from oncekey.stores import redis_codec as codec
-from oncekey.stores.redis_errors import CAUGHT, explain
-from oncekey.stores.redis_line import AsyncLine
-from oncekey.stores.redis_loops import AsyncClients
-from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
-from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -29,6 +23,12 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.stores import redis_codec as codec
+from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis_line import AsyncLine
+from oncekey.stores.redis_loops import AsyncClients
+from oncekey.stores.redis_scripts import Script, Scripts, scripts_for
+from oncekey.stores.redis_wait import Replicas, Wait, replicas_of, taken_out
 
 DEFAULT_PREFIX: Final = "idempotency:"
 _BATCH: Final = 500

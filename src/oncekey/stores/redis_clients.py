@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
 from redis.retry import Retry
 
-from oncekey.fork import renew_after_fork
+from oncekey.compat import renew_after_fork
 from oncekey.stores.fast import checked_fast
 from oncekey.stores.redis_ears import Ears, Seats, listening
 from oncekey.stores.redis_facts import (

@@ -13,12 +13,10 @@ from struct import error as StructError  # noqa: N812 - an exception like the ot
 from typing import Any, Final
 from urllib.parse import unquote
 
-from oncekey import machine
-from oncekey.errors import ConfigurationError, UnreadableError
-from oncekey.key import stored_key
-from oncekey.record import FORMAT, Record
-from oncekey.stores.redis_record import CAUGHT, STATUSES, record_of
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.key import stored_key
+from oncekey.core.record import FORMAT, Record
+from oncekey.core.requests import (
     Answer,
     Busy,
     Claim,
@@ -38,6 +36,8 @@ from oncekey.verbs import (
     Spent,
     Verdict,
 )
+from oncekey.errors import ConfigurationError, UnreadableError
+from oncekey.stores.redis_record import CAUGHT, STATUSES, record_of
 
 Arguments = tuple[bytes, ...]
 """What is asked, packed; then byte strings as they are."""

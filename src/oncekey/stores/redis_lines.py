@@ -8,7 +8,7 @@ from typing import Any, Final
 import redis
 from redis.exceptions import MaxConnectionsError, ReadOnlyError, ResponseError
 
-from oncekey.fork import renew_after_fork
+from oncekey.compat import renew_after_fork
 from oncekey.stores.redis_line import Line, Words
 
 # Old pools want to be told what for; new ones warn when they are.

@@ -18,8 +18,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
 
-from oncekey.fork import leave_alone, renew_after_fork
-from oncekey.loops import running_loop
+from oncekey.compat import leave_alone, renew_after_fork, running_loop
 from oncekey.stores.fast import checked_fast
 from oncekey.stores.redis_ears import AsyncEars, Seats, listening_async
 from oncekey.stores.redis_facts import (

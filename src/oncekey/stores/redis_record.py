@@ -6,7 +6,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception like the others
 from typing import Final
 
-from oncekey.record import Record, Status
+from oncekey.core.record import Record, Status
 
 MAGIC: Final = b"once"
 """What a record begins with: others may keep strings of theirs under a key like ours."""

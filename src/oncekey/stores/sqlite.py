@@ -15,18 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from oncekey import machine
-from oncekey.duration import Duration, seconds
-from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.fork import leave_alone, renew_after_fork
-from oncekey.record import Record
-from oncekey.stores import sqlite_file as file
-from oncekey.stores import sqlite_sets as sets
-from oncekey.stores.fast import checked_fast
-from oncekey.stores.sqlite_change import A, R, Transition, apply, swap
-from oncekey.stores.sqlite_open import connect
-from oncekey.stores.sqlite_writer import Job, Writer
-from oncekey.verbs import (
+from oncekey.compat import leave_alone, renew_after_fork
+from oncekey.core import machine
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -39,6 +31,14 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.duration import Duration, seconds
+from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.stores import sqlite_file as file
+from oncekey.stores import sqlite_sets as sets
+from oncekey.stores.fast import checked_fast
+from oncekey.stores.sqlite_change import A, R, Transition, apply, swap
+from oncekey.stores.sqlite_open import connect
+from oncekey.stores.sqlite_writer import Job, Writer
 
 if TYPE_CHECKING:
     from oncekey.stores.sqlite_async import AsyncSQLiteStore

@@ -12,14 +12,23 @@ import threading
 from queue import SimpleQueue
 from typing import Any, Final
 
-from oncekey import machine
-from oncekey.fork import renew_after_fork
-from oncekey.loops import running_loop
+from oncekey.compat import renew_after_fork, running_loop
+from oncekey.core import machine
+from oncekey.core.requests import (
+    Answer,
+    Claim,
+    Forget,
+    Note,
+    Release,
+    Renew,
+    Resolve,
+    Settle,
+    Verdict,
+)
 from oncekey.stores.adapt import Threaded
 from oncekey.stores.sqlite import SQLiteStore
 from oncekey.stores.sqlite_change import A, R, Transition
 from oncekey.stores.sqlite_writer import Job, tell_here
-from oncekey.verbs import Answer, Claim, Forget, Note, Release, Renew, Resolve, Settle, Verdict
 
 _log = logging.getLogger("oncekey")
 

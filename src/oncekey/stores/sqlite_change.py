@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from oncekey.record import Record
+from oncekey.core.record import Record
+from oncekey.core.requests import Claim, Request
 from oncekey.stores import sqlite_file as file
-from oncekey.verbs import Claim, Request
 
 R = TypeVar("R", bound=Request)
 A = TypeVar("A")

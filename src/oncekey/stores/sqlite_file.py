@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from oncekey.core.record import FORMAT, Record
+from oncekey.core.requests import Claim, Request, Settle
 from oncekey.errors import ConfigurationError, StoreError, UnreadableError
-from oncekey.record import FORMAT, Record
-from oncekey.verbs import Claim, Request, Settle
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 COLUMNS: Final = (

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from oncekey import machine
+from oncekey.core import machine
+from oncekey.core.requests import Claim, Verdict
 from oncekey.stores import sqlite_file as file
-from oncekey.verbs import Claim, Verdict
 
 if TYPE_CHECKING:
     from oncekey.stores.sqlite_writer import Job

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, TypeVar
 
+from oncekey.core.requests import Request
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
 from oncekey.stores import sqlite_sets as sets
 from oncekey.stores.sqlite_file import UNFIT, unfit
-from oncekey.verbs import Request
 
 T = TypeVar("T")
 

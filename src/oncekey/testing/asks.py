@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final, Literal
 
-from oncekey.record import Status
-from oncekey.verbs import (
+from oncekey.core.record import Status
+from oncekey.core.requests import (
     Claim,
     Forget,
     Note,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-from oncekey.breaker import Breaker
-from oncekey.core import Core
+from oncekey.engine.breaker import Breaker
+from oncekey.engine.runtime import Core
 from oncekey.errors import ConfigurationError
 from oncekey.once import Once
 from oncekey.stores.base import Store

@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from oncekey.call import Identity
-from oncekey.codec import UnreadableBytesError
+from oncekey.core.call import Identity
+from oncekey.core.codec import UnreadableBytesError
+from oncekey.core.record import read_notes
+from oncekey.core.requests import Note, Verdict
+from oncekey.engine.single_flight import Flight, Flights
 from oncekey.errors import StoreError
-from oncekey.flight import Flight, Flights
-from oncekey.notes import read_notes
 from oncekey.stores.adapt import Inline
 from oncekey.stores.base import VERBS, Store
 from oncekey.stores.memory import MemoryStore
 from oncekey.testing.clock import FakeClock
 from oncekey.testing.processes import GoneError, Process, here
-from oncekey.verbs import Note, Verdict
 
 _LOOKING: Final = ("get", "scan", "purge")
 """Verbs that change nothing that a caller relies on: no point of their own."""

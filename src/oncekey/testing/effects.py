@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Final
 
-from oncekey.colours import pause, pause_async
+from oncekey.compat import pause, pause_async
 from oncekey.errors import ConfigurationError
 from oncekey.testing.processes import here
 

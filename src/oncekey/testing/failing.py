@@ -7,12 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from oncekey.errors import ConfigurationError, StoreError
-from oncekey.record import Record
-from oncekey.stores.adapt import Threaded
-from oncekey.stores.base import VERBS, Store
-from oncekey.stores.memory import MemoryStore
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -25,6 +21,10 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores.adapt import Threaded
+from oncekey.stores.base import VERBS, Store
+from oncekey.stores.memory import MemoryStore
 
 T = TypeVar("T")
 Failure = Callable[[Callable[[], Any]], Any]

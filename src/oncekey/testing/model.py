@@ -22,13 +22,9 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from oncekey import machine
-from oncekey.record import Record
-from oncekey.stores.base import Store
-from oncekey.testing import asks
-from oncekey.testing.asks import SPOTS, Who
-from oncekey.testing.reference import RULES, Place, Reference
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -43,6 +39,10 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.stores.base import Store
+from oncekey.testing import asks
+from oncekey.testing.asks import SPOTS, Who
+from oncekey.testing.reference import RULES, Place, Reference
 
 STEPS: Final = 30
 LONGEST: Final = 5_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from oncekey.core.requests import Scan
 from oncekey.errors import (
     InProgressError,
     LeaseLostError,
@@ -18,7 +19,6 @@ from oncekey.testing.chaos_store import ChaosStore
 from oncekey.testing.effects import Effect
 from oncekey.testing.processes import PATIENCE, Crashed, Plan, Process
 from oncekey.testing.schedules import Schedule
-from oncekey.verbs import Scan
 
 _A_MOMENT: Final = 0.002
 _HEAD_START: Final = 0.03

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from oncekey import machine
-from oncekey.record import Record
-from oncekey.verbs import (
+from oncekey.core import machine
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,

@@ -15,10 +15,9 @@ from oncekey import (
     NotRecordedError,
     OutcomeUnknownError,
     StoreError,
-    leaving,
-    leaving_async,
 )
-from oncekey.lease import keeper
+from oncekey.engine import engine, engine_async
+from oncekey.engine.keeper import keeper
 from tests.faults.matrix.history import History, Kind, Line, now
 from tests.faults.matrix.points import Failpoints
 from tests.faults.matrix.spec import BLOCK, Spec
@@ -178,7 +177,7 @@ def work(spec: Spec) -> None:
     """Every key is answered, or given up."""
     if spec.clock:
         _be_wrong_by(spec.clock)
-    for module in (leaving, leaving_async):
+    for module in (engine, engine_async):
         vars(module)["SETTLE_PATIENCE"] = spec.settle_patience
     worker = Threads(spec) if spec.surface in BLOCKING else Tasks(spec)
     worker.run()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from oncekey import Once, Policy
+from oncekey.core.requests import Claim
 from oncekey.stores import SQLiteStore
-from oncekey.verbs import Claim
 
 HOUR: Final = 3600 * 1_000_000
 HALF: Final = HOUR // 2

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncekey import Once
-from oncekey.verbs import Renew, Verdict
+from oncekey.core.requests import Renew, Verdict
 from tests.surfaces.cli.shop import CARD, HOUR, hours_ago, running, url_of
 
 EVIL = "red\x1b[31m\u202eflow\nnext"

@@ -8,8 +8,8 @@ from rich.console import Console, ConsoleDimensions
 from oncekey import StoreError
 from oncekey.cli.screen import Frame
 from oncekey.cli.watching import View
+from oncekey.core.record import Record
 from oncekey.looking import Counts
-from oncekey.record import Record
 
 NOW = 1_767_225_600_000_000
 

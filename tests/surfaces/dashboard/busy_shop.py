@@ -9,8 +9,8 @@ from functools import partial
 from itertools import count
 
 from oncekey import Once, Policy
+from oncekey.core.requests import Claim
 from oncekey.stores import SQLiteStore
-from oncekey.verbs import Claim
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

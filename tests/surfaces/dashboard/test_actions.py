@@ -3,7 +3,7 @@
 import pytest
 
 from oncekey import Once, Policy, RememberedError
-from oncekey.verbs import Claim
+from oncekey.core.requests import Claim
 from tests.surfaces.dashboard.conftest import hidden, hold
 
 RECORD = "/record?at=billing/charge:9"

@@ -5,16 +5,8 @@ import threading
 
 import pytest
 
-from oncekey import (
-    Once,
-    Policy,
-    breaker,
-    chores,
-    engine,
-    engine_async,
-    leaving,
-    leaving_async,
-)
+from oncekey import Once, Policy
+from oncekey.engine import breaker, chores, engine, engine_async
 from oncekey.stores import MemoryStore, SQLiteStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
@@ -51,7 +43,7 @@ def _no_hurry(monkeypatch):
     """The tests take their time, and the keeper does not."""
     unhurried(monkeypatch)
     monkeypatch.setattr(breaker, "KNOCK_EVERY", SOON)
-    for module in (chores, engine, engine_async, leaving, leaving_async):
+    for module in (chores, engine, engine_async, engine, engine_async):
         monkeypatch.setattr(module, "RETRY", SOON)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from oncekey import ConfigurationError, InProgressError, OutcomeUnknownError, StoreError
-from oncekey.verbs import Verdict
+from oncekey.core.requests import Verdict
 from tests.surfaces.functions.things import Receipt, answer_two, replace_record, start
 
 

@@ -13,8 +13,8 @@ from oncekey import (
     UnreadableError,
     current,
 )
-from oncekey import leaving as leaving_module
 from oncekey.attempt_base import BaseAttempt
+from oncekey.engine import engine as leaving_module
 from tests.patience import until
 from tests.surfaces.functions.things import (
     CUT_OFF,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from oncekey.verbs import Claim, Forget
+from oncekey.core.requests import Claim, Forget
 from tests.patience import PATIENCE, until, until_async
 
 CUT_OFF = KeyboardInterrupt

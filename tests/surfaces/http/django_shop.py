@@ -14,8 +14,8 @@ from django.test import (  # type: ignore[import-untyped]  # Django brings no ty
 from django.urls import path  # type: ignore[import-untyped]  # Django brings no types
 
 from oncekey import Once
+from oncekey.core.requests import Scan
 from oncekey.stores import MemoryStore
-from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
 from tests.surfaces.http.django_project import OURS
 

@@ -7,9 +7,9 @@ from starlette.background import BackgroundTask
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 from oncekey import Once, current_async
+from oncekey.core.requests import Scan
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.stores import MemoryStore
-from oncekey.verbs import Scan
 from tests.patience import PATIENCE, until_async
 from tests.surfaces.http.suite.wire import Wire, answering, ask, record, scope_of
 

@@ -8,10 +8,10 @@ from starlette.responses import FileResponse
 from starlette.websockets import WebSocket
 
 from oncekey import ConfigurationError, Once
+from oncekey.core.requests import Scan
 from oncekey.http import by_user
 from oncekey.http.asgi import IdempotencyMiddleware, claim
 from oncekey.stores import MemoryStore
-from oncekey.verbs import Scan
 from tests.surfaces.http.suite.wire import Wire, answering, ask, record, scope_of
 
 

@@ -9,11 +9,11 @@ import flask
 import pytest
 
 from oncekey import ConfigurationError, Once, current
+from oncekey.core.requests import Scan
 from oncekey.http.flask import claimed, install
 from oncekey.http.wsgi import IdempotencyMiddleware
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
-from oncekey.verbs import Scan
 
 
 class Shop:

@@ -14,9 +14,9 @@ from examples.payments import gateway
 from examples.payments.app import make_app
 from examples.payments.gateway import Gateway
 from oncekey import Once
+from oncekey.core.requests import Scan
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
-from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
 
 BODY = {"userId": "u1", "amount": 100, "currency": "VND", "idempotencyKey": "idem_aaaa1111"}
@@ -346,7 +346,7 @@ async def test_those_that_waited_for_one_that_was_cut_off_get_what_the_book_says
 
 @pytest.mark.row("P13")
 async def test_a_charge_whose_response_could_not_be_recorded_is_not_repeated(shop, monkeypatch):
-    monkeypatch.setattr("oncekey.leaving_async.SETTLE_PATIENCE", 0.0)
+    monkeypatch.setattr("oncekey.engine.engine_async.SETTLE_PATIENCE", 0.0)
     shop.store.cut_off("settle", 1000)
     refused = await shop.post()
     assert refused.status_code == 503

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from examples.webhooks.app import Receiver, make_app
 from oncekey import Once
+from oncekey.core.requests import Scan
 from oncekey.http import WEBHOOK, presets
 from oncekey.observe.log import LogObserver
 from oncekey.observe.prometheus import PrometheusObserver
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
-from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
 
 EVENT = {"id": "webhook-001", "anchor_transaction_id": "anchor-tx-12345"}

@@ -15,11 +15,11 @@ from wsgiref.validate import validator
 import pytest
 
 from oncekey import ConfigurationError, Once, current
+from oncekey.core.requests import Scan
 from oncekey.http import EVERYBODY, IETF, by_user
 from oncekey.http.wsgi import AnsweredError, IdempotencyMiddleware, claim
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
-from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
 from tests.patience import until
 

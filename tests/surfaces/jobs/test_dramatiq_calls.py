@@ -12,10 +12,10 @@ from dramatiq.results import Results
 from dramatiq.results.backends import StubBackend
 
 from oncekey import ConfigurationError, InProgressError, KeyReusedError, Once, current
+from oncekey.core.requests import Claim
 from oncekey.jobs import by_fields, by_payload, by_task_id
 from oncekey.jobs.dramatiq import OnceMiddleware, PutBack, enqueue_once
 from oncekey.testing import disabled
-from oncekey.verbs import Claim
 from tests.patience import PATIENCE
 
 BY_ORDER = by_fields("order")

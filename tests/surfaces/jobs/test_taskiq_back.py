@@ -10,15 +10,8 @@ from taskiq import (
     TaskiqMessage,
 )
 
-from oncekey import (
-    InProgressError,
-    LeaseLostError,
-    NotRecordedError,
-    Once,
-    ResultNotKeptError,
-    leaving,
-    leaving_async,
-)
+from oncekey import InProgressError, LeaseLostError, NotRecordedError, Once, ResultNotKeptError
+from oncekey.engine import engine, engine_async
 from oncekey.jobs.taskiq import once_task
 from oncekey.jobs.taskiq_delivery import Delivery
 from oncekey.stores import MemoryStore
@@ -94,8 +87,8 @@ async def test_a_job_that_cannot_be_put_back_waits_where_it_is(broker, once, kic
 
 
 async def test_a_job_whose_record_is_late_is_done(broker, ran, coloured, monkeypatch):
-    monkeypatch.setattr(leaving, "SETTLE_PATIENCE", 0.05)
-    monkeypatch.setattr(leaving_async, "SETTLE_PATIENCE", 0.05)
+    monkeypatch.setattr(engine, "SETTLE_PATIENCE", 0.05)
+    monkeypatch.setattr(engine_async, "SETTLE_PATIENCE", 0.05)
     store = FaultyStore(MemoryStore())
     once = Once(store)
 

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from oncekey import ConfigurationError, Once, StoreError
+from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Renew, Resolve, Scan, Verdict
 from oncekey.messages import Inbox, Message
 from oncekey.messages.own_postgres import OwnPostgres, _Impatient
 from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.table import Table
 from oncekey.testing import disabled
-from oncekey.verbs import Busy, Claim, Forget, Granted, Note, Renew, Resolve, Scan, Verdict
 
 ORDER = Message(id="m-1", type="order.placed")
 HOUR = 3_600_000_000

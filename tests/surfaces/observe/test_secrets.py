@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from oncekey import Once, current_async
+from oncekey.core.key import stored_key
 from oncekey.http.asgi import IdempotencyMiddleware
-from oncekey.key import stored_key
 from oncekey.observe.log import LogObserver
 from oncekey.observe.redaction import hashed
 from oncekey.policy import Policy

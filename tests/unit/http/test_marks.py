@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncekey.core.key import checked_scope
 from oncekey.http.marks import joined, of_request, route
-from oncekey.key import checked_scope
 
 NAMES = st.none() | st.text(max_size=40)
 PATHS = st.none() | st.text(max_size=40).map(lambda path: route("POST", path))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oncekey.codec import NotKeepableError, UnreadableBytesError
+from oncekey.core.codec import NotKeepableError, UnreadableBytesError
 from oncekey.http.reply import REPLIES, Reply, Unkept, Words, packed, say, unpacked
 
 

@@ -124,8 +124,8 @@ async def test_a_worker_may_be_faster_than_the_producers_settle(enqueue, once, q
 
 
 async def test_what_is_published_counts_even_if_it_cannot_be_recorded(enqueue, store, monkeypatch):
-    monkeypatch.setattr("oncekey.leaving.SETTLE_PATIENCE", 0.0)
-    monkeypatch.setattr("oncekey.leaving_async.SETTLE_PATIENCE", 0.0)
+    monkeypatch.setattr("oncekey.engine.engine.SETTLE_PATIENCE", 0.0)
+    monkeypatch.setattr("oncekey.engine.engine_async.SETTLE_PATIENCE", 0.0)
     store.cut_off("settle", 1)
     assert await enqueue() == Enqueued("job-1", duplicate=False)
 

@@ -5,13 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from oncekey import UnreadableError, machine
+from oncekey import UnreadableError
+from oncekey.core import machine
+from oncekey.core.record import Record
+from oncekey.core.requests import Granted
 from oncekey.looking import Look, counts, find, gather, look, sqlite, sqlite_sql
-from oncekey.record import Record
 from oncekey.stores import SQLiteStore
 from oncekey.stores import sqlite_file as file
 from oncekey.testing.suite.desk import Desk
-from oncekey.verbs import Granted
 
 HOUR = 3_600_000_000
 NOW = 1_767_225_600_000_000

@@ -12,7 +12,7 @@ from faststream.rabbit import RabbitExchange, RabbitResponse
 from faststream.redis import RedisBroker, RedisResponse
 
 from oncekey import ConfigurationError, Once
-from oncekey.codec import NotKeepableError, UnreadableBytesError
+from oncekey.core.codec import NotKeepableError, UnreadableBytesError
 from oncekey.messages import AsyncInbox, Inbox
 from oncekey.messages.faststream import InboxMiddleware, once_message
 from oncekey.messages.faststream_message import checked, message_from, put_back

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from oncekey import ConfigurationError, Once, StoreError
+from oncekey.core.requests import Renew, Verdict
 from oncekey.stores import MemoryStore, Store
 from oncekey.stores.base import VERBS
 from oncekey.testing import FailingStore, FakeClock
-from oncekey.verbs import Renew, Verdict
 
 
 @pytest.fixture

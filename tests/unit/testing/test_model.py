@@ -1,9 +1,9 @@
 """The model that stores are held against, where a store leaves things to its server."""
 
+from oncekey.core.requests import Claim, Release, Settle
 from oncekey.stores import MemoryStore
 from oncekey.testing.clock import FakeClock
 from oncekey.testing.model import StoreModel, Time
-from oncekey.verbs import Claim, Release, Settle
 
 
 class LeavesItToTheServer(MemoryStore):

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from oncekey.machine import DAY
-from oncekey.table import TABLE, Row
+from oncekey.core.machine import DAY, TABLE, Row
+from oncekey.core.requests import Busy, Granted, Held, Mismatch, Replay, Spent
 from oncekey.testing.suite.base import Suite, Tick
 from oncekey.testing.suite.desk import DONE, LOST, NEWER, OTHER, SAME, Desk
 from oncekey.testing.suite.rows import prove, reach
-from oncekey.verbs import Busy, Granted, Held, Mismatch, Replay, Spent
 
 
 class Claims(Suite):

@@ -6,9 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from oncekey.record import Record
-from oncekey.stores.base import Store
-from oncekey.verbs import (
+from oncekey.core.record import Record
+from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
@@ -20,6 +19,7 @@ from oncekey.verbs import (
     Settle,
     Verdict,
 )
+from oncekey.stores.base import Store
 
 SAME: Final = "1:same"
 OTHER: Final = "1:other"

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partialmethod
 from typing import Any, Final, Protocol
 
+from oncekey.core.requests import Answer, Claim
 from oncekey.stores.base import AsyncStore, Store
-from oncekey.verbs import Answer, Claim
 
 PATIENCE: Final = 30.0
 """Seconds after which a crowd that does not come together fails the test instead of hanging it."""

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncekey.machine import HOUR
+from oncekey.core.machine import HOUR
+from oncekey.core.requests import Granted, Held, Replay, Spent
 from oncekey.testing.suite.base import Suite, Tick
 from oncekey.testing.suite.desk import DONE, ENDED, LOST, Desk
 from oncekey.testing.suite.rows import reach
-from oncekey.verbs import Granted, Held, Replay, Spent
 
 NEVER = 0
 

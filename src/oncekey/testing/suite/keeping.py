@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncekey.record import Record
+from oncekey.core.record import Record
+from oncekey.core.requests import Granted, Page, Scan
 from oncekey.testing.suite.base import Suite, Tick
 from oncekey.testing.suite.desk import DONE, LOST, Desk
 from oncekey.testing.suite.drive import Line
 from oncekey.testing.suite.rows import reach
-from oncekey.verbs import Granted, Page, Scan
 
 MANY = 1000
 

@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from oncekey.machine import DAY
-from oncekey.record import Record
+from oncekey.core.machine import DAY
+from oncekey.core.record import Record
+from oncekey.core.requests import Busy, Verdict
 from oncekey.testing.suite.base import Suite, Tick
 from oncekey.testing.suite.desk import DONE, ENDED, LOST, Desk
 from oncekey.testing.suite.rows import reach
-from oncekey.verbs import Busy, Verdict
 
 Write = Callable[[Desk, Record], Verdict]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-from oncekey.record import Record
-from oncekey.table import Row
+from oncekey.core.machine import Row
+from oncekey.core.record import Record
+from oncekey.core.requests import Answer, Verdict
 from oncekey.testing.suite.base import Tick
 from oncekey.testing.suite.desk import OTHER, Desk
-from oncekey.verbs import Answer, Verdict
 
 Reply = Answer | Verdict
 Act = Callable[[], Reply]

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from oncekey.core.requests import Replay, Scan
 from oncekey.testing.suite.base import Suite
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.testing.suite.drive import Line
-from oncekey.verbs import Replay, Scan
 
 MEBIBYTE = 1024 * 1024
 KEYS = [

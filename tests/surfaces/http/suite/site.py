@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import httpx
 
 from oncekey import Once, Record
+from oncekey.core.requests import Scan
 from oncekey.observe import Event
 from oncekey.observe.log import LogObserver
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
-from oncekey.verbs import Scan
 from tests.faulty import FaultyStore
 from tests.patience import PATIENCE, until
 

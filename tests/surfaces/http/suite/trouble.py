@@ -11,10 +11,10 @@ class TestStoreDown:
     @pytest.fixture
     def hasty(self, monkeypatch):
         """Whoever settles has no patience with the store, and the keeper tries again at once."""
-        monkeypatch.setattr("oncekey.leaving.SETTLE_PATIENCE", 0.0)
-        monkeypatch.setattr("oncekey.leaving_async.SETTLE_PATIENCE", 0.0)
-        monkeypatch.setattr("oncekey.leaving.RETRY", 0.01)
-        monkeypatch.setattr("oncekey.leaving_async.RETRY", 0.01)
+        monkeypatch.setattr("oncekey.engine.engine.SETTLE_PATIENCE", 0.0)
+        monkeypatch.setattr("oncekey.engine.engine_async.SETTLE_PATIENCE", 0.0)
+        monkeypatch.setattr("oncekey.engine.engine.RETRY", 0.01)
+        monkeypatch.setattr("oncekey.engine.engine_async.RETRY", 0.01)
 
     def test_a_request_that_cannot_be_protected_is_refused(self, site):
         site.store.refuse("claim", 2)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from oncekey.verbs import Scan
+from oncekey.core.requests import Scan
 
 KEY = (b"idempotency-key", b"k")
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncekey import machine
-from oncekey.call import Call
-from oncekey.flight import Flight
-from oncekey.fork import renew_after_fork
-from oncekey.lease import Chore
-from oncekey.record import Record
-from oncekey.verbs import Release, Settle
+from oncekey.compat import renew_after_fork
+from oncekey.core import machine
+from oncekey.core.call import Call
+from oncekey.core.record import Record
+from oncekey.core.requests import Release, Settle
+from oncekey.engine.keeper import Chore
+from oncekey.engine.single_flight import Flight
 
 _LENGTH: Final = 16
 _MANY: Final = 128

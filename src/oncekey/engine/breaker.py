@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from oncekey.compat import renew_after_fork
+from oncekey.engine.keeper import Chore, keeper
 from oncekey.errors import OncekeyError, StoreError
-from oncekey.fork import renew_after_fork
-from oncekey.lease import Chore, keeper
 from oncekey.observe import Event, Observers
 from oncekey.stores.base import Store
 

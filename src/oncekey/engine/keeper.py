@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from oncekey.fork import renew_after_fork
+from oncekey.compat import renew_after_fork
 
 _log = logging.getLogger("oncekey")
 

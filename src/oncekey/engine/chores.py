@@ -9,15 +9,15 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from oncekey.call import Call
+from oncekey.core.call import Call
+from oncekey.core.record import Record
+from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.duration import microseconds
+from oncekey.engine.keeper import Chore
+from oncekey.engine.ticket import Ticket
 from oncekey.errors import OncekeyError, StoreError
-from oncekey.lease import Chore
 from oncekey.observe import Event, Observers
-from oncekey.record import Record
 from oncekey.stores.base import Store
-from oncekey.ticket import Ticket
-from oncekey.verbs import Granted, Release, Settle, Verdict
 
 RETRY: Final = 0.5
 PURGE_EVERY: Final = 30.0

@@ -14,11 +14,11 @@ from collections import OrderedDict
 from time import monotonic
 from typing import Final
 
-from oncekey import machine
-from oncekey.call import Identity
-from oncekey.fork import renew_after_fork
-from oncekey.record import Record
-from oncekey.verbs import Answer
+from oncekey.compat import renew_after_fork
+from oncekey.core import machine
+from oncekey.core.call import Identity
+from oncekey.core.record import Record
+from oncekey.core.requests import Answer
 
 FRESH: Final = 30.0
 _OVERHEAD: Final = 600  # bytes of a record's own objects, near enough

@@ -14,11 +14,10 @@ from time import monotonic
 
 from msgspec import Struct
 
-from oncekey.call import Identity
-from oncekey.fork import renew_after_fork
-from oncekey.loops import running_loop
-from oncekey.record import Record
-from oncekey.verbs import Answer
+from oncekey.compat import renew_after_fork, running_loop
+from oncekey.core.call import Identity
+from oncekey.core.record import Record
+from oncekey.core.requests import Answer
 
 Left = Record | Callable[[], Record | None] | None
 """The record that a flight left, or how to work it out."""

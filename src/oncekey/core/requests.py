@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from oncekey.record import Record, Status
+from oncekey.core.record import Record, Status
 
 OnExpired = Literal["take", "hold"]
 

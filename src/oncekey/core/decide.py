@@ -6,8 +6,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from oncekey.call import Call
-from oncekey.codec import NotKeepableError, UnreadableBytesError, decode_error
+from oncekey.core.call import Call
+from oncekey.core.codec import NotKeepableError, UnreadableBytesError, decode_error
+from oncekey.core.fingerprint import differ
+from oncekey.core.record import Record
+from oncekey.core.requests import Answer, Busy, Granted, Held, Mismatch, Replay
 from oncekey.duration import SECOND
 from oncekey.errors import (
     ConfigurationError,
@@ -20,10 +23,7 @@ from oncekey.errors import (
     ResultNotKeptError,
     UnreadableError,
 )
-from oncekey.fingerprint import differ
 from oncekey.policy import of_a_client
-from oncekey.record import Record
-from oncekey.verbs import Answer, Busy, Granted, Held, Mismatch, Replay
 
 _FIRST_POLL: Final = 0.002
 _SLOWEST_POLL: Final = 0.1

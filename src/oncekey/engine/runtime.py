@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from oncekey.breaker import Breaker
-from oncekey.cache import Cache
-from oncekey.chores import PURGE_EVERY, Purging
+from oncekey.compat import renew_after_fork
 from oncekey.duration import size
-from oncekey.engine import Engine
-from oncekey.engine_async import AsyncEngine
+from oncekey.engine.breaker import Breaker
+from oncekey.engine.cache import Cache
+from oncekey.engine.chores import PURGE_EVERY, Purging
+from oncekey.engine.engine import Engine
+from oncekey.engine.engine_async import AsyncEngine
+from oncekey.engine.keeper import keeper
+from oncekey.engine.single_flight import Flights
 from oncekey.errors import ConfigurationError
-from oncekey.flight import Flights
-from oncekey.fork import renew_after_fork
-from oncekey.lease import keeper
 from oncekey.observe import Observer, Observers
 from oncekey.stores import AsyncStore, Store, open_store
 from oncekey.stores.adapt import Looped, Threaded
@@ -27,6 +27,7 @@ from oncekey.stores.base import VERBS
 
 if TYPE_CHECKING:
     from oncekey.doctor.at_start import AtStart
+
 
 _log = logging.getLogger("oncekey")
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from oncekey.codec import PLAIN, Codec
+from oncekey.core.codec import PLAIN, Codec
+from oncekey.core.record import Record
+from oncekey.core.requests import Claim, Note, Release, Renew, Settle
 from oncekey.policy import Terms
-from oncekey.record import Record
-from oncekey.verbs import Claim, Note, Release, Renew, Settle
 
 Identity = tuple[str | None, str]
 Surface = Literal["function", "http", "job", "enqueue", "message", "mark"]
