@@ -100,9 +100,12 @@ def _command_of(pid: int) -> str:
 def _unused_since(before: set[str]) -> set[str]:
     """Return the new segments that stay unused: another run may be about to use or remove one."""
     left = shared_memory() - before
-    if left:
+    give_up = time.monotonic() + min(PATIENCE, 10.0)
+    while left:
         time.sleep(1)
         left &= shared_memory()
+        if time.monotonic() > give_up:
+            break
     return left
 
 
