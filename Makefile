@@ -27,10 +27,7 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Modules whose branches must all be covered.
-CORE := errors extras duration compat policy core/* engine/* \
-        arguments attempt_base attempt_running attempt attempt_async bridge admin admin_async admin_rules \
-        simple simple_async simple_rules options target switch view known \
-        entering records marks protected once
+CORE := errors extras compat policy core/* engine/* attempt records markers functions once
 CORE_STORES := __init__ base adapt fast memory sqlite* redis* postgres* wire wires
 # The tests that cover them, and only these are traced: tracing doubles their time.
 UNTRACED_UNITS := tests/unit/test_machine_exploration.py

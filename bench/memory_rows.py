@@ -19,7 +19,7 @@ from bench.row import Row
 from bench.settings import Settings
 from bench.subject import new_order, protect
 from oncekey import Once
-from oncekey.protected import Protected
+from oncekey.functions import Protected
 
 _MOST_CPU: Final = {"new": 0.35, "cached": 0.2}
 _TITLES: Final = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from oncekey import Once
-from oncekey.protected import AsyncProtected, Protected
+from oncekey.functions import AsyncProtected, Protected
 
 _orders = count()
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from oncekey.core.requests import Renew, Verdict
-from oncekey.duration import SECOND
 from oncekey.engine import engine, engine_async
 from oncekey.engine.keeper import Chore, keeper
+from oncekey.policy import SECOND
 from tests.patience import PATIENCE
 
 LONG = 3600.0

@@ -1,8 +1,6 @@
 """Oncekey: an operation that arrives twice happens once, and whoever asks twice gets one answer."""
 
-from oncekey.attempt import Attempt, current
-from oncekey.attempt_async import AsyncAttempt, current_async
-from oncekey.attempt_base import Outcome
+from oncekey.attempt import AsyncAttempt, Attempt, Outcome, current, current_async
 from oncekey.core.decide import Done, NotDone, Unknown
 from oncekey.core.record import Record
 from oncekey.errors import (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from secrets import token_hex
+from types import TracebackType
 from typing import (
     Any,
     Final,
@@ -16,27 +18,116 @@ from typing import (
     overload,
 )
 
-from oncekey import attempt, attempt_async
+from oncekey import attempt
+from oncekey.attempt import AsyncAttempt, Attempt
 from oncekey.core.call import Call
 from oncekey.core.codec import PLAIN, Codec
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import checked_key, checked_scope
-from oncekey.core.record import Record
-from oncekey.duration import SECOND
+from oncekey.core.record import Record, Status
 from oncekey.engine.runtime import Core
-from oncekey.entering import Entering
 from oncekey.errors import ConfigurationError
-from oncekey.known import known_of
-from oncekey.marks import Marks
+from oncekey.functions import (
+    UNSET,
+    AsyncProtected,
+    Options,
+    Protected,
+    Selection,
+    checked_function,
+    fingerprinter,
+    is_async,
+    known_of,
+    name_of,
+)
+from oncekey.markers import AsyncMarkers, Markers
 from oncekey.observe import Observer
 from oncekey.observe.log import LogObserver
-from oncekey.options import UNSET, Options, Selection, fingerprinter
-from oncekey.policy import Policy, PolicyFields, from_environment
-from oncekey.protected import AsyncProtected, Protected
-from oncekey.records import Records
+from oncekey.policy import (
+    SECOND,
+    Duration,
+    Policy,
+    PolicyFields,
+    Terms,
+    from_environment,
+    microseconds,
+    off_in_environment,
+    seconds,
+    switched_off,
+)
+from oncekey.records import MISSING, AsyncRecords, Records, resolution
 from oncekey.stores import AsyncStore, Store
-from oncekey.switch import off_in_environment
-from oncekey.target import checked_function, is_async, name_of
+
+# The way into an attempt block, in both colours.
+
+
+class AttemptBlock:
+    """The way into an attempt: `with` it in code that blocks, `async with` it in coroutines."""
+
+    _attempt: Attempt
+    _attempt_async: AsyncAttempt
+
+    def __init__(self, view: Once, call: Call) -> None:
+        """The call that is to be attempted."""
+        self._view = view
+        self._call = call
+
+    def __enter__(self) -> Attempt:
+        """The attempt: running, or a duplicate with its result."""
+        core, active, call = self._view.use(self._call, self._call.terms)
+        self._attempt = attempt.enter(core.engine(), call, active=active)
+        return self._attempt.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The attempt has ended."""
+        self._attempt.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> AsyncAttempt:
+        """The attempt: running, or a duplicate with its result."""
+        core, active, call = self._view.use(self._call, self._call.terms)
+        engine = core.engine_async()
+        self._attempt_async = await attempt.enter_async(engine, call, active=active)
+        return await self._attempt_async.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The attempt has ended."""
+        await self._attempt_async.__aexit__(kind, error, trace)
+
+
+# A view of a `Once`: what its doors stand on, and what `options()` makes another one of.
+
+
+# The front door to records: looking at them and changing them by hand, in both colours.
+
+
+_STATUSES: Final = ("running", "completed", "failed", "released", "held")
+
+
+def _grace(grace: Duration) -> int:
+    return microseconds(seconds(grace, "grace", zero=True))
+
+
+def _checked_status(status: object) -> Any:  # noqa: ANN401 - a Status
+    if status is not None and status not in _STATUSES:
+        msg = f"a status is one of {', '.join(_STATUSES)}, not {status!r}"
+        raise ConfigurationError(msg)
+    return status
+
+
+# The front door to markers and plain results, without functions, in both colours.
+
+
+# Once: the front door. A plain name blocks; a name that ends in `_async` is a coroutine's.
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +148,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Protected[P, R]: ...
 
 
-class Once(Records, Marks):
+class Once:
     """Makes what arrives twice happen once.
 
     >>> once = Once("memory://")
@@ -66,6 +157,12 @@ class Once(Records, Marks):
     >>> once.run("greeting", lambda: "hello again")
     'hello'
     """
+
+    active: bool
+    _core: Core
+    _options: Options
+    _scope: str | None
+    _terms: Terms
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own, and all have defaults
         self,
@@ -183,12 +280,14 @@ class Once(Records, Marks):
         """What the coroutine function returns, now or the first time."""
         checked_function(function)
         core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
-        done = await attempt_async.perform(
+        done = await attempt.perform_async(
             core.engine_async(), call, function, args, kwargs, active=active
         )
         return cast("T", done.value)
 
-    def attempt(self, key: str, *, fingerprint: object = None, returns: object = None) -> Entering:
+    def attempt(
+        self, key: str, *, fingerprint: object = None, returns: object = None
+    ) -> AttemptBlock:
         """A block that runs once: `with once.attempt(key) as attempt:`, or `async with`.
 
         `fingerprint` is whatever tells this operation from another one under the same key;
@@ -200,7 +299,7 @@ class Once(Records, Marks):
             codec=PLAIN if returns is None else Codec(returns),
             label=self._options.label or "attempt",
         )
-        return Entering(self, call)
+        return AttemptBlock(self, call)
 
     def _call_of(
         self, key: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -233,3 +332,146 @@ class Once(Records, Marks):
     async def aclose(self) -> None:
         """The store's connections are closed. The next use opens new ones."""
         await self._core.store_async.aclose()
+
+    def get(self, key: str, *, scope: str | None = UNSET) -> Record | None:
+        """The record of the key, if there is one."""
+        return self._admin().get(self._in(scope), key)
+
+    def scan(self, *, scope: str | None = UNSET, status: Status | None = None) -> Iterator[Record]:
+        """All records, or those of one scope or status, in the order of scope and key."""
+        within = None if scope is UNSET else checked_scope(scope)
+        return self._admin().scan(within, any_scope=scope is UNSET, status=_checked_status(status))
+
+    def forget(self, key: str, *, scope: str | None = UNSET, force: bool = False) -> bool:
+        """The key is as if it had never been used; whether it had been.
+
+        A running or held record is only forgotten by force, and its attempt is lost.
+        """
+        return self._admin().forget(self._in(scope), key, force=force)
+
+    def resolve(
+        self,
+        key: str,
+        *,
+        scope: str | None = UNSET,
+        result: object = MISSING,
+        error: BaseException | None = None,
+        retry: bool = False,
+    ) -> bool:
+        """A held record ends with this result or error, or may run again; False: it is not held."""
+        ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
+        return self._admin().resolve(self._in(scope), key, ended)
+
+    def purge(self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None) -> int:
+        """Records that expired longer ago than `grace` are gone; how many.
+
+        `progress` hears the count after each batch.
+        """
+        return self._admin().purge(_grace(grace), progress)
+
+    async def get_async(self, key: str, *, scope: str | None = UNSET) -> Record | None:
+        """The record of the key, if there is one."""
+        return await self._admin_async().get(self._in(scope), key)
+
+    def scan_async(
+        self, *, scope: str | None = UNSET, status: Status | None = None
+    ) -> AsyncIterator[Record]:
+        """All records, or those of one scope or status, in the order of scope and key."""
+        within = None if scope is UNSET else checked_scope(scope)
+        admin = self._admin_async()
+        return admin.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
+
+    async def forget_async(
+        self, key: str, *, scope: str | None = UNSET, force: bool = False
+    ) -> bool:
+        """The key is as if it had never been used; whether it had been."""
+        return await self._admin_async().forget(self._in(scope), key, force=force)
+
+    async def resolve_async(
+        self,
+        key: str,
+        *,
+        scope: str | None = UNSET,
+        result: object = MISSING,
+        error: BaseException | None = None,
+        retry: bool = False,
+    ) -> bool:
+        """A held record ends with this result or error, or may run again; False: it is not held."""
+        ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
+        return await self._admin_async().resolve(self._in(scope), key, ended)
+
+    async def purge_async(
+        self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None
+    ) -> int:
+        """Records that expired longer ago than `grace` are gone; how many."""
+        return await self._admin_async().purge(_grace(grace), progress)
+
+    def _admin(self) -> Records:
+        return Records(self._core, self._core.store)
+
+    def _admin_async(self) -> AsyncRecords:
+        return AsyncRecords(self._core, self._core.store_async)
+
+    def check(self, key: str, ttl: Duration | None = None) -> bool:
+        """Whether the key is new: True for one caller until the ttl is over.
+
+        While the store is down, True where calls fail open, else StoreError.
+        """
+        return self._simple().check(self._scope, key, self._lasting(ttl))
+
+    def keep_result(self, key: str, value: object, ttl: Duration | None = None) -> None:
+        """The plain value is kept under the key until the ttl is over."""
+        self._simple().keep_result(self._scope, key, value, self._lasting(ttl))
+
+    def read_result(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
+        """The plain value that was kept, or the default."""
+        return self._simple().read_result(self._scope, key, default, self._terms)
+
+    async def check_async(self, key: str, ttl: Duration | None = None) -> bool:
+        """Whether the key is new: True for one caller until the ttl is over."""
+        return await self._simple_async().check(self._scope, key, self._lasting(ttl))
+
+    async def keep_result_async(self, key: str, value: object, ttl: Duration | None = None) -> None:
+        """The plain value is kept under the key until the ttl is over."""
+        await self._simple_async().keep_result(self._scope, key, value, self._lasting(ttl))
+
+    async def read_result_async(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
+        """The plain value that was kept, or the default."""
+        return await self._simple_async().read_result(self._scope, key, default, self._terms)
+
+    def _simple(self) -> Markers:
+        return Markers(self._core, self._core.store)
+
+    def _simple_async(self) -> AsyncMarkers:
+        return AsyncMarkers(self._core, self._core.store_async)
+
+    def _lasting(self, ttl: Duration | None) -> Terms:
+        return self._terms if ttl is None else self._options.having(fields={"ttl": ttl}).terms()
+
+    @property
+    def policy(self) -> Policy:
+        """What was said about protection so far, and nothing that was not."""
+        return self._options.policy
+
+    @property
+    def store(self) -> Store:
+        """The store, for code that blocks."""
+        return self._core.store
+
+    @property
+    def store_async(self) -> AsyncStore:
+        """The store, for coroutines."""
+        return self._core.store_async
+
+    def having(self, **said: Any) -> Options:
+        """The options of this view, with whatever is said in place of what was there."""
+        return self._options.having(**said)
+
+    def use(self, call: Call | None, terms: Terms) -> tuple[Core, bool, Call]:
+        """The core, whether it protects, and the call; one without a key has one of its own."""
+        if call is None:
+            return self._core, False, Call(scope=None, key=token_hex(16), terms=terms)
+        return self._core, self.active and not switched_off(), call
+
+    def _in(self, scope: str | None) -> str | None:
+        return self._scope if scope is UNSET else scope

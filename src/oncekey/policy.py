@@ -1,19 +1,84 @@
-"""Policy: how an operation is protected, and Terms: the same with every blank filled in.
-
-A field that is None is left to the next in line:
-the single use, then the policy of the `Once`, then the environment, then the surface's default.
-"""
+"""Policies: what protection means for a call, how long things last, and the off switch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from typing import Literal, TypedDict, cast
 
 from msgspec import Struct
 
-from oncekey.duration import Duration, microseconds, seconds, size
 from oncekey.errors import ConfigurationError
+
+# Durations and sizes as people write them: "100ms", "5min", "24h", seconds, "1MiB".
+
+
+Duration = str | int | float | timedelta
+
+SECOND = 1_000_000  # stores count whole microseconds
+LONGEST = 100 * 366 * 86400.0  # so that every moment can be written as a date
+
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|)\s*")
+_SIZES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "KB": 1000, "MB": 1000**2}
+_SIZE = re.compile(r"\s*(\d+)\s*(B|KiB|MiB|KB|MB)\s*")
+
+
+def seconds(value: Duration, name: str, *, zero: bool = False) -> float:
+    """The duration in seconds; `zero` says whether none at all is a valid answer."""
+    number = _read(value, name)
+    if not 0 <= number <= LONGEST or (number == 0 and not zero):
+        least = "zero or more" if zero else "more than zero"
+        msg = f"{name} must be {least} and at most a hundred years, but it is {value!r}"
+        raise ConfigurationError(msg)
+    return number
+
+
+def _read(value: Duration, name: str) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf")
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match:
+            return float(match[1]) * _UNITS[match[2]]
+    msg = (
+        f'{name} must be a duration such as "100ms", "5s", "5min", "24h" or "7d", '
+        f"a number of seconds or a timedelta, but it is {value!r}"
+    )
+    raise ConfigurationError(msg)
+
+
+def microseconds(value: float) -> int:
+    """Whole microseconds, at least one for anything above zero."""
+    return max(1, round(value * SECOND)) if value else 0
+
+
+def size(value: str | int, name: str) -> int:
+    """The size in bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match and int(match[1]):
+            return int(match[1]) * _SIZES[match[2]]
+    msg = f'{name} must be a number of bytes above zero or a size such as "1MiB", not {value!r}'
+    raise ConfigurationError(msg)
+
+
+# Policy: how an operation is protected, and Terms: the same with every blank filled in.
+#
+# A field that is None is left to the next in line:
+# the single use, then the policy of the `Once`, then the environment, then the surface's default.
+
 
 OnError = Literal["release", "keep"]
 OnCrash = Literal["retry", "hold"]
@@ -236,3 +301,30 @@ def from_environment(environment: Mapping[str, str]) -> Policy:
     except ConfigurationError as error:
         msg = f"the environment sets ONCEKEY_*: {error}"
         raise ConfigurationError(msg) from None
+
+
+# The off switch: protection can be taken away for a while, in tests above all.
+
+
+class _Switch:
+    off = 0
+
+
+def switched_off() -> bool:
+    """Whether somebody has switched protection off in this process."""
+    return _Switch.off > 0
+
+
+def off_in_environment() -> bool:
+    """Whether `ONCEKEY_DISABLED` says so."""
+    return os.environ.get("ONCEKEY_DISABLED", "").lower() in ("1", "true", "yes", "on")
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Inside, every protected call simply runs, in all threads, and no store hears of it."""
+    _Switch.off += 1
+    try:
+        yield
+    finally:
+        _Switch.off -= 1

@@ -1,112 +1,221 @@
-"""The front door to records: looking at them and changing them by hand, in both colours."""
+"""Records, looked at and changed by hand, in both colours."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from oncekey.admin import Admin
-from oncekey.admin_async import AsyncAdmin
-from oncekey.admin_rules import MISSING, resolution
-from oncekey.core.key import checked_scope
+from msgspec import Struct
+
+from oncekey.core.call import Identity
+from oncekey.core.codec import PLAIN, Codec, NotKeepableError, encode_error
+from oncekey.core.key import checked_key, checked_scope
 from oncekey.core.record import Record, Status
-from oncekey.duration import Duration, microseconds, seconds
-from oncekey.errors import ConfigurationError
-from oncekey.options import UNSET
-from oncekey.view import View
+from oncekey.core.requests import Forget, Resolve, Scan, Verdict
+from oncekey.engine.runtime import Core
+from oncekey.errors import ConfigurationError, InProgressError, OutcomeUnknownError
+from oncekey.observe import Event
+from oncekey.stores.base import AsyncStore, Store
 
-_STATUSES: Final = ("running", "completed", "failed", "released", "held")
-
-
-class Records(View):
-    """The records of a `Once`."""
-
-    def get(self, key: str, *, scope: str | None = UNSET) -> Record | None:
-        """The record of the key, if there is one."""
-        return self._admin().get(self._in(scope), key)
-
-    def scan(self, *, scope: str | None = UNSET, status: Status | None = None) -> Iterator[Record]:
-        """All records, or those of one scope or status, in the order of scope and key."""
-        within = None if scope is UNSET else checked_scope(scope)
-        return self._admin().scan(within, any_scope=scope is UNSET, status=_checked_status(status))
-
-    def forget(self, key: str, *, scope: str | None = UNSET, force: bool = False) -> bool:
-        """The key is as if it had never been used; whether it had been.
-
-        A running or held record is only forgotten by force, and its attempt is lost.
-        """
-        return self._admin().forget(self._in(scope), key, force=force)
-
-    def resolve(
-        self,
-        key: str,
-        *,
-        scope: str | None = UNSET,
-        result: object = MISSING,
-        error: BaseException | None = None,
-        retry: bool = False,
-    ) -> bool:
-        """A held record ends with this result or error, or may run again; False: it is not held."""
-        ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return self._admin().resolve(self._in(scope), key, ended)
-
-    def purge(self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None) -> int:
-        """Records that expired longer ago than `grace` are gone; how many.
-
-        `progress` hears the count after each batch.
-        """
-        return self._admin().purge(_grace(grace), progress)
-
-    async def get_async(self, key: str, *, scope: str | None = UNSET) -> Record | None:
-        """The record of the key, if there is one."""
-        return await self._admin_async().get(self._in(scope), key)
-
-    def scan_async(
-        self, *, scope: str | None = UNSET, status: Status | None = None
-    ) -> AsyncIterator[Record]:
-        """All records, or those of one scope or status, in the order of scope and key."""
-        within = None if scope is UNSET else checked_scope(scope)
-        admin = self._admin_async()
-        return admin.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
-
-    async def forget_async(
-        self, key: str, *, scope: str | None = UNSET, force: bool = False
-    ) -> bool:
-        """The key is as if it had never been used; whether it had been."""
-        return await self._admin_async().forget(self._in(scope), key, force=force)
-
-    async def resolve_async(
-        self,
-        key: str,
-        *,
-        scope: str | None = UNSET,
-        result: object = MISSING,
-        error: BaseException | None = None,
-        retry: bool = False,
-    ) -> bool:
-        """A held record ends with this result or error, or may run again; False: it is not held."""
-        ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return await self._admin_async().resolve(self._in(scope), key, ended)
-
-    async def purge_async(
-        self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None
-    ) -> int:
-        """Records that expired longer ago than `grace` are gone; how many."""
-        return await self._admin_async().purge(_grace(grace), progress)
-
-    def _admin(self) -> Admin:
-        return Admin(self._core, self._core.store)
-
-    def _admin_async(self) -> AsyncAdmin:
-        return AsyncAdmin(self._core, self._core.store_async)
+# What may be done to a record by hand, for both colours of `admin.py`.
 
 
-def _grace(grace: Duration) -> int:
-    return microseconds(seconds(grace, "grace", zero=True))
+PURGE_BATCH: Final = 500
+MISSING: Final[Any] = object()
 
 
-def _checked_status(status: object) -> Any:  # noqa: ANN401 - a Status
-    if status is not None and status not in _STATUSES:
-        msg = f"a status is one of {', '.join(_STATUSES)}, not {status!r}"
+def place(scope: str | None, key: str) -> Identity:
+    """The identity that a person named, if it can be one."""
+    return checked_scope(scope), checked_key(key)
+
+
+def forgettable(record: Record, *, force: bool) -> None:
+    """Nothing, unless the record is alive and nobody insists."""
+    if force:
+        return
+    if record.status == "running":
+        msg = f"{record.key!r} is running; forget it with force=True, and its attempt is lost"
+        raise InProgressError(msg, key=record.key, scope=record.scope, retry_after=1.0)
+    if record.status == "held":
+        msg = f"{record.key!r} is held; resolve it, or forget it with force=True"
+        raise OutcomeUnknownError(msg, key=record.key, scope=record.scope)
+
+
+class Resolution(Struct):
+    """How a held record ends."""
+
+    status: Literal["completed", "failed", "released"]
+    result: bytes | None
+    error: bytes | None
+    ttl: int
+
+    def request(self, record: Record) -> Resolve:
+        """The request for the record as it was read."""
+        return Resolve(
+            record.scope,
+            record.key,
+            token=record.token,
+            status=self.status,
+            result=self.result,
+            error=self.error,
+            ttl=self.ttl,
+        )
+
+
+def resolution(*, result: object, error: BaseException | None, retry: bool, ttl: int) -> Resolution:
+    """What a person said: exactly one of a result, an error and a retry."""
+    said = [result is not MISSING, error is not None, retry]
+    if sum(said) != 1:
+        msg = "resolve needs exactly one of result=..., error=... and retry=True"
         raise ConfigurationError(msg)
-    return status
+    if retry:
+        return Resolution("released", None, None, ttl)
+    if error is not None:
+        if not isinstance(error, BaseException):
+            msg = f"error must be an exception, but it is {error!r}"
+            raise ConfigurationError(msg)
+        return Resolution("failed", None, encode_error(error), ttl)
+    return Resolution("completed", _encode(result), None, ttl)
+
+
+def _encode(result: object) -> bytes:
+    try:
+        return PLAIN.encode(result)
+    except NotKeepableError:
+        pass
+    try:
+        return Codec(type(result)).encode(result)
+    except NotKeepableError as error:
+        msg = f"the result cannot be kept: {error}"
+        raise ConfigurationError(msg) from None
+
+
+# Looking at records and changing them by hand. Its twin awaits.
+
+
+_TRIES: Final = 8
+
+
+class Records:
+    """The verbs for people: get, scan, forget, resolve, purge."""
+
+    def __init__(self, core: Core, store: Store) -> None:
+        """The records of this store."""
+        self._core = core
+        self._store = store
+
+    def get(self, scope: str | None, key: str) -> Record | None:
+        """The living record, if there is one."""
+        return self._store.get(*place(scope, key))
+
+    def scan(
+        self, scope: str | None, *, any_scope: bool, status: Status | None
+    ) -> Iterator[Record]:
+        """The living records in the order of scope and key."""
+        ask = Scan(scope=scope, any_scope=any_scope, status=status)
+        while True:
+            page = self._store.scan(ask)
+            for record in page.records:  # noqa: UP028 - the twin cannot `yield from`
+                yield record
+            if page.after is None:
+                return
+            ask.after = page.after
+
+    def forget(self, scope: str | None, key: str, *, force: bool) -> bool:
+        """The key is as if it had never been used; whether it had been."""
+        identity = place(scope, key)
+        for _ in range(_TRIES):  # a record that changes under our hands is read again
+            record = self._store.get(*identity)
+            if record is None:
+                return False
+            forgettable(record, force=force)
+            ask = Forget(*identity, token=record.token, force=force)
+            if self._store.forget(ask) is Verdict.DONE:
+                self._core.forgotten(identity)
+                return True
+        return False
+
+    def resolve(self, scope: str | None, key: str, resolution: Resolution) -> bool:
+        """The held record ends as said; False when it is not held, or not any more."""
+        identity = place(scope, key)
+        record = self._store.get(*identity)
+        if record is None or record.status != "held":
+            return False
+        return self._store.resolve(resolution.request(record)) is Verdict.DONE
+
+    def purge(self, grace: int, progress: Callable[[int], None] | None) -> int:
+        """What expired longer ago than the grace period is gone; how many records."""
+        total = 0
+        while True:
+            count = self._store.purge(grace, PURGE_BATCH)
+            total += count
+            if progress is not None:
+                progress(total)
+            if count:
+                self._core.observers.hand(Event(name="purged", count=count))
+            if count < PURGE_BATCH:
+                return total
+
+
+# Looking at records and changing them by hand: the twin of `admin.py`.
+
+
+class AsyncRecords:
+    """The verbs for people: get, scan, forget, resolve, purge."""
+
+    def __init__(self, core: Core, store: AsyncStore) -> None:
+        """The records of this store."""
+        self._core = core
+        self._store = store
+
+    async def get(self, scope: str | None, key: str) -> Record | None:
+        """The living record, if there is one."""
+        return await self._store.get(*place(scope, key))
+
+    async def scan(
+        self, scope: str | None, *, any_scope: bool, status: Status | None
+    ) -> AsyncIterator[Record]:
+        """The living records in the order of scope and key."""
+        ask = Scan(scope=scope, any_scope=any_scope, status=status)
+        while True:
+            page = await self._store.scan(ask)
+            for record in page.records:
+                yield record
+            if page.after is None:
+                return
+            ask.after = page.after
+
+    async def forget(self, scope: str | None, key: str, *, force: bool) -> bool:
+        """The key is as if it had never been used; whether it had been."""
+        identity = place(scope, key)
+        for _ in range(_TRIES):  # a record that changes under our hands is read again
+            record = await self._store.get(*identity)
+            if record is None:
+                return False
+            forgettable(record, force=force)
+            ask = Forget(*identity, token=record.token, force=force)
+            if await self._store.forget(ask) is Verdict.DONE:
+                self._core.forgotten(identity)
+                return True
+        return False
+
+    async def resolve(self, scope: str | None, key: str, resolution: Resolution) -> bool:
+        """The held record ends as said; False when it is not held, or not any more."""
+        identity = place(scope, key)
+        record = await self._store.get(*identity)
+        if record is None or record.status != "held":
+            return False
+        return await self._store.resolve(resolution.request(record)) is Verdict.DONE
+
+    async def purge(self, grace: int, progress: Callable[[int], None] | None) -> int:
+        """What expired longer ago than the grace period is gone; how many records."""
+        total = 0
+        while True:
+            count = await self._store.purge(grace, PURGE_BATCH)
+            total += count
+            if progress is not None:
+                progress(total)
+            if count:
+                self._core.observers.hand(Event(name="purged", count=count))
+            if count < PURGE_BATCH:
+                return total

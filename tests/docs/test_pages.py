@@ -51,10 +51,12 @@ ERRORS = [
     and not error.__name__.startswith("_")
 ]
 FIELDS = [field.name for field in dataclasses.fields(Policy) if field.init]
+OF_SURFACES = {"having", "use"}
+"""Methods by which HTTP, jobs and messages use a `Once`."""
 METHODS = [
     name
     for name, value in vars(Once).items()
-    if inspect.isfunction(value) and not name.startswith("_")
+    if inspect.isfunction(value) and not name.startswith("_") and name not in OF_SURFACES
 ]
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncekey import attempt, attempt_async
+from oncekey import attempt
 from oncekey.core.call import Call
 from oncekey.core.codec import PLAIN
 from oncekey.engine.breaker import OPENS_AFTER
@@ -116,7 +116,7 @@ class Try:
         try:
             if in_coroutine:
                 made = hub.drive(
-                    attempt_async.perform(
+                    attempt.perform_async(
                         process.engine_async, call, handle, (self,), {}, active=True
                     )
                 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncekey.attempt_base import BaseAttempt, running
+from oncekey.attempt import BaseAttempt, running
 from oncekey.core.decide import Done, NotDone
 from oncekey.core.record import Record
 from oncekey.errors import LeaseLostError, StoreError

@@ -23,9 +23,6 @@ EPOCH = 1_767_225_600_000_000
 
 CORE = [
     "attempt",
-    "attempt_async",
-    "attempt_base",
-    "attempt_running",
     "compat",
     "core/call",
     "core/decide",

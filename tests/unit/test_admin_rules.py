@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from oncekey.admin_rules import MISSING, Resolution, forgettable, place, resolution
 from oncekey.core.codec import PLAIN, Codec, error_words
 from oncekey.core.requests import Resolve
 from oncekey.errors import (
@@ -13,6 +12,7 @@ from oncekey.errors import (
     InvalidKeyError,
     OutcomeUnknownError,
 )
+from oncekey.records import MISSING, Resolution, forgettable, place, resolution
 
 
 def resolved(*, result=MISSING, error=None, retry=False):

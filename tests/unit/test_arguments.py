@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncekey.arguments import Arguments
 from oncekey.errors import ConfigurationError
+from oncekey.functions import Arguments
 
 
 def plain(a, b, c=3): ...

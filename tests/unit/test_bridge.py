@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from oncekey import ConfigurationError, Once, current, current_async
-from oncekey.bridge import bridge
+from oncekey.attempt import bridge
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncekey.duration import microseconds, seconds, size
 from oncekey.errors import ConfigurationError
+from oncekey.policy import microseconds, seconds, size
 
 AT_MOST = "^{} and at most a hundred years, but it is "
 UNITS = {"ms": 0.001, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "": 1}

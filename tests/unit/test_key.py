@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from oncekey.core.key import (
-    Path,
+    ArgumentPath,
     Template,
     checked_key,
     checked_scope,
@@ -161,8 +161,8 @@ class Order:
 
 def test_a_path_leads_through_attributes_and_mappings():
     arguments = {"order": Order({"de": 7}), "n": 3}
-    assert Path("order.number.de", ("order", "n"), "the key").of(arguments) == 7
-    assert Path("n", ("order", "n"), "the key").of(arguments) == 3
+    assert ArgumentPath("order.number.de", ("order", "n"), "the key").of(arguments) == 7
+    assert ArgumentPath("n", ("order", "n"), "the key").of(arguments) == 3
 
 
 @pytest.mark.parametrize(
@@ -174,25 +174,25 @@ def test_a_path_leads_through_attributes_and_mappings():
 )
 def test_a_path_that_leads_nowhere_says_where_it_stops(path, words):
     with pytest.raises(InvalidKeyError) as caught:
-        Path(path, ("order",), "the key").of({"order": Order({"de": 7})})
+        ArgumentPath(path, ("order",), "the key").of({"order": Order({"de": 7})})
     assert str(caught.value) == words
 
 
 @pytest.mark.parametrize("path", ["", "a.", ".a", "a..b", "0", "a b", "a[0]", "a.0"])
 def test_a_path_is_made_of_names(path):
     with pytest.raises(ConfigurationError) as caught:
-        Path(path, ("a",), "the fingerprint")
+        ArgumentPath(path, ("a",), "the fingerprint")
     words = f"the fingerprint has the placeholder {{{path}}}; write an argument's name, or a.b.c"
     assert str(caught.value) == words
 
 
 def test_a_path_starts_at_an_argument():
     with pytest.raises(ConfigurationError) as caught:
-        Path("user.id", ("order", "n"), "the fingerprint")
+        ArgumentPath("user.id", ("order", "n"), "the fingerprint")
     words = "the fingerprint uses the argument 'user', but the function has: order, n"
     assert str(caught.value) == words
     with pytest.raises(ConfigurationError, match=r"but the function has: none$"):
-        Path("user.id", (), "the fingerprint")
+        ArgumentPath("user.id", (), "the fingerprint")
 
 
 # Templates

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from oncekey import Once
-from oncekey.arguments import Arguments
 from oncekey.core.fingerprint import of_arguments, of_value
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.options import ALL, UNSET, Options, fingerprinter, made_key
+from oncekey.functions import ALL, UNSET, Arguments, Options, fingerprinter, made_key
 from oncekey.policy import Policy
 
 BASE = Options(policy=Policy(lease="1min", ttl="1h"))

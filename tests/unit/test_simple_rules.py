@@ -4,8 +4,8 @@ import pytest
 
 from oncekey.core.codec import PLAIN
 from oncekey.errors import ConfigurationError, InvalidKeyError
+from oncekey.markers import check_call, result_call, result_of
 from oncekey.policy import FUNCTION, Policy, terms
-from oncekey.simple_rules import check_call, result_call, result_of
 
 TERMS = terms(FUNCTION)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from oncekey import Once
-from oncekey.switch import disabled, off_in_environment, switched_off
+from oncekey.policy import disabled, off_in_environment, switched_off
 
 
 def test_protection_is_on_outside_and_off_inside():

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from oncekey import target
+from oncekey import functions
 from oncekey.errors import ConfigurationError
-from oncekey.target import checked_function, is_async, name_of, scope_of
+from oncekey.functions import checked_function, is_async, name_of, scope_of
 
 
 def plain(): ...
@@ -179,4 +179,4 @@ def test_a_program_without_a_file_is_the_main_one(program):
 def test_a_callable_without_a_module_has_that_of_its_type():
     job = Job()
     job.__module__ = None  # as some extension types have it
-    assert target.scope_of(job) == f"{Job.__module__}.Job"
+    assert functions.scope_of(job) == f"{Job.__module__}.Job"

@@ -57,7 +57,8 @@ async def on_the_way(store, count):
 # What is shared
 
 
-async def test_a_crowd_shares_one_connection_and_few_writes(store, client):
+async def test_a_crowd_shares_one_connection_and_few_writes(store, client, monkeypatch):
+    monkeypatch.setattr(wire, "_IDLE", 3600.0)  # a wire that was silent listens first
     await store.claim(ask("first"))
     writes = []
     transport = store._clients._wires._swift.wire._transport

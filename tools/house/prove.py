@@ -38,6 +38,7 @@ class Names(ast.NodeTransformer):
         self._table = table or Table({}, {}, {}, {})
         self._modules = modules
         self._full: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
         for node in tree.body:
             if isinstance(node, (*Functions, ast.ClassDef)):
                 self._full[node.name] = self._symbol(module, node.name)
@@ -46,6 +47,8 @@ class Names(ast.NodeTransformer):
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
                 for alias in node.names:
+                    if f"{node.module}.{alias.name}" in modules:
+                        self._aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                     self._full[alias.asname or alias.name] = self._symbol(
                         node.module or "", alias.name
                     )
@@ -62,15 +65,10 @@ class Names(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """Write `module.name` as one name in full."""
-        if isinstance(node.value, ast.Name) and node.value.id in self._full:
-            module = self._full[node.value.id]
-            olds = [old for old in self._modules if self._table.module(old) == module]
-            if olds:
-                name = next(
-                    (new for old in olds if (new := self._table.name(old, node.attr)) != node.attr),
-                    node.attr,
-                )
-                return ast.Name(f"{module}.{name}", node.ctx)
+        if isinstance(node.value, ast.Name) and node.value.id in self._aliases:
+            old = self._aliases[node.value.id]
+            name = f"{self._table.module(old)}.{self._table.name(old, node.attr)}"
+            return ast.Name(name, node.ctx)
         return self.generic_visit(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:

@@ -29,7 +29,8 @@ def main(words: list[str]) -> int:
         old = path.read_text("utf-8", errors="ignore")
         text = old
         for module, new in table.modules.items():
-            if module == new:
+            if module in table.modules.values():  # the name lives on, and means something else
+                sys.stdout.write(f"{name}: look for {module}\n" if module in text else "")
                 continue
             dotted, file = re.escape(module), re.escape(module.replace(".", "/"))
             if not any(other.startswith(f"{module}.") for other in table.modules.values()):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from oncekey import Once, Record
-from oncekey.admin_rules import place
 from oncekey.cli.exits import NOTHING, CommandError
 from oncekey.cli.names import name_of, place_typed
 from oncekey.core.key import stored_key
 from oncekey.looking import find
+from oncekey.records import place
 
 
 def found(once: Once, typed: str, scope: str | None) -> Record:

@@ -13,8 +13,8 @@ from oncekey.cli.options import Json, Redact, StoreUrl
 from oncekey.cli.render import Listing, console
 from oncekey.core.key import checked_scope
 from oncekey.core.record import Status
-from oncekey.duration import microseconds, seconds
 from oncekey.looking import Look, Sight, gather
+from oncekey.policy import microseconds, seconds
 from oncekey.stores import Store
 
 _PATIENCE: Final = 10.0

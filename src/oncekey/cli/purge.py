@@ -14,8 +14,8 @@ from oncekey.cli.exits import NoTablesError
 from oncekey.cli.opening import records
 from oncekey.cli.options import Json, StoreUrl, Yes
 from oncekey.cli.render import console
-from oncekey.duration import microseconds, seconds
 from oncekey.looking import due
+from oncekey.policy import microseconds, seconds
 
 _ANY_KEY: Final = "oncekey purge"
 

@@ -16,8 +16,8 @@ from oncekey.cli.as_json import print_json
 from oncekey.cli.options import Chosen, Json, StoreUrl
 from oncekey.cli.render import console
 from oncekey.cli.tally import Tally
-from oncekey.duration import seconds
 from oncekey.errors import ConfigurationError
+from oncekey.policy import seconds
 
 if TYPE_CHECKING:
     from oncekey.events import Router

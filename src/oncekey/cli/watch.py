@@ -23,7 +23,7 @@ from oncekey.cli.screen import HEAD, Frame
 from oncekey.cli.stats import fields_of_counts
 from oncekey.cli.times import iso, now
 from oncekey.cli.watching import View, Watch
-from oncekey.duration import seconds
+from oncekey.policy import seconds
 
 _LINES: Final = 20
 """Records in one line of JSON."""

@@ -11,7 +11,6 @@ from oncekey.core.codec import NotKeepableError, UnreadableBytesError, decode_er
 from oncekey.core.fingerprint import differ
 from oncekey.core.record import Record
 from oncekey.core.requests import Answer, Busy, Granted, Held, Mismatch, Replay
-from oncekey.duration import SECOND
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -23,7 +22,7 @@ from oncekey.errors import (
     ResultNotKeptError,
     UnreadableError,
 )
-from oncekey.policy import of_a_client
+from oncekey.policy import SECOND, of_a_client
 
 _FIRST_POLL: Final = 0.002
 _SLOWEST_POLL: Final = 0.1

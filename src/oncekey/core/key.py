@@ -104,7 +104,7 @@ def _without_slash(text: str) -> str:
     return text
 
 
-class Path:
+class ArgumentPath:
     """A dotted path into the arguments of a call, such as `order.id`."""
 
     def __init__(self, path: str, parameters: tuple[str, ...], where: str) -> None:
@@ -138,7 +138,7 @@ class Template:
     def __init__(self, text: str, parameters: tuple[str, ...]) -> None:
         """Every placeholder names an argument of the function, or this fails at once."""
         self.text = text
-        self._parts: list[tuple[str, Path | None]] = []
+        self._parts: list[tuple[str, ArgumentPath | None]] = []
         where = f"the key template {text!r}"
         try:
             parsed = list(Formatter().parse(text))
@@ -152,7 +152,7 @@ class Template:
             if spec or conversion:
                 msg = f"{where} formats {{{placeholder}}}; pass a key function for that"
                 raise ConfigurationError(msg)
-            path = None if placeholder is None else Path(placeholder, parameters, where)
+            path = None if placeholder is None else ArgumentPath(placeholder, parameters, where)
             self._parts.append((literal, path))
         self._also_escaped = self._separators(where)
         if not self._parts:

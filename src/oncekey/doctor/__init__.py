@@ -11,8 +11,8 @@ import inspect
 from oncekey.doctor import memory, sqlite
 from oncekey.doctor.finding import Finding, Severity, fine, sorted_by_severity
 from oncekey.doctor.lifetimes import Asked, lifetimes
-from oncekey.duration import Duration
 from oncekey.errors import ConfigurationError
+from oncekey.policy import Duration
 from oncekey.stores import AsyncStore, MemoryStore, SQLiteStore, Store
 
 __all__ = ["Finding", "Severity", "examine", "examine_async"]

@@ -8,8 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from oncekey.doctor.finding import Finding, danger, fine, warning
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError
+from oncekey.policy import Duration, seconds
 
 SKEW: Final = 1.0
 """How many seconds two clocks may differ."""

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from oncekey.core.call import Call
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
-from oncekey.duration import microseconds
 from oncekey.engine.keeper import Chore
 from oncekey.engine.ticket import Ticket
 from oncekey.errors import OncekeyError, StoreError
 from oncekey.observe import Event, Observers
+from oncekey.policy import microseconds
 from oncekey.stores.base import Store
 
 RETRY: Final = 0.5

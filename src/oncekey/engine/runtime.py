@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from oncekey.compat import renew_after_fork
-from oncekey.duration import size
 from oncekey.engine.breaker import Breaker
 from oncekey.engine.cache import Cache
 from oncekey.engine.chores import PURGE_EVERY, Purging
@@ -21,6 +20,7 @@ from oncekey.engine.keeper import keeper
 from oncekey.engine.single_flight import Flights
 from oncekey.errors import ConfigurationError
 from oncekey.observe import Observer, Observers
+from oncekey.policy import size
 from oncekey.stores import AsyncStore, Store, open_store
 from oncekey.stores.adapt import Looped, Threaded
 from oncekey.stores.base import VERBS

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
-from oncekey.duration import Duration
 from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.door import Door
 from oncekey.events.door_async import AsyncDoor
@@ -18,6 +17,7 @@ from oncekey.events.opening import Where, open_place, open_place_async
 from oncekey.events.reading import Position, position
 from oncekey.events.settings import Settings
 from oncekey.events.stages import Stages
+from oncekey.policy import Duration
 
 
 class Options(TypedDict, total=False):

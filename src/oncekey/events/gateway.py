@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import sse
 from oncekey.events.bus import AsyncBus
@@ -23,6 +22,7 @@ from oncekey.events.event import shard_of
 from oncekey.events.follower import Follower
 from oncekey.events.settings import positive
 from oncekey.events.trouble import InvalidEventError
+from oncekey.policy import Duration, seconds
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

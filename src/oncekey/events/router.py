@@ -17,13 +17,13 @@ from typing import Any, Final, Unpack
 
 from redis.exceptions import ResponseError
 
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError
 from oncekey.events.bus import Options, settings_of
 from oncekey.events.observing import Observer, Observers
 from oncekey.events.opening import Where
 from oncekey.events.redis_place import RedisPlace
 from oncekey.events.router_shard import Reader, ShardRouter
+from oncekey.policy import Duration, seconds
 from oncekey.stores.redis_clients import Clients
 from oncekey.stores.redis_errors import CAUGHT, explain
 

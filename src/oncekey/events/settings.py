@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from oncekey.duration import Duration, seconds, size
 from oncekey.errors import ConfigurationError
 from oncekey.events.stages import Stages
+from oncekey.policy import Duration, seconds, size
 
 _DOMAIN: Final = re.compile(r"[^\s{}]{1,100}")
 

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final, Unpack
 
-from oncekey.attempt_async import AsyncAttempt
+from oncekey.attempt import AsyncAttempt
 from oncekey.compat import running_loop
 from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.functions import UNSET
 from oncekey.http.asgi_exchange import Exchange
 from oncekey.http.asgi_messages import App, Receive, Scope, Send, send_reply
 from oncekey.http.asgi_request import PLACE, inner, request_of
@@ -21,7 +22,6 @@ from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Rules
 from oncekey.http.settings import Settings
 from oncekey.once import Once
-from oncekey.options import UNSET
 
 _log = logging.getLogger("oncekey")
 

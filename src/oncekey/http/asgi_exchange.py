@@ -6,11 +6,10 @@ looked at by the collector again and again. So nothing is kept that is not neede
 
 from __future__ import annotations
 
-from oncekey.attempt_async import AsyncAttempt
-from oncekey.attempt_running import forbid_nesting
-from oncekey.bridge import bridge
+from oncekey.attempt import AsyncAttempt, bridge, forbid_nesting
 from oncekey.engine.ticket import unprotected
 from oncekey.errors import ConfigurationError, InProgressError, OncekeyError
+from oncekey.functions import UNSET
 from oncekey.http.asgi_messages import App, Scope, of_body, send_reply
 from oncekey.http.asgi_request import find, url_of
 from oncekey.http.asgi_response import Response
@@ -18,7 +17,6 @@ from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Asked
 from oncekey.http.reply import Reply
-from oncekey.options import UNSET
 
 
 class Exchange(Response):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
-from oncekey.attempt_async import AsyncAttempt
+from oncekey.attempt import AsyncAttempt
 from oncekey.errors import OncekeyError
 from oncekey.http.asgi_messages import Message, Receive, Send, lowered, send_reply
 from oncekey.http.protocol import Rules

@@ -10,13 +10,13 @@ from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
 from oncekey.compat import invoke
 from oncekey.errors import ConfigurationError
+from oncekey.functions import UNSET
 from oncekey.http.django_colours import ask_async
 from oncekey.http.django_exchange import Exchange
 from oncekey.http.django_exchange_async import AsyncExchange
 from oncekey.http.django_request import PLACE, response_of
 from oncekey.http.marks import EVERYBODY, NOBODY
-from oncekey.options import UNSET
-from oncekey.switch import switched_off
+from oncekey.policy import switched_off
 
 View = Callable[..., Any]
 Principal = Callable[[Any], Any]

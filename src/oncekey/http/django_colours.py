@@ -10,10 +10,8 @@ from django.core.exceptions import (  # type: ignore[import-untyped]  # Django b
     SynchronousOnlyOperation,
 )
 
-from oncekey import attempt, attempt_async
-from oncekey.attempt import Attempt
-from oncekey.attempt_async import AsyncAttempt
-from oncekey.bridge import bridge
+from oncekey import attempt
+from oncekey.attempt import AsyncAttempt, Attempt, bridge
 from oncekey.core.call import Call
 from oncekey.once import Once
 
@@ -29,7 +27,7 @@ def enter(once: Once, call: Call) -> Attempt:
 async def enter_async(once: Once, call: Call) -> AsyncAttempt:
     """The attempt at a call, running or answered; views that block may ask for it too."""
     core, active, call = once.use(call, call.terms)
-    entered = await attempt_async.enter(core.engine_async(), call, active=active)
+    entered = await attempt.enter_async(core.engine_async(), call, active=active)
     bridge(entered)
     return entered
 

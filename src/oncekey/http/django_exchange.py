@@ -9,6 +9,7 @@ from typing import Any, Final
 from oncekey.attempt import Attempt
 from oncekey.core.call import Call
 from oncekey.errors import InProgressError, OncekeyError
+from oncekey.functions import UNSET
 from oncekey.http.django_colours import ask, enter
 from oncekey.http.django_request import (
     DjangoRequest,
@@ -25,7 +26,6 @@ from oncekey.http.django_request import (
 from oncekey.http.django_streams import hold
 from oncekey.http.protocol import Asked, Rules
 from oncekey.http.reply import Reply, Unkept, packed
-from oncekey.options import UNSET
 
 _GONE: Final = 400
 _BROKEN: Final = 500

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from oncekey.attempt_async import AsyncAttempt
+from oncekey.attempt import AsyncAttempt
 from oncekey.core.call import Call
 from oncekey.errors import InProgressError, OncekeyError
+from oncekey.functions import UNSET
 from oncekey.http.django_colours import ask_async, enter_async
 from oncekey.http.django_request import (
     DjangoRequest,
@@ -25,7 +26,6 @@ from oncekey.http.django_request import (
 from oncekey.http.django_streams import hold_async
 from oncekey.http.protocol import Asked, Rules
 from oncekey.http.reply import Reply, Unkept, packed
-from oncekey.options import UNSET
 
 _GONE: Final = 400
 _BROKEN: Final = 500

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncekey.attempt_async import AsyncAttempt
+from oncekey.attempt import AsyncAttempt
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.http.asgi import claim

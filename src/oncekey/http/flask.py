@@ -8,13 +8,13 @@ from typing import Any, Unpack
 
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
+from oncekey.functions import UNSET
 from oncekey.http.marks import EVERYBODY
 from oncekey.http.reply import Reply
 from oncekey.http.settings import Settings
 from oncekey.http.wsgi import IdempotencyMiddleware, exchange_of
 from oncekey.http.wsgi_request import PLACE
 from oncekey.once import Once
-from oncekey.options import UNSET
 
 with needing("flask", __name__):
     from flask import Flask, Response, current_app, got_request_exception, request

@@ -20,8 +20,8 @@ from msgspec import Struct
 from oncekey.core.call import Call, Identity
 from oncekey.core.key import readable
 from oncekey.core.record import Record
-from oncekey.duration import size
 from oncekey.errors import ConfigurationError
+from oncekey.functions import UNSET
 from oncekey.http import keys, marks
 from oncekey.http.answers import Answers
 from oncekey.http.body import Body
@@ -34,8 +34,7 @@ from oncekey.http.routes import Routes
 from oncekey.http.settings import When, by_handler, once_of, scoping, terms_of
 from oncekey.http.status import Pointing, Status, with_url
 from oncekey.once import Once
-from oncekey.options import UNSET
-from oncekey.policy import Policy
+from oncekey.policy import Policy, size
 
 Told = tuple[str, str, bytes, str, bytes]
 _REMEMBERED: Final = 256

@@ -21,8 +21,8 @@ import httpx
 import msgspec
 
 from oncekey.core.key import checked_key
-from oncekey.duration import Duration, seconds, size
 from oncekey.errors import ConfigurationError
+from oncekey.policy import Duration, seconds, size
 
 KeyOf = Callable[[httpx.Request], str | None]
 Outcome = httpx.Response | httpx.TransportError

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
+from oncekey.functions import UNSET
 from oncekey.http.keys import checked_pointer
 from oncekey.http.profiles import GIVEN, Profile
 from oncekey.http.request import Request, Scoping
 from oncekey.once import Once
-from oncekey.options import UNSET
 from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, terms
 
 When = Callable[[Request], bool]

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.policy import Duration, seconds
 
 _MOMENT: Final = re.compile(r"[0-9]{1,12}")
 # An id with a moment in it could be cut otherwise: "a.1" at 2 with the body "x" is signed as "a" at

@@ -12,6 +12,7 @@ from typing import Final, Unpack
 
 from oncekey.attempt import Attempt
 from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Asked, Rules
@@ -30,7 +31,6 @@ from oncekey.http.wsgi_request import (
 )
 from oncekey.http.wsgi_response import App, Environ, Response, StartResponse, send_start
 from oncekey.once import Once
-from oncekey.options import UNSET
 
 __all__ = ["AnsweredError", "IdempotencyMiddleware", "claim", "exchange_of"]
 

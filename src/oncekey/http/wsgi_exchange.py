@@ -6,12 +6,12 @@ from oncekey import attempt as attempts
 from oncekey.attempt import Attempt
 from oncekey.core.call import Call
 from oncekey.errors import ConfigurationError, InProgressError, OncekeyError
+from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.protocol import Asked, Rules
 from oncekey.http.reply import Reply, Unkept, packed
 from oncekey.http.request import Headers
-from oncekey.options import UNSET
 
 
 class Exchange:

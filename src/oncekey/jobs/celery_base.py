@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final
 from celery import Task, uuid  # type: ignore[import-untyped]  # celery has no types
 from msgspec import Struct
 
-from oncekey.duration import Duration
 from oncekey.errors import ConfigurationError
 from oncekey.jobs.celery_request import job_of
 from oncekey.jobs.celery_task import Protection
@@ -20,7 +19,7 @@ from oncekey.jobs.guard import KeyFunction
 from oncekey.jobs.keys import by_task_id
 from oncekey.jobs.tag import Until, checked_until
 from oncekey.once import Once
-from oncekey.policy import Policy
+from oncekey.policy import Duration, Policy
 
 _PROMISED: Final = ("retries", "chain", "chord", "group_id")
 """Options of a job that something else counts on: it must be sent under its own id."""

@@ -13,15 +13,14 @@ from billiard.exceptions import (  # type: ignore[import-untyped]  # celery has 
 from celery.exceptions import Ignore, Reject, Retry  # type: ignore[import-untyped]  # as above
 
 from oncekey.errors import ConfigurationError
+from oncekey.functions import UNSET, checked_function, is_async, name_of
 from oncekey.jobs.celery_delivery import Delivery
 from oncekey.jobs.celery_request import delivery, job_of, layers, task_now
 from oncekey.jobs.guard import Guard, KeyFunction
 from oncekey.jobs.job import Job
 from oncekey.jobs.keys import by_task_id
 from oncekey.once import Once, Reconciler
-from oncekey.options import UNSET
 from oncekey.policy import Policy, PolicyFields
-from oncekey.target import checked_function, is_async, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from dramatiq import Actor, Broker, Message, get_broker
 
-from oncekey.duration import Duration
 from oncekey.errors import ConfigurationError
 from oncekey.jobs import enqueue
 from oncekey.jobs.dramatiq_actor import job_of
@@ -17,6 +16,7 @@ from oncekey.jobs.enqueue_key import enqueue_key
 from oncekey.jobs.guard import Guard, KeyFunction
 from oncekey.jobs.tag import Until
 from oncekey.once import Once
+from oncekey.policy import Duration
 
 _PROMISED: Final = ("pipe_target", "group_completion_uuid")
 """Options of a message that something else counts on: it must be sent under its own id."""

@@ -15,16 +15,15 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from oncekey import attempt, attempt_async
-from oncekey.attempt_base import BaseAttempt
+from oncekey import attempt
+from oncekey.attempt import BaseAttempt
 from oncekey.core.call import Call
 from oncekey.core.key import function_key
-from oncekey.duration import Duration
 from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
+from oncekey.functions import made_key
 from oncekey.jobs.tag import HEADER, Tag, Until, checked_until
 from oncekey.once import Once
-from oncekey.options import made_key
-from oncekey.policy import FUNCTION, Policy, Terms, terms
+from oncekey.policy import FUNCTION, Duration, Policy, Terms, terms
 
 H = TypeVar("H")
 Headers = Mapping[str, str]
@@ -92,7 +91,7 @@ async def enqueue_once_async(  # noqa: PLR0913 - each is an option of its own, a
     core, active, call = once.use(call, call.terms)
     done: Enqueued[H] | None = None
     try:
-        async with await attempt_async.enter(core.engine_async(), call, active=active) as running:
+        async with await attempt.enter_async(core.engine_async(), call, active=active) as running:
             if running.duplicate:
                 return Enqueued(running.result, duplicate=True)
             done = Enqueued(await publish(_headers(running, rule)), duplicate=False)

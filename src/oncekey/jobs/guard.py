@@ -10,23 +10,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, cast
 
-from oncekey import attempt, attempt_async
-from oncekey.arguments import Arguments
-from oncekey.attempt import current
-from oncekey.attempt_async import current_async
-from oncekey.attempt_base import Outcome
+from oncekey import attempt
+from oncekey.attempt import Outcome, current, current_async
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import function_key, readable
 from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
+from oncekey.functions import UNSET, Arguments, Options, checked_function, made_key
 from oncekey.jobs.handler import job_options
 from oncekey.jobs.job import Job
 from oncekey.jobs.keys import by_task_id
 from oncekey.once import Once, Reconciler
-from oncekey.options import UNSET, Options, made_key
 from oncekey.policy import Errors, Policy, PolicyFields, of_a_client
-from oncekey.target import checked_function
 
 T = TypeVar("T")
 KeyFunction = Callable[[Job], str]
@@ -121,7 +117,7 @@ class Guard:
         """The outcome of the job, which ran now or before."""
         core, active, call = self.once.use(self.call(job), self._terms)
         try:
-            return await attempt_async.perform(
+            return await attempt.perform_async(
                 core.engine_async(),
                 call,
                 self._watched_async(function),

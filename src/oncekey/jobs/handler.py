@@ -12,11 +12,17 @@ from typing import Any, Final, TypeVar, Unpack, overload
 from msgspec.structs import replace
 
 from oncekey.errors import ConfigurationError
+from oncekey.functions import (
+    UNSET,
+    AsyncProtected,
+    Options,
+    Protected,
+    Selection,
+    checked_function,
+    is_async,
+)
 from oncekey.once import Once, Reconciler
-from oncekey.options import UNSET, Options, Selection
 from oncekey.policy import FUNCTION, Policy, PolicyFields
-from oncekey.protected import AsyncProtected, Protected
-from oncekey.target import checked_function, is_async
 
 F = TypeVar("F", bound=Callable[..., Any])
 

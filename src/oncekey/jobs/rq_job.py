@@ -11,14 +11,13 @@ from rq.timeouts import JobTimeoutException
 
 from oncekey.compat import pause, pause_async
 from oncekey.errors import ConfigurationError
+from oncekey.functions import UNSET, checked_function, is_async, scope_of
 from oncekey.jobs.guard import Guard, KeyFunction
 from oncekey.jobs.keys import by_task_id
 from oncekey.jobs.rq_delivery import Delivery, Ending, RetryAskedError, delivered, runs
 from oncekey.jobs.tag import free, free_async
 from oncekey.once import Once, Reconciler
-from oncekey.options import UNSET
 from oncekey.policy import Policy, PolicyFields
-from oncekey.target import checked_function, is_async, scope_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskiq_dependencies.dependency import Dependency
 
-from oncekey.arguments import Arguments
+from oncekey.functions import Arguments
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:

@@ -9,7 +9,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 from taskiq import AsyncResultBackend, AsyncTaskiqDecoratedTask, AsyncTaskiqTask
 from taskiq.kicker import AsyncKicker
 
-from oncekey.duration import Duration
 from oncekey.errors import ConfigurationError
 from oncekey.jobs.enqueue import Enqueued, Headers, enqueue_once_async
 from oncekey.jobs.enqueue_key import enqueue_key
@@ -19,6 +18,7 @@ from oncekey.jobs.keys import by_task_id
 from oncekey.jobs.tag import Until, checked_until
 from oncekey.jobs.taskiq_arguments import arguments_of_messages
 from oncekey.once import Once
+from oncekey.policy import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, Unpack, cast
 
 from taskiq import TaskiqDepends
 
+from oncekey.functions import UNSET, checked_function, is_async, name_of
 from oncekey.jobs.guard import Guard, KeyFunction
 from oncekey.jobs.job import Job
 from oncekey.jobs.keys import by_task_id
@@ -17,9 +18,7 @@ from oncekey.jobs.taskiq_arguments import injected, signature_of
 from oncekey.jobs.taskiq_delivery import Delivery, delivery_of
 from oncekey.jobs.taskiq_run import CONTROL, Run
 from oncekey.once import Once, Reconciler
-from oncekey.options import UNSET
 from oncekey.policy import Policy, PolicyFields
-from oncekey.target import checked_function, is_async, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("oncekey")

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncekey.core.key import checked_scope
-from oncekey.duration import Duration, microseconds, seconds
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
@@ -19,7 +18,7 @@ from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, Rules, inbox_
 from oncekey.messages.table import Own, Table
 from oncekey.observe import Observer
 from oncekey.once import Once
-from oncekey.policy import Policy, PolicyFields, terms
+from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds, terms
 from oncekey.stores import SQLiteStore, open_store
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from oncekey.duration import SECOND
+from oncekey.policy import SECOND
 
 Values = dict[str, Any]
 

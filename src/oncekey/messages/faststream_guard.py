@@ -12,7 +12,6 @@ from faststream.exceptions import AckMessage, RejectMessage
 
 from oncekey.compat import pause_async
 from oncekey.core.codec import Codec
-from oncekey.duration import Duration, seconds
 from oncekey.errors import (
     ConfigurationError,
     LeaseLostError,
@@ -27,6 +26,7 @@ from oncekey.messages.faststream_reply import ACKED
 from oncekey.messages.inbox_async import AsyncInbox
 from oncekey.messages.message import Message
 from oncekey.messages.trouble import worth_another_try
+from oncekey.policy import Duration, seconds
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage

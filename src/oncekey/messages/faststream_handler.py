@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final, TypeVar, cast
 from faststream import Context, ContextRepo
 
 from oncekey.core.codec import codec_of
-from oncekey.duration import Duration
+from oncekey.functions import checked_function, is_async, name_of
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.faststream_guard import DEFAULT_WAIT, Guard, Transaction
 from oncekey.messages.faststream_reply import ReplyCodec
 from oncekey.messages.inbox_async import AsyncInbox
-from oncekey.target import checked_function, is_async, name_of
+from oncekey.policy import Duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("oncekey")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from faststream import BaseMiddleware, Context
 
 from oncekey.core.codec import codec_of
-from oncekey.duration import Duration
+from oncekey.functions import scope_of
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.faststream_guard import DEFAULT_WAIT, Guard, Transaction
 from oncekey.messages.faststream_message import checked
 from oncekey.messages.faststream_reply import ReplyCodec
 from oncekey.messages.inbox_async import AsyncInbox
-from oncekey.target import scope_of
+from oncekey.policy import Duration
 
 if TYPE_CHECKING:
     from faststream import ContextRepo, StreamMessage

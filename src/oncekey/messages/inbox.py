@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any, Final, Unpack
 
-from oncekey.duration import Duration, microseconds, seconds
 from oncekey.messages.atomic import Atomic
 from oncekey.messages.desk import DeadLetterBox, Settings, here, open_desk
 from oncekey.messages.identity import message_of
@@ -16,7 +15,7 @@ from oncekey.messages.marks import Claim, Marks
 from oncekey.messages.rules import DEFAULT_GRACE, Fingerprint
 from oncekey.observe import Observer
 from oncekey.once import Once
-from oncekey.policy import Policy, PolicyFields
+from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds
 
 PURGE_BATCH: Final = 1000
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any, Final, Unpack
 
-from oncekey.duration import Duration, microseconds, seconds
 from oncekey.messages.atomic_async import AsyncAtomic
 from oncekey.messages.desk import DeadLetterBox, Settings, on_thread, open_desk
 from oncekey.messages.identity import message_of
@@ -17,7 +16,7 @@ from oncekey.messages.marks_async import AsyncMarks
 from oncekey.messages.rules import DEFAULT_GRACE, Fingerprint
 from oncekey.observe import Observer
 from oncekey.once import Once
-from oncekey.policy import Policy, PolicyFields
+from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds
 
 PURGE_BATCH: Final = 1000
 

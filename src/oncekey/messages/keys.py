@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import escape, function_key
 from oncekey.errors import ConfigurationError, InvalidKeyError
+from oncekey.functions import made_key
 from oncekey.messages.message import Message
-from oncekey.options import made_key
 
 KeyOfMessage = Callable[[Message], str]
 OnMissingKey = Literal["error", "run", "hash"]

@@ -6,8 +6,8 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey import attempt_async
-from oncekey.attempt_async import AsyncAttempt
+from oncekey import attempt
+from oncekey.attempt import AsyncAttempt
 from oncekey.compat import invoke_async
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -40,10 +40,10 @@ class AsyncLeased:
         """The delivery: to be processed, or a duplicate with its result."""
         core, active, call = self._desk.once.use(self._asked, self._rules.terms)
         self._engine = core.engine_async()
-        running = await attempt_async.enter(self._engine, call, active=active)
+        running = await attempt.enter_async(self._engine, call, active=active)
         if not running.duplicate and self._rules.too_often(running.number):
             await self._bury(running, None)
-            running = await attempt_async.enter(self._engine, call, active=active)
+            running = await attempt.enter_async(self._engine, call, active=active)
         self._attempt = running
         await self._attempt.__aenter__()
         self._delivery = AsyncDelivery(self._message, call, running.record, running.number)

@@ -12,12 +12,12 @@ from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
-from oncekey.duration import Duration, microseconds, seconds
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.desk import Desk
 from oncekey.messages.marks import Claim
 from oncekey.messages.message import Message
 from oncekey.messages.rules import kept, last_error
+from oncekey.policy import Duration, microseconds, seconds
 from oncekey.stores.base import AsyncStore
 
 _MOST_OWNED: Final = 10_000

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from oncekey.duration import Duration, microseconds, seconds
 from oncekey.messages import schema
 from oncekey.messages.desk import own_of
 from oncekey.messages.inbox import PURGE_BATCH
 from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.rules import DEFAULT_GRACE
 from oncekey.messages.table import Table
+from oncekey.policy import Duration, microseconds, seconds
 
 
 def due_messages(url: str, *, grace: Duration = DEFAULT_GRACE) -> int | None:

@@ -23,7 +23,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
-from oncekey.duration import Duration
+from oncekey.policy import Duration
 from oncekey.stores import postgres_sql as sql
 from oncekey.stores.postgres_link import Link
 from oncekey.stores.postgres_places import PerProcess

@@ -22,7 +22,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
-from oncekey.duration import Duration
+from oncekey.policy import Duration
 from oncekey.stores import postgres_sql as sql
 from oncekey.stores.postgres_crowd import AsyncCrowd
 from oncekey.stores.postgres_places import PerLoop

@@ -11,8 +11,8 @@ from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError
+from oncekey.policy import Duration, seconds
 from oncekey.stores.fast import checked_fast
 
 if TYPE_CHECKING:

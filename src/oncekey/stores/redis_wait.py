@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError, StoreError
+from oncekey.policy import Duration, seconds
 
 Wait = tuple[int, Duration]
 """A number of replicas, and how long to wait for them."""

@@ -31,8 +31,8 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
-from oncekey.duration import Duration, seconds
 from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.policy import Duration, seconds
 from oncekey.stores import sqlite_file as file
 from oncekey.stores import sqlite_sets as sets
 from oncekey.stores.fast import checked_fast

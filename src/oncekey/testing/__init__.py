@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from oncekey.switch import disabled
+from oncekey.policy import disabled
 from oncekey.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from oncekey.duration import Duration, microseconds, seconds
+from oncekey.policy import Duration, microseconds, seconds
 
 START: Final = 1_767_225_600_000_000
 """The first day of 2026, in microseconds: tokens and times look as they do in production."""

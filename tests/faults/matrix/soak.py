@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from oncekey.duration import seconds as seconds_of
+from oncekey.policy import seconds as seconds_of
 from tests.faults.line import LossyLine, is_redis_verb
 from tests.faults.matrix.crowd import Crowd
 from tests.faults.matrix.lab import Lab, Run

@@ -18,7 +18,7 @@ from oncekey import (
     StoreError,
     current,
     current_async,
-    protected,
+    functions,
 )
 from oncekey.stores import MemoryStore, SQLiteStore, open_store
 from oncekey.stores.adapt import Inline
@@ -102,8 +102,8 @@ def test_a_record_of_an_empty_key_cannot_be_asked_for(memory):
 
 def test_the_annotations_of_a_method_are_read_once_for_all_calls(memory, monkeypatch):
     read = []
-    codec_of = protected.codec_of
-    monkeypatch.setattr(protected, "codec_of", lambda one: read.append(one) or codec_of(one))
+    codec_of = functions.codec_of
+    monkeypatch.setattr(functions, "codec_of", lambda one: read.append(one) or codec_of(one))
 
     class Shop:
         @memory("order:{number}")

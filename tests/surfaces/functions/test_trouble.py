@@ -13,7 +13,7 @@ from oncekey import (
     UnreadableError,
     current,
 )
-from oncekey.attempt_base import BaseAttempt
+from oncekey.attempt import BaseAttempt
 from oncekey.engine import engine as leaving_module
 from tests.patience import until
 from tests.surfaces.functions.things import (

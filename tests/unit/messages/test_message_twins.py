@@ -17,6 +17,7 @@ PAIRS = {
     "AsyncMarks": "Marks",
     "AsyncInbox": "Inbox",
     "attempt_async": "attempt",
+    "enter_async": "enter",
     "connected_async": "connected",
     "invoke_async": "invoke",
     "engine_async": "engine",

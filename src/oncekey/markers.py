@@ -1,0 +1,161 @@
+"""Markers and results without functions, in both colours."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any, Final
+
+from oncekey.core.call import Call
+from oncekey.core.codec import NotKeepableError
+from oncekey.core.decide import served
+from oncekey.core.key import checked_key
+from oncekey.core.requests import Forget, Granted
+from oncekey.engine.runtime import Core
+from oncekey.engine.ticket import new_nonce
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.observe import Name
+from oncekey.policy import Terms
+from oncekey.stores.base import AsyncStore, Store
+
+# Where markers and plain results are kept, for both colours of `simple.py`.
+
+
+def check_call(scope: str | None, key: str, terms: Terms) -> Call:
+    """The marker of a key."""
+    return _call("oncekey.check", scope, key, terms)
+
+
+def result_call(scope: str | None, key: str, terms: Terms) -> Call:
+    """The plain result of a key."""
+    return _call("oncekey.result", scope, key, terms)
+
+
+def result_of(call: Call, value: object) -> bytes:
+    """The bytes of a plain result, which must be plain and small enough."""
+    try:
+        data = call.codec.encode(value)
+    except NotKeepableError as error:
+        msg = f"keep_result takes plain values (str, int, list, dict ...): {error}"
+        raise ConfigurationError(msg) from None
+    if len(data) > call.terms.max_result:
+        msg = f"the result has {len(data)} bytes, more than max_result allows"
+        raise ConfigurationError(msg)
+    return data
+
+
+def _call(kind: str, scope: str | None, key: str, terms: Terms) -> Call:
+    place = kind if scope is None else f"{kind}:{scope}"
+    return Call(scope=place, key=checked_key(key), terms=terms, label=kind, surface="mark")
+
+
+# Markers and results without functions: check, keep, read. Its twin awaits.
+
+
+_TRIES: Final = 8
+
+
+class Markers:
+    """A key is new, or it is not; a result is there, or it is not."""
+
+    def __init__(self, core: Core, store: Store) -> None:
+        """The markers of this store, in a scope of their own."""
+        self._core = core
+        self._store = store
+
+    def check(self, scope: str | None, key: str, terms: Terms) -> bool:
+        """Whether the key is new: True for one caller until the ttl is over."""
+        call = check_call(scope, key, terms)
+        observers = self._core.observers
+        started = perf_counter()
+        try:
+            insist = self._core.engine().insist
+            answer = insist(self._store.claim, call.claim(new_nonce()))
+            new = type(answer) is Granted
+            if new:
+                insist(self._store.settle, call.settle(answer.record, "completed"))
+        except StoreError as error:
+            took = perf_counter() - started
+            name: Name = "unprotected" if terms.fail_open else "refused"
+            observers.tell(name, call, seconds=took, detail=str(error))
+            if terms.fail_open:
+                return True
+            raise
+        observers.tell("new" if new else "duplicate", call, 1, perf_counter() - started)
+        return new
+
+    def keep_result(self, scope: str | None, key: str, value: object, terms: Terms) -> None:
+        """The value is kept under the key until the ttl is over, whatever was there before."""
+        call = result_call(scope, key, terms)
+        result = result_of(call, value)
+        for _ in range(_TRIES):  # somebody who keeps a result at this moment is overtaken
+            answer = self._store.claim(call.claim(new_nonce()))
+            record = answer.record
+            if type(answer) is Granted:
+                self._store.settle(call.settle(record, "completed", result=result))
+                return
+            self._store.forget(Forget(*call.identity, token=record.token, force=True))
+        msg = f"the result of {key!r} was not kept: others keep results of it all the time"
+        raise StoreError(msg, happened=False)
+
+    def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:  # noqa: ANN401 - the user's value
+        """The value that was kept, or the default."""
+        call = result_call(scope, key, terms)
+        record = self._store.get(*call.identity)
+        if record is None or record.status != "completed":
+            return default
+        return served(record, call)
+
+
+# Markers and results without functions: the twin of `simple.py`.
+
+
+class AsyncMarkers:
+    """A key is new, or it is not; a result is there, or it is not."""
+
+    def __init__(self, core: Core, store: AsyncStore) -> None:
+        """The markers of this store, in a scope of their own."""
+        self._core = core
+        self._store = store
+
+    async def check(self, scope: str | None, key: str, terms: Terms) -> bool:
+        """Whether the key is new: True for one caller until the ttl is over."""
+        call = check_call(scope, key, terms)
+        observers = self._core.observers
+        started = perf_counter()
+        try:
+            insist = self._core.engine_async().insist
+            answer = await insist(self._store.claim, call.claim(new_nonce()))
+            new = type(answer) is Granted
+            if new:
+                await insist(self._store.settle, call.settle(answer.record, "completed"))
+        except StoreError as error:
+            took = perf_counter() - started
+            name: Name = "unprotected" if terms.fail_open else "refused"
+            observers.tell(name, call, seconds=took, detail=str(error))
+            if terms.fail_open:
+                return True
+            raise
+        observers.tell("new" if new else "duplicate", call, 1, perf_counter() - started)
+        return new
+
+    async def keep_result(self, scope: str | None, key: str, value: object, terms: Terms) -> None:
+        """The value is kept under the key until the ttl is over, whatever was there before."""
+        call = result_call(scope, key, terms)
+        result = result_of(call, value)
+        for _ in range(_TRIES):  # somebody who keeps a result at this moment is overtaken
+            answer = await self._store.claim(call.claim(new_nonce()))
+            record = answer.record
+            if type(answer) is Granted:
+                await self._store.settle(call.settle(record, "completed", result=result))
+                return
+            await self._store.forget(Forget(*call.identity, token=record.token, force=True))
+        msg = f"the result of {key!r} was not kept: others keep results of it all the time"
+        raise StoreError(msg, happened=False)
+
+    async def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:  # noqa: ANN401 - the user's value
+        """The value that was kept, or the default."""
+        call = result_call(scope, key, terms)
+        record = await self._store.get(*call.identity)
+        if record is None or record.status != "completed":
+            return default
+        return served(record, call)
