@@ -40,7 +40,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-serve tour check test tests test-all test-plain test-pythons test-servers \
-        lint types types-src coverage outside bench bench-ops bench-sizes defects simulate faults soak docs clean
+        lint types types-src coverage outside bench bench-ops bench-sizes walk defects simulate faults soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,6 +120,9 @@ bench-ops: $(STAMP_DEV) ## Measure how records are listed and counted among a mi
 
 bench-sizes: $(STAMP_DEV) ## Measure bytes, round trips and commits per record
 	$(PY) -m bench.sizes
+
+walk: $(STAMP_DEV) ## Trace six calls: how many functions and files each goes through
+	$(PY) -m bench.walk
 
 defects: $(STAMP_DEV) ## Plant each known defect and see its test fail
 	$(PY) -m tests.defects

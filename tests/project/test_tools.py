@@ -3,6 +3,7 @@
 The benchmark itself is in test_bench.py, `make defects` in test_defects.py.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -44,6 +45,13 @@ def test_bench_sizes_prints_both_tables():
     told = run("bench.sizes", "--records", "64")
     assert len(re.findall(r"^\| .+ \|$", told, re.MULTILINE)) == 6 + 5
     assert re.search(r"^Measured with 64 records of each size on Redis .+\.$", told, re.MULTILINE)
+
+
+def test_the_walk_goes_through_six_calls():
+    walks = json.loads(run("bench.walk", "--json"))
+    assert len(walks) == 6
+    assert all(len(one["files"]) < one["calls"] for one in walks.values())
+    assert walks["sync function, SQLite"]["files"][0] == "functions.py"
 
 
 def test_the_simulation_lives_through_its_schedules():
