@@ -28,7 +28,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Modules whose branches must all be covered.
 CORE := errors extras compat policy core/* engine/* attempt records markers functions once
-CORE_STORES := __init__ base adapt fast memory sqlite* redis* postgres* wire wires
+CORE_STORES := __init__ base adapters memory sqlite/* redis/* postgres/*
 # The tests that cover them, and only these are traced: tracing doubles their time.
 UNTRACED_UNITS := tests/unit/test_machine_exploration.py
 TRACED := $(filter-out $(UNTRACED_UNITS),$(wildcard tests/unit/test_*.py)) \

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from oncekey.errors import StoreError
-from oncekey.stores.adapt import Threaded
+from oncekey.stores.adapters import Threaded
 from oncekey.stores.base import VERBS, Store
 from tests.patience import PATIENCE
 

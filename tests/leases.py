@@ -23,11 +23,11 @@ def unhurried(patch: Any) -> None:
 
 def wait_for_rows(patch: Any, limit: str) -> None:
     """Sessions of a PostgreSQL store wait for a row so long; "0" is for ever."""
-    from oncekey.stores import postgres_wire  # noqa: PLC0415 - few need the driver
+    from oncekey.stores.postgres import protocol  # noqa: PLC0415 - few need the driver
 
-    said = postgres_wire._BOUND.replace(b"'4s'", f"'{limit}'".encode())
-    assert said != postgres_wire._BOUND
-    patch.setattr(postgres_wire, "_BOUND", said)
+    said = protocol._BOUND.replace(b"'4s'", f"'{limit}'".encode())
+    assert said != protocol._BOUND
+    patch.setattr(protocol, "_BOUND", said)
 
 
 def end_lease(store: Any, key: str, scope: str | None = None) -> None:

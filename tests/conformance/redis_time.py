@@ -7,8 +7,7 @@ removes by its own clock in reality, `tick` removes.
 
 from hashlib import sha1
 
-from oncekey.stores.redis_record import record_of
-from oncekey.stores.redis_scripts import Script, scripts_for
+from oncekey.stores.redis.commands import Script, record_of, scripts_for
 
 CLOCK = "the-clock-of-the-test"
 FAR_AWAY = 2_208_988_800_000_000

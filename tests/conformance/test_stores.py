@@ -3,7 +3,7 @@
 import pytest
 
 from oncekey.stores import MemoryStore, SQLiteStore
-from oncekey.stores.adapt import Threaded
+from oncekey.stores.adapters import Threaded
 from oncekey.stores.base import VERBS
 from oncekey.testing import AsyncStoreConformance, FakeClock, StoreConformance
 from oncekey.testing.model import Time, check_against_machine

@@ -9,7 +9,7 @@ from oncekey.core.key import Template, checked_key, checked_scope, stored_key
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.http.errors import MissingMemberError
 from oncekey.http.keys import of_header, of_member
-from oncekey.stores.redis_codec import name_of, place_of
+from oncekey.stores.redis.commands import name_of, place_of
 from tests.fuzz.values import nested, small
 
 PREFIX = b"idempotency:"

@@ -20,8 +20,8 @@ from oncekey.core.record import Notes, Record, read_notes
 from oncekey.errors import OncekeyError
 from oncekey.http.reply import packed, unpacked
 from oncekey.jobs.tag import Tag, read_tag
-from oncekey.stores.redis_codec import found
-from oncekey.stores.sqlite_file import from_row, to_row
+from oncekey.stores.redis.commands import found
+from oncekey.stores.sqlite.statements import from_row, to_row
 from tests.fuzz.bytes_of import DEEP, damaged
 from tests.fuzz.values import nested, small, told_apart
 from tests.servers.redis_stored import as_stored

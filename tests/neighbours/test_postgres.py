@@ -6,7 +6,7 @@ import re
 import pytest
 
 from oncekey import Once, StoreError
-from oncekey.stores import postgres_sql as sql
+from oncekey.stores.postgres import statements as sql
 from tests.leases import wait_for_rows
 from tests.neighbours.line import Line
 from tests.neighbours.street import CROWD, LARGE, ODD, Street

@@ -22,22 +22,23 @@ LEDGER: Final = "PLAIN_STORES_LEDGER"
 """The variable that names the file with a line for each store, and for each fast path taken."""
 
 DEFAULTS: Final[dict[str, dict[str, str]]] = {
-    "oncekey.stores.redis": {"RedisStore.__init__": "fast", "RedisStore.from_url": "fast"},
-    "oncekey.stores.redis_async": {
+    "oncekey.stores.redis.store": {"RedisStore.__init__": "fast", "RedisStore.from_url": "fast"},
+    "oncekey.stores.redis.store_async": {
         "AsyncRedisStore.__init__": "fast",
         "AsyncRedisStore.from_url": "fast",
     },
-    "oncekey.stores.redis_clients": {"Clients.of_client": "fast", "Clients.of_url": "fast"},
-    "oncekey.stores.redis_loops": {
+    "oncekey.stores.redis.client": {
+        "Clients.of_client": "fast",
+        "Clients.of_url": "fast",
         "AsyncClients.__init__": "fast",
         "AsyncClients.of_client": "fast",
         "AsyncClients.of_url": "fast",
     },
-    "oncekey.stores.postgres": {"PostgresStore.__init__": "fast"},
-    "oncekey.stores.postgres_async": {"AsyncPostgresStore.__init__": "fast"},
-    "oncekey.stores.postgres_target": {"Target.of": "fast"},
-    "oncekey.stores.sqlite": {"SQLiteStore.__init__": "fast"},
-    "oncekey.stores.sqlite_writer": {"Writer.__init__": "fast"},
+    "oncekey.stores.postgres.store": {"PostgresStore.__init__": "fast"},
+    "oncekey.stores.postgres.store_async": {"AsyncPostgresStore.__init__": "fast"},
+    "oncekey.stores.postgres.address": {"Target.of": "fast"},
+    "oncekey.stores.sqlite.store": {"SQLiteStore.__init__": "fast"},
+    "oncekey.stores.sqlite.writer": {"Writer.__init__": "fast"},
 }
 """What is False from now on unless it is said."""
 
@@ -45,21 +46,20 @@ CACHE: Final = "oncekey.engine.runtime"
 """Where it is decided who has a cache that nobody asked for."""
 
 STORES: Final = {
-    "oncekey.stores.redis": "RedisStore",
-    "oncekey.stores.redis_async": "AsyncRedisStore",
-    "oncekey.stores.postgres": "PostgresStore",
-    "oncekey.stores.postgres_async": "AsyncPostgresStore",
-    "oncekey.stores.sqlite": "SQLiteStore",
+    "oncekey.stores.redis.store": "RedisStore",
+    "oncekey.stores.redis.store_async": "AsyncRedisStore",
+    "oncekey.stores.postgres.store": "PostgresStore",
+    "oncekey.stores.postgres.store_async": "AsyncPostgresStore",
+    "oncekey.stores.sqlite.store": "SQLiteStore",
 }
 """What is counted."""
 
 FAST: Final = {
-    "oncekey.stores.wire": "Wire",
-    "oncekey.stores.wires": "Wires",
-    "oncekey.stores.redis_lines": "Lines",
-    "oncekey.stores.postgres_crowd": "_Crowd",
-    "oncekey.stores.sqlite_writer": "Writer",
-    "oncekey.engine.cache": "Cache",
+    "oncekey.stores.redis.connection": ("Lines",),
+    "oncekey.stores.redis.connection_async": ("Wire", "Wires"),
+    "oncekey.stores.postgres.batch": ("_Crowd",),
+    "oncekey.stores.sqlite.writer": ("Writer",),
+    "oncekey.engine.cache": ("Cache",),
 }
 """What a fast path is made of. A writer may be slow as well, and says so."""
 
@@ -124,8 +124,8 @@ def change(module: ModuleType) -> None:
         vars(module)["_cache"] = lambda wanted, **_: made(wanted, remote=False)
     if name in STORES:
         _before(getattr(module, STORES[name]), lambda kind, _: write("store", kind))
-    if name in FAST:
-        _before(getattr(module, FAST[name]), _refuse)
+    for kind in FAST.get(name, ()):
+        _before(getattr(module, kind), _refuse)
 
 
 def _before(kind: type, do: Callable[[str, dict[str, Any]], None]) -> None:

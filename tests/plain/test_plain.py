@@ -18,8 +18,8 @@ from oncekey import Once
 from oncekey.stores import (
     AsyncPostgresStore, AsyncRedisStore, PostgresStore, RedisStore, SQLiteStore, open_store,
 )
-from oncekey.stores.redis_clients import Clients
-from oncekey.stores.redis_loops import AsyncClients
+from oncekey.stores.redis.client import Clients
+from oncekey.stores.redis.client import AsyncClients
 
 REDIS, POSTGRES = "redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/none"
 

@@ -1,7 +1,7 @@
 """A record as the scripts of Redis would have stored it."""
 
 from oncekey.core.record import FORMAT
-from oncekey.stores.redis_record import HEAD, MAGIC, STATUSES
+from oncekey.stores.redis.commands import HEAD, MAGIC, STATUSES
 
 
 def as_stored(record):

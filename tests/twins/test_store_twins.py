@@ -11,35 +11,34 @@ STORES = twins.SOURCE / "stores"
 
 # The names that may differ, per pair of files.
 PAIRS = {
-    "redis": {
+    "redis/store": {
         "AsyncRedisStore": "RedisStore",
         "AsyncClients": "Clients",
         "aclose": "close",
     },
-    "postgres": {
+    "postgres/store": {
         "AsyncPostgresStore": "PostgresStore",
         "AsyncCrowd": "Link",
         "AsyncWatch": "Watch",
         "PerLoop": "PerProcess",
         "aclose": "close",
     },
-    "postgres_link": {
+    "postgres/pool": {
         "AsyncLink": "Link",
         "AsyncGate": "Gate",
+        "AsyncConnection": "Connection",
         "ask_async": "ask",
     },
-    "postgres_lenders": {
-        "AsyncConnection": "Connection",
-    },
-    "postgres_watch": {
+    "postgres/listen": {
         "AsyncWatch": "Watch",
         "AsyncGate": "Gate",
     },
 }
 # Methods that only the blocking colour has.
 ONE_COLOUR = {"as_async"}
-# A pair of other shape: its coroutines lead on a thread of the blocking store.
-NOT_TWINS = {"sqlite"}
+# Pairs of another shape: the coroutines of SQLite lead on a thread of the blocking store, and those
+# of Redis share a connection.
+NOT_TWINS = {"sqlite/store", "redis/connection"}
 
 
 class Bleach(twins.Bleach):
@@ -72,7 +71,8 @@ def test_the_twins_are_equal_but_for_their_colour(name, monkeypatch):
 
 
 def test_every_store_with_a_twin_is_compared():
-    found = {path.name.removesuffix("_async.py") for path in STORES.glob("*_async.py")}
+    files = STORES.rglob("*_async.py")
+    found = {path.relative_to(STORES).as_posix().removesuffix("_async.py") for path in files}
     assert found - NOT_TWINS == set(PAIRS)
 
 
@@ -81,7 +81,7 @@ def test_a_drift_of_one_token_is_seen(name, monkeypatch, tmp_path):
     text = (STORES / f"{name}_async.py").read_text()
     drifted = text.replace("        return ", "        yield ", 1)
     assert drifted != text
-    copy = tmp_path / f"{name}_async.py"
+    copy = tmp_path / "drifted_async.py"
     copy.write_text(drifted)
     sync = bleached(STORES / f"{name}.py", monkeypatch, PAIRS[name])
     assert sync != bleached(copy, monkeypatch, PAIRS[name])

@@ -8,8 +8,8 @@ import pytest
 
 from oncekey.core.requests import Forget, Granted, Resolve, Scan, Verdict
 from oncekey.errors import StoreError
-from oncekey.stores import MemoryStore, adapt
-from oncekey.stores.adapt import Inline, Looped, Threaded
+from oncekey.stores import MemoryStore, adapters
+from oncekey.stores.adapters import Inline, Looped, Threaded
 from oncekey.stores.base import VERBS, AsyncStore, Store
 from tests.patience import PATIENCE, until
 
@@ -161,7 +161,7 @@ def test_a_store_whose_loop_is_closed_cannot_be_asked():
 
 
 def test_a_loop_that_never_comes_to_it_leaves_nothing_behind(monkeypatch):
-    monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
+    monkeypatch.setattr(adapters, "_LOOP_PATIENCE", 0.01)
     native = Native()
     looped = Looped(native)
     loop = asyncio.new_event_loop()
@@ -225,7 +225,7 @@ def test_a_loop_that_closes_before_the_first_step_leaves_nothing_behind(until):
 
 
 def test_an_errand_can_be_stopped_at_every_point():
-    errand = adapt._Errand(Native().get)
+    errand = adapters._Errand(Native().get)
     errand.close()
     with pytest.raises(ValueError, match="stopped"):
         errand.throw(ValueError("stopped"))
@@ -235,7 +235,7 @@ def test_an_errand_can_be_stopped_at_every_point():
     async def forever():
         await asyncio.sleep(3600)
 
-    begun = adapt._Errand(forever)
+    begun = adapters._Errand(forever)
     loop = asyncio.new_event_loop()
     loop.call_soon(lambda: (begun.send(None), loop.stop()))
     loop.run_forever()
@@ -249,14 +249,14 @@ async def _used(looped):
 
 async def test_a_loop_that_does_not_answer_in_time_leaves_it_unknown(monkeypatch, until_async):
     native = Native()
-    result = adapt._Errand.result
+    result = adapters._Errand.result
 
     def impatient(errand, loop):
         until(lambda: len(native.loops) == 2)  # it has begun
-        monkeypatch.setattr(adapt, "_LOOP_PATIENCE", 0.01)
+        monkeypatch.setattr(adapters, "_LOOP_PATIENCE", 0.01)
         return result(errand, loop)
 
-    monkeypatch.setattr(adapt._Errand, "result", impatient)
+    monkeypatch.setattr(adapters._Errand, "result", impatient)
     looped = Looped(native)
     await looped.get(None, "k")
     native.gate = asyncio.Event()

@@ -10,7 +10,7 @@ from oncekey.engine.chores import PURGE_EVERY, Purging
 from oncekey.engine.runtime import Core
 from oncekey.errors import ConfigurationError
 from oncekey.stores import MemoryStore, SQLiteStore
-from oncekey.stores.adapt import Inline, Looped, OnLoop, Threaded
+from oncekey.stores.adapters import Inline, Looped, OnLoop, Threaded
 from oncekey.stores.base import VERBS
 
 

@@ -15,8 +15,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from oncekey import ConfigurationError, Once, UnreadableError
 from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
 from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
-from oncekey.stores.adapt import Threaded
-from oncekey.stores.postgres_rows import to_answer
+from oncekey.stores.adapters import Threaded
+from oncekey.stores.postgres.rows import to_answer
 from oncekey.testing.suite.desk import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url

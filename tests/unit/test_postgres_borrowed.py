@@ -9,8 +9,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.core.requests import Busy, Granted, Replay
-from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
-from oncekey.stores.adapt import Threaded
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores.adapters import Threaded
+from oncekey.stores.postgres import schema
 from oncekey.testing.suite.desk import DONE, Desk
 from oncekey.testing.suite.drive import Blocking, OnRunner
 from tests.patience import PATIENCE
@@ -157,8 +158,8 @@ def test_a_connection_that_wants_no_news_gets_none(caller, beside, postgres_url)
 
 
 def test_a_migration_that_fails_leaves_no_transaction_behind(caller, monkeypatch):
-    ours = postgres_schema.migrations()
-    monkeypatch.setattr(postgres_schema, "migrations", lambda: (*ours, b"SELECT 1 / 0"))
+    ours = schema.migrations()
+    monkeypatch.setattr(schema, "migrations", lambda: (*ours, b"SELECT 1 / 0"))
     me = caller()
     with pytest.raises(StoreError, match="division by zero"):
         desk_of(me.store).claim("a")

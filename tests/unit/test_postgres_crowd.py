@@ -19,9 +19,8 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.stores import AsyncPostgresStore, PostgresStore
-from oncekey.stores import postgres_sql as sql
-from oncekey.stores.postgres_arrays import array
-from oncekey.stores.postgres_crowd import LARGE, LARGEST
+from oncekey.stores.postgres import statements as sql
+from oncekey.stores.postgres.batch import LARGE, LARGEST, array
 from oncekey.testing.suite.desk import Desk
 from tests.patience import PATIENCE, until_async
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url

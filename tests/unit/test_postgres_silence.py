@@ -8,15 +8,9 @@ import pytest
 
 from oncekey import StoreError
 from oncekey.core.requests import Busy, Replay
-from oncekey.stores import (
-    AsyncPostgresStore,
-    PostgresStore,
-    postgres_lenders,
-    postgres_lenders_async,
-    postgres_link,
-    postgres_link_async,
-)
-from oncekey.stores.postgres_target import Target
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores.postgres import pool, pool_async
+from oncekey.stores.postgres.address import Target
 from oncekey.testing.suite.desk import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
@@ -102,7 +96,7 @@ def test_a_migration_that_stops_is_given_up(proxied_url, proxy, colour, monkeypa
     proxy.fall_silent(after=1)
     store = colour(proxied_url, timeout=PATIENCE, patience=PATIENCE)
     with monkeypatch.context() as hasty, pytest.raises(StoreError, match="said nothing") as caught:
-        for module in (postgres_link, postgres_link_async):
+        for module in (pool, pool_async):
             hasty.setattr(module, "_MIGRATING", 0.15)
         desk_of(store).claim("a")
     assert (caught.value.happened, caught.value.unreachable) == (False, True)
@@ -139,7 +133,7 @@ def test_unused_connections_are_closed_after_a_while(postgres_url, monkeypatch):
     for line in lines:
         lender.give(line)
     assert len(lender._idle) == 5  # they were used just now
-    monkeypatch.setattr(postgres_lenders, "_IDLE", -1.0)
+    monkeypatch.setattr(pool, "_IDLE", -1.0)
     for left in (4, 3, 2, 2):
         lender.give(lender.take())
         assert len(lender._idle) == left
@@ -154,7 +148,7 @@ async def test_unused_connections_of_a_loop_are_closed_after_a_while(postgres_ur
     for line in lines:
         await lender.give(line)
     assert len(lender._idle) == 5
-    monkeypatch.setattr(postgres_lenders_async, "_IDLE", -1.0)
+    monkeypatch.setattr(pool_async, "_IDLE", -1.0)
     for left in (4, 3, 2, 2):
         await lender.give(await lender.take())
         assert len(lender._idle) == left

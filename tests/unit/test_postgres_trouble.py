@@ -10,8 +10,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import ConfigurationError, StoreError
 from oncekey.core.requests import Busy, Replay
-from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_schema
-from oncekey.stores.postgres_errors import explain
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores.postgres import schema
+from oncekey.stores.postgres.errors import explain
 from oncekey.testing.suite.desk import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import (
@@ -209,7 +210,7 @@ def test_a_role_that_may_not_make_tables_says_so(postgres, postgres_url, colour,
 
 
 def test_an_old_server_is_refused(postgres_url, colour, monkeypatch):
-    monkeypatch.setattr(postgres_schema, "OLDEST_SERVER", 99)
+    monkeypatch.setattr(schema, "OLDEST_SERVER", 99)
     with pytest.raises(ConfigurationError, match="needs 99 or newer"):
         desk_of(colour(postgres_url)).claim("a")
 

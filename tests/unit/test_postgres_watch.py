@@ -8,8 +8,9 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from oncekey import Once, StoreError
-from oncekey.stores import AsyncPostgresStore, PostgresStore, postgres_watch, postgres_watch_async
-from oncekey.stores.postgres_sql import channel
+from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores.postgres import listen, listen_async
+from oncekey.stores.postgres.statements import channel
 from oncekey.testing.suite.desk import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
@@ -151,7 +152,7 @@ def test_a_record_calls_once_however_often_its_end_is_told(postgres_url, beside)
 def test_more_waiters_than_there_are_places_come_back_soon(
     postgres_url, monkeypatch, beside, until
 ):
-    monkeypatch.setattr(postgres_watch, "_WAITERS", 1)
+    monkeypatch.setattr(listen, "_WAITERS", 1)
     store = PostgresStore(postgres_url)
     desk = desk_of(store)
     owner, look = desk.grant("a"), beside(postgres_url)
@@ -163,7 +164,7 @@ def test_more_waiters_than_there_are_places_come_back_soon(
 
 
 async def test_more_waiting_tasks_than_places_come_back_soon(postgres_url, monkeypatch):
-    monkeypatch.setattr(postgres_watch_async, "_WAITERS", 1)
+    monkeypatch.setattr(listen_async, "_WAITERS", 1)
     store = AsyncPostgresStore(postgres_url)
     owner = (await store.claim(desk_of(None).ask("a"))).record
     waits = [asyncio.create_task(store.watch(None, "order-1", owner.token, LONG)) for _ in "ab"]
@@ -184,7 +185,7 @@ def test_a_thread_that_is_interrupted_leaves_nobody_listening(postgres_url, monk
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(postgres_watch, "listen", interrupted)
+    monkeypatch.setattr(listen, "listen", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.watch(None, "order-1", owner.token, LONG)
     assert not store._watches.here()._lender._idle

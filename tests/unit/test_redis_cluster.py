@@ -7,7 +7,7 @@ import redis.asyncio
 from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan, Settle, Verdict
 from oncekey.errors import StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore
-from oncekey.stores.adapt import Threaded
+from oncekey.stores.adapters import Threaded
 from tests.servers.redis_fixtures import empty_cluster, redis_cluster
 
 __all__ = ["empty_cluster", "redis_cluster"]

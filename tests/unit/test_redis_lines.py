@@ -13,7 +13,10 @@ from redis.retry import Retry
 
 from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
 from oncekey.errors import StoreError
-from oncekey.stores import AsyncRedisStore, RedisStore, redis_line, redis_lines, redis_loops
+from oncekey.stores import AsyncRedisStore, RedisStore
+from oncekey.stores.redis import client as redis_loops
+from oncekey.stores.redis import connection as redis_line
+from oncekey.stores.redis import connection as redis_lines
 from tests.patience import PATIENCE, until
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_cut import CutLine

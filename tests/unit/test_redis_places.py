@@ -14,7 +14,7 @@ from oncekey import Once
 from oncekey.core.requests import Busy, Granted, Replay, Scan, Verdict
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore
-from oncekey.stores.adapt import Threaded
+from oncekey.stores.adapters import Threaded
 from tests.patience import PATIENCE, until_async
 from tests.servers.redis_asks import ask, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from oncekey import stores
 from oncekey.core.requests import Claim
 from oncekey.errors import ConfigurationError, StoreError, UnreadableError
-from oncekey.stores import redis_codec as codec
-from oncekey.stores.redis_errors import explain
-from oncekey.stores.redis_line import pack
-from oncekey.stores.redis_record import HEAD, STATUS_AT
-from oncekey.stores.redis_scripts import scripts_for
+from oncekey.stores.redis import commands as codec
+from oncekey.stores.redis.commands import HEAD, STATUS_AT, scripts_for
+from oncekey.stores.redis.connection import pack
+from oncekey.stores.redis.errors import explain
 from tests.servers.redis_stored import as_stored
 
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)

@@ -13,8 +13,8 @@ from oncekey import Once
 from oncekey.core.requests import Busy, Forget, Granted, Note, Replay, Resolve, Scan, Verdict
 from oncekey.errors import ConfigurationError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
-from oncekey.stores.adapt import Threaded
-from oncekey.stores.redis_clients import Clients
+from oncekey.stores.adapters import Threaded
+from oncekey.stores.redis.client import Clients
 from tests.patience import PATIENCE
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import empty_redis, redis_server

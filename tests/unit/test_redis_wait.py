@@ -11,7 +11,7 @@ from oncekey import Once
 from oncekey.core.requests import Busy, Granted, Replay
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
-from oncekey.stores.redis_wait import Replicas, taken_out
+from oncekey.stores.redis.replicas import Replicas, taken_out
 from tests.patience import PATIENCE, until
 from tests.servers.redis import RedisServer
 from tests.servers.redis_asks import ask, settle

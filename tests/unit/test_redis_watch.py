@@ -219,7 +219,7 @@ async def test_coroutines_are_told_as_well(another_redis):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr("oncekey.stores.redis_ears._PATIENCE", 0.05)
+    monkeypatch.setattr("oncekey.stores.redis.pubsub._PATIENCE", 0.05)
 
 
 def test_a_server_that_does_not_confirm_is_told_of(empty_redis, store, impatient):

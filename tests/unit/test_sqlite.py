@@ -25,8 +25,10 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
-from oncekey.stores import SQLiteStore, sqlite_file, sqlite_open, sqlite_writer
-from oncekey.stores.sqlite_writer import Job
+from oncekey.stores import SQLiteStore
+from oncekey.stores.sqlite import schema, writer
+from oncekey.stores.sqlite import statements as sqlite_file
+from oncekey.stores.sqlite.writer import Job
 from oncekey.testing import FakeClock
 from tests.patience import PATIENCE, until
 from tests.servers import redis_asks as asks
@@ -159,7 +161,7 @@ def test_several_processes_may_make_the_tables_at_once(path):
 
 
 def test_a_migration_that_fails_leaves_nothing(path, monkeypatch):
-    monkeypatch.setattr(sqlite_open, "_migrations", lambda: ["CREATE TABLE a (x);\nnonsense;\n"])
+    monkeypatch.setattr(schema, "_migrations", lambda: ["CREATE TABLE a (x);\nnonsense;\n"])
     with pytest.raises(StoreError, match="nonsense"):
         SQLiteStore(path).claim(a_claim())
     connection = sqlite3.connect(path)
@@ -183,11 +185,11 @@ class Locked:
 def test_changing_the_mode_is_tried_again_while_others_change_it(monkeypatch):
     """Seen with six processes that open a new file at once: no busy handler is asked there."""
     paused = []
-    monkeypatch.setattr(sqlite_open.time, "sleep", paused.append)
-    sqlite_open._use_wal(Locked(3), 10.0)
+    monkeypatch.setattr(schema.time, "sleep", paused.append)
+    schema._use_wal(Locked(3), 10.0)
     assert len(paused) == 3
     with pytest.raises(sqlite3.OperationalError):
-        sqlite_open._use_wal(Locked(3), -1.0)
+        schema._use_wal(Locked(3), -1.0)
 
 
 def test_opening_does_not_wait_for_ever(store, path):
@@ -429,7 +431,7 @@ def test_what_is_queued_is_committed_together(store):
 
 
 def test_a_batch_has_a_limit(store, monkeypatch):
-    monkeypatch.setattr(sqlite_writer, "_LARGEST_BATCH", 3)
+    monkeypatch.setattr(writer, "_LARGEST_BATCH", 3)
     leader = Leader(store)
     crowd = [threading.Thread(target=store.claim, args=(a_claim(f"k{n}"),)) for n in range(7)]
     for one in crowd:
@@ -505,7 +507,7 @@ class CutOff:
 def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
     """A third thread took its jobs along: they are done, and it is not in the queue any more."""
     leader = Leader(store)
-    real = sqlite_writer._Turn
+    real = writer._Turn
     third = threading.Thread(target=store.claim, args=(a_claim("third"),), daemon=True)
 
     def serve():
@@ -522,7 +524,7 @@ def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
         return made
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_writer, "_Turn", turn)
+        patched.setattr(writer, "_Turn", turn)
         with pytest.raises(KeyboardInterrupt):
             store.writer.commit([Job(store.transition(machine.claim, a_claim()))])
     assert store.get(None, "k") is not None
@@ -532,7 +534,7 @@ def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
 @pytest.mark.parametrize("handed_over", [False, True])
 def test_who_is_cut_off_while_it_waits_is_not_waited_for(store, monkeypatch, handed_over):
     leader = Leader(store)
-    real = sqlite_writer._Turn
+    real = writer._Turn
 
     def turn(jobs):
         made = real(jobs)
@@ -540,7 +542,7 @@ def test_who_is_cut_off_while_it_waits_is_not_waited_for(store, monkeypatch, han
         return made
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_writer, "_Turn", turn)
+        patched.setattr(writer, "_Turn", turn)
         with pytest.raises(KeyboardInterrupt):
             store.writer.commit([Job(store.transition(machine.claim, a_claim()))])
     if not handed_over:

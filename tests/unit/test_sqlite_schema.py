@@ -20,12 +20,13 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.looking import sqlite as looking
-from oncekey.stores import SQLiteStore, sqlite_file
+from oncekey.stores import SQLiteStore
+from oncekey.stores.sqlite import statements
 from oncekey.testing import FakeClock
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
-FIRST = (resources.files("oncekey.stores") / "sql" / "sqlite" / "0001_records.sql").read_text()
+FIRST = (resources.files("oncekey.stores.sqlite") / "sql" / "0001_records.sql").read_text()
 
 
 def a_claim(key="k", nonce="n", ttl=2 * DAY):
@@ -72,8 +73,8 @@ def old(tmp_path, store, clock):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(FIRST)
         marks = ", ".join("?" * 21)
-        made = f"INSERT INTO oncekey_records ({sqlite_file.COLUMNS}) VALUES ({marks})"  # noqa: S608 - only marks
-        connection.executemany(made, [sqlite_file.to_row(record) for record in kept])
+        made = f"INSERT INTO oncekey_records ({statements.COLUMNS}) VALUES ({marks})"  # noqa: S608 - only marks
+        connection.executemany(made, [statements.to_row(record) for record in kept])
         connection.execute("UPDATE oncekey_schema SET version = 1")
     upgraded = SQLiteStore(path, clock=clock)
     yield upgraded, kept
@@ -107,7 +108,7 @@ def test_what_an_old_release_goes_on_writing_is_purged(store, clock):
     """It opened the file before it was upgraded, and does not know when a record is due."""
     store.claim(a_claim("first"))
     with closing(sqlite3.connect(store.path)) as connection, connection:
-        columns = sqlite_file.COLUMNS
+        columns = statements.COLUMNS
         copied = columns.replace("key", "'copy'", 1)
         connection.execute(
             f"INSERT INTO oncekey_records ({columns}) SELECT {copied} FROM oncekey_records"  # noqa: S608 - only constants
@@ -194,5 +195,5 @@ def test_what_is_held_is_never_due(store, clock):
 
 def test_expired_records_are_found_by_the_index(store):
     store.get(None, "k")
-    plan = store._rows(f"EXPLAIN QUERY PLAN {sqlite_file.ANY_EXPIRED}", 1, 1)
+    plan = store._rows(f"EXPLAIN QUERY PLAN {statements.ANY_EXPIRED}", 1, 1)
     assert "USING INDEX oncekey_records_due" in str(plan)

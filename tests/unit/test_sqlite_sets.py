@@ -14,7 +14,7 @@ from oncekey import StoreError, UnreadableError
 from oncekey.core import machine
 from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Release, Scan, Settle, Verdict
 from oncekey.stores import SQLiteStore
-from oncekey.stores.sqlite_writer import Job
+from oncekey.stores.sqlite.writer import Job
 from oncekey.testing import FakeClock
 from tests.heavy import HEAVY
 

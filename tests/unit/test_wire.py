@@ -10,9 +10,10 @@ from redis.backoff import NoBackoff
 
 from oncekey.core.requests import Busy, Granted, Renew, Replay, Scan, Verdict
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.stores import AsyncRedisStore, RedisStore, wire
-from oncekey.stores.redis_scripts import scripts_for
-from oncekey.stores.wires import LARGE, Wires
+from oncekey.stores import AsyncRedisStore, RedisStore
+from oncekey.stores.redis import connection_async
+from oncekey.stores.redis.commands import scripts_for
+from oncekey.stores.redis.connection_async import LARGE, Wires
 from tests.patience import PATIENCE, until, until_async
 from tests.servers.redis_asks import HOUR, ask, settle
 from tests.servers.redis_cut import CutLine
@@ -58,13 +59,13 @@ async def on_the_way(store, count):
 
 
 async def test_a_crowd_shares_one_connection_and_few_writes(store, client, monkeypatch):
-    monkeypatch.setattr(wire, "_IDLE", 3600.0)  # a wire that was silent listens first
+    monkeypatch.setattr(connection_async, "_IDLE", 3600.0)  # a wire that was silent listens first
     await store.claim(ask("first"))
     writes = []
     transport = store._clients._wires._swift.wire._transport
     store._clients._wires._swift.wire._transport = Counted(transport, writes)
     assert {type(answer) for answer in await claims(store)} == {Granted}
-    assert len(writes) == CROWD // wire.ENOUGH
+    assert len(writes) == CROWD // connection_async.ENOUGH
     assert len((await store.scan(Scan())).records) == CROWD + 1
     assert len(connected(client)) <= 2  # the scan goes through redis-py
 
@@ -85,7 +86,7 @@ class Counted:
 
 
 async def test_more_than_fit_on_the_way_follow_in_their_order(store, monkeypatch):
-    monkeypatch.setattr(wire, "MOST_ON_THE_WAY", 3)
+    monkeypatch.setattr(connection_async, "MOST_ON_THE_WAY", 3)
     ended = []
 
     async def claim(number):
@@ -208,7 +209,7 @@ async def test_a_server_that_was_restarted_is_reached_at_once(another_redis):
     server.start()
     assert isinstance(await store.claim(ask()), Granted)
     server.kill()
-    await asyncio.sleep(wire._IDLE)
+    await asyncio.sleep(connection_async._IDLE)
     with pytest.raises(StoreError, match="cannot be reached") as told:
         await store.claim(ask("b"))
     assert told.value.happened is False
@@ -324,7 +325,7 @@ async def test_what_is_no_reply_breaks_the_wire(said):
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    line = wire.Wire(Opened(writer), pytest.fail)
+    line = connection_async.Wire(Opened(writer), pytest.fail)
     replies = [asyncio.get_running_loop().create_future() for _ in range(2)]
     for reply in replies[said.startswith(b"+") :]:
         line.ask((b"PING\r\n", reply))
@@ -353,7 +354,7 @@ async def test_the_clock_of_a_wire_goes_on_while_somebody_waits_and_no_longer(mo
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     monkeypatch.setattr(Opened, "socket_timeout", 60.0)
-    line = wire.Wire(Opened(writer), pytest.fail)
+    line = connection_async.Wire(Opened(writer), pytest.fail)
     reply = asyncio.get_running_loop().create_future()
     line.ask((b"PING\r\n", reply))
     await asked.wait()
@@ -383,7 +384,7 @@ async def test_a_wire_that_is_called_elsewhere_waits_for_what_is_on_it():
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    line = wire.Wire(Opened(writer), pytest.fail)
+    line = connection_async.Wire(Opened(writer), pytest.fail)
     replies = [asyncio.get_running_loop().create_future() for _ in range(2)]
     for reply in replies:
         line.ask((b"PING\r\n", reply))

@@ -11,9 +11,9 @@ import psycopg
 from oncekey.cli.exits import NoTablesError
 from oncekey.looking.postgres_sql import INDEXES
 from oncekey.stores import PostgresStore
-from oncekey.stores import postgres_schema as schema
-from oncekey.stores.postgres_errors import explain
-from oncekey.stores.postgres_target import Target
+from oncekey.stores.postgres import schema
+from oncekey.stores.postgres.address import Target
+from oncekey.stores.postgres.errors import explain
 
 _MAKE: Final = {
     INDEXES[0]: "ON oncekey_records (created)",

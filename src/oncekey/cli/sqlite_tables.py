@@ -9,7 +9,7 @@ from oncekey import ConfigurationError
 from oncekey.cli.exits import NoTablesError
 from oncekey.looking.sqlite_sql import HAS_HELD_INDEX, HELD_INDEX, MAKE_HELD_INDEX
 from oncekey.stores import SQLiteStore
-from oncekey.stores.sqlite_file import explain
+from oncekey.stores.sqlite.statements import explain
 
 __all__ = ["HELD_INDEX", "make_index", "must_exist", "schema_of"]
 

@@ -12,8 +12,8 @@ from psycopg.rows import tuple_row
 from oncekey.doctor.finding import Finding
 from oncekey.doctor.postgres import talk
 from oncekey.doctor.talk import Refused, carry, carry_async
-from oncekey.stores.postgres_errors import explain_connect
-from oncekey.stores.postgres_target import Target, refuse_transaction
+from oncekey.stores.postgres.address import Target, refuse_transaction
+from oncekey.stores.postgres.errors import explain_connect
 
 
 def of_store(store: Any) -> list[Finding]:  # noqa: ANN401 - a PostgresStore

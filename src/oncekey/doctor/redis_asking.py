@@ -10,7 +10,7 @@ from oncekey.doctor.finding import Finding
 from oncekey.doctor.lifetimes import Asked
 from oncekey.doctor.redis import Patient, Words, talk
 from oncekey.doctor.talk import Refused, carry, carry_async
-from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis.errors import CAUGHT, explain
 
 
 def of_store(store: Any, asked: Asked) -> list[Finding]:  # noqa: ANN401 - a RedisStore

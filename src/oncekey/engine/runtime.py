@@ -22,7 +22,7 @@ from oncekey.errors import ConfigurationError
 from oncekey.observe import Observer, Observers
 from oncekey.policy import size
 from oncekey.stores import AsyncStore, Store, open_store
-from oncekey.stores.adapt import Looped, Threaded
+from oncekey.stores.adapters import Looped, Threaded
 from oncekey.stores.base import VERBS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from oncekey.events.observing import Observers
 from oncekey.events.redis_place_async import AsyncRedisPlace
 from oncekey.events.scripts import Names
 from oncekey.events.settings import Settings
-from oncekey.stores.redis_loops import AsyncClients
+from oncekey.stores.redis.client import AsyncClients
 
 _SILENCE: Final = 10.0
 _SHORTEST: Final = 0.05

@@ -24,7 +24,7 @@ def open_place(where: Where, settings: Settings, observers: Observers) -> Place:
         return MemoryPlace(memory, settings)
     with needing("redis", "a bus in Redis"):
         from oncekey.events.redis_place import RedisPlace  # noqa: PLC0415 - an extra
-        from oncekey.stores.redis_clients import Clients  # noqa: PLC0415 - an extra
+        from oncekey.stores.redis.client import Clients  # noqa: PLC0415 - an extra
 
     make = Clients.of_url if isinstance(where, str) else Clients.of_client
     return RedisPlace(make(where), settings, observers)
@@ -37,7 +37,7 @@ def open_place_async(where: Where, settings: Settings, observers: Observers) -> 
         return AsyncMemoryPlace(memory, settings)
     with needing("redis", "a bus in Redis"):
         from oncekey.events.nudges import NudgedRedisPlace  # noqa: PLC0415 - an extra
-        from oncekey.stores.redis_loops import AsyncClients  # noqa: PLC0415 - an extra
+        from oncekey.stores.redis.client import AsyncClients  # noqa: PLC0415 - an extra
 
     make = AsyncClients.of_url if isinstance(where, str) else AsyncClients.of_client
     return NudgedRedisPlace(make(where), settings, observers)

@@ -14,9 +14,9 @@ from oncekey.events.observing import Observers
 from oncekey.events.place import Full, Kept, Look, Start
 from oncekey.events.scripts import Names, Script, script
 from oncekey.events.settings import Settings
-from oncekey.stores.redis_clients import Clients
-from oncekey.stores.redis_errors import explain
-from oncekey.stores.redis_line import Words
+from oncekey.stores.redis.client import Clients
+from oncekey.stores.redis.connection import Words
+from oncekey.stores.redis.errors import explain
 
 
 class RedisPlace:

@@ -12,8 +12,8 @@ from oncekey.events.observing import Observers
 from oncekey.events.place import Entry, Full, Kept, Look, Start
 from oncekey.events.scripts import Names, Script, publish_script, script
 from oncekey.events.settings import Settings
-from oncekey.stores.redis_errors import CAUGHT
-from oncekey.stores.redis_line import Words
+from oncekey.stores.redis.connection import Words
+from oncekey.stores.redis.errors import CAUGHT
 
 TROUBLE: Final = (*CAUGHT, AttributeError)
 """What redis-py may raise. In a cluster it closes connections that are in use by other coroutines,

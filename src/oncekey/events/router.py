@@ -24,8 +24,8 @@ from oncekey.events.opening import Where
 from oncekey.events.redis_place import RedisPlace
 from oncekey.events.router_shard import Reader, ShardRouter
 from oncekey.policy import Duration, seconds
-from oncekey.stores.redis_clients import Clients
-from oncekey.stores.redis_errors import CAUGHT, explain
+from oncekey.stores.redis.client import Clients
+from oncekey.stores.redis.errors import CAUGHT, explain
 
 _BLOCK: Final = 500
 _SIGNALS: Final = 0.5

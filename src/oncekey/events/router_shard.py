@@ -13,8 +13,8 @@ from oncekey.events.redis_replies import words
 from oncekey.events.scripts import Names, Script, script
 from oncekey.events.settings import Settings
 from oncekey.events.trouble import InvalidEventError
-from oncekey.stores.redis_clients import Clients
-from oncekey.stores.redis_line import Words
+from oncekey.stores.redis.client import Clients
+from oncekey.stores.redis.connection import Words
 
 BATCH: Final = 100
 _FORGET: Final = 24 * 3600 * 1000

@@ -22,9 +22,9 @@ __all__ = ["STATUSES", "Counts", "Look", "Sight", "counts", "due", "find", "gath
 # By name, because each imports the driver of its store.
 _MODULES: Final = {
     "oncekey.stores.memory.MemoryStore": "memory",
-    "oncekey.stores.sqlite.SQLiteStore": "sqlite",
-    "oncekey.stores.postgres.PostgresStore": "postgres",
-    "oncekey.stores.redis.RedisStore": "redis",
+    "oncekey.stores.sqlite.store.SQLiteStore": "sqlite",
+    "oncekey.stores.postgres.store.PostgresStore": "postgres",
+    "oncekey.stores.redis.store.RedisStore": "redis",
 }
 
 

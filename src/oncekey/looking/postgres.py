@@ -14,10 +14,10 @@ from oncekey.looking import postgres_sql as sql
 from oncekey.looking import scanning
 from oncekey.looking.ask import Counts, Look, Sight, at_least, tally
 from oncekey.looking.order import Mark, mark_of
-from oncekey.stores.postgres import PostgresStore
-from oncekey.stores.postgres_rows import as_written, fields, to_number
-from oncekey.stores.postgres_sql import GET, of_get
-from oncekey.stores.postgres_wire import Statement
+from oncekey.stores.postgres.protocol import Statement
+from oncekey.stores.postgres.rows import as_written, fields, to_number
+from oncekey.stores.postgres.statements import GET, of_get
+from oncekey.stores.postgres.store import PostgresStore
 
 _SMALL: Final = 300
 """Pages of a table whose rows are counted one by one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from oncekey.stores.postgres_sql import statement
-from oncekey.stores.postgres_wire import Statement
+from oncekey.stores.postgres.protocol import Statement
+from oncekey.stores.postgres.statements import statement
 
 WINDOW: Final = 5000
 """Rows that one page walks over. It stands in the text, so that no plan sorts the whole table."""

@@ -13,9 +13,9 @@ from oncekey.looking import redis_steps as steps
 from oncekey.looking.ask import Counts, Look, Sight, bad_cursor, tally, wanted
 from oncekey.looking.redis_records import UNKNOWN, as_written
 from oncekey.looking.redis_steps import Step, digest_of
-from oncekey.stores import redis_codec as codec
-from oncekey.stores.redis import RedisStore
-from oncekey.stores.redis_errors import CAUGHT
+from oncekey.stores.redis import commands as codec
+from oncekey.stores.redis.errors import CAUGHT
+from oncekey.stores.redis.store import RedisStore
 
 _STEP: Final = 500
 """Keys that one step asks for, where something is chosen by or all are counted."""

@@ -7,7 +7,7 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from oncekey.core.record import FORMAT, Record, Status
-from oncekey.stores.redis_record import CAUGHT, MAGIC, STATUS_AT, STATUSES, record_of
+from oncekey.stores.redis.commands import CAUGHT, MAGIC, STATUS_AT, STATUSES, record_of
 
 UNKNOWN: Final = cast("Status", "unknown")
 """The status of a record whose form this release does not understand."""

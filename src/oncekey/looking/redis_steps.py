@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from oncekey.core.key import stored_key
 from oncekey.looking.ask import Look, bad_cursor, whole_number
 from oncekey.looking.redis_records import status_in
-from oncekey.stores import redis_codec as codec
+from oncekey.stores.redis import commands as codec
 
 # One script for many keys, because a command for each would cost the driver ten times as much.
 # The keys are no KEYS: those of one node of a cluster belong to many slots.

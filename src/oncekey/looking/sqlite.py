@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from oncekey.core.record import FORMAT, Record
 from oncekey.looking import sqlite_sql as sql
 from oncekey.looking.ask import Counts, Look, Sight, at_least, bad_cursor, tally, whole_number
-from oncekey.stores import sqlite_file as file
-from oncekey.stores.sqlite import SQLiteStore
+from oncekey.stores.sqlite import statements as file
+from oncekey.stores.sqlite.store import SQLiteStore
 
 _WINDOW: Final = 2000
 """Numbers that one page walks over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncekey.stores import sqlite_file as file
+from oncekey.stores.sqlite import statements as file
 
 COUNTED: Final = 20_000
 """Records are counted one by one where no more numbers than this were given out."""

@@ -16,11 +16,11 @@ from oncekey.compat import generation
 from oncekey.messages import schema
 from oncekey.messages.dialect import POSTGRES, Values
 from oncekey.messages.driver import pyformat
-from oncekey.stores.postgres_errors import explain, explain_connect
-from oncekey.stores.postgres_places import PerProcess, stale
-from oncekey.stores.postgres_schema import check_server
-from oncekey.stores.postgres_target import Target
-from oncekey.stores.postgres_wire import NoAnswerError
+from oncekey.stores.postgres.address import Target
+from oncekey.stores.postgres.connections import PerProcess, stale
+from oncekey.stores.postgres.errors import explain, explain_connect
+from oncekey.stores.postgres.protocol import NoAnswerError
+from oncekey.stores.postgres.schema import check_server
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen

@@ -11,8 +11,8 @@ from oncekey.compat import leave_alone, renew_after_fork
 from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
 from oncekey.messages.dialect import SQLITE, Values
-from oncekey.stores.sqlite_file import OLDEST_SQLITE, explain
-from oncekey.stores.sqlite_open import statements_of
+from oncekey.stores.sqlite.schema import statements_of
+from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
 
 _PATIENCE: Final = 10.0
 _OF_KEEPER: Final = 0.2

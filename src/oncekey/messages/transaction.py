@@ -14,7 +14,7 @@ from oncekey.messages.dialect import SQLITE, Values
 from oncekey.messages.driver import another_database, refused, refused_by_database
 from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.trouble import table_is_missing
-from oncekey.stores.sqlite_open import statements_of
+from oncekey.stores.sqlite.schema import statements_of
 
 _TRIES: Final = 8
 _LIMIT: Final = (

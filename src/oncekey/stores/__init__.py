@@ -11,13 +11,13 @@ from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.stores.base import AsyncStore, Store
 from oncekey.stores.memory import MemoryStore
-from oncekey.stores.sqlite import SQLiteStore
+from oncekey.stores.sqlite.store import SQLiteStore
 
 if TYPE_CHECKING:
-    from oncekey.stores.postgres import PostgresStore
-    from oncekey.stores.postgres_async import AsyncPostgresStore
-    from oncekey.stores.redis import RedisStore
-    from oncekey.stores.redis_async import AsyncRedisStore
+    from oncekey.stores.postgres.store import PostgresStore
+    from oncekey.stores.postgres.store_async import AsyncPostgresStore
+    from oncekey.stores.redis.store import RedisStore
+    from oncekey.stores.redis.store_async import AsyncRedisStore
 
 __all__ = [
     "AsyncPostgresStore",
@@ -99,10 +99,10 @@ _SCHEMES: dict[str, Callable[[str], Store]] = {
 
 # Stores whose drivers come with an extra: which module has them, and which extra that is.
 _LAZY = {
-    "RedisStore": ("redis", "redis"),
-    "AsyncRedisStore": ("redis_async", "redis"),
-    "PostgresStore": ("postgres", "postgres"),
-    "AsyncPostgresStore": ("postgres_async", "postgres"),
+    "RedisStore": ("redis.store", "redis"),
+    "AsyncRedisStore": ("redis.store_async", "redis"),
+    "PostgresStore": ("postgres.store", "postgres"),
+    "AsyncPostgresStore": ("postgres.store_async", "postgres"),
 }
 
 

@@ -1,11 +1,4 @@
-"""What a store is: ten verbs, each one atomic step, and nothing about policies or functions.
-
-Any class with these methods is a store; nothing needs to be inherited.
-`oncekey.testing.StoreConformance` proves that one keeps the rules of `machine.py`.
-
-Every verb may raise `StoreError`, which says whether the verb surely did not happen, and may
-be repeated after that: the rules make a repetition harmless.
-"""
+"""What a store is: ten verbs, each one atomic step, and nothing about policies or functions."""
 
 from __future__ import annotations
 
@@ -25,6 +18,15 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.errors import ConfigurationError
+
+# What a store is: ten verbs, each one atomic step, and nothing about policies or functions.
+#
+# Any class with these methods is a store; nothing needs to be inherited.
+# `oncekey.testing.StoreConformance` proves that one keeps the rules of `machine.py`.
+#
+# Every verb may raise `StoreError`, which says whether the verb surely did not happen, and may
+# be repeated after that: the rules make a repetition harmless.
 
 
 @runtime_checkable
@@ -141,3 +143,13 @@ class Watching(Protocol):
 
 
 VERBS = ("claim", "renew", "note", "settle", "release", "resolve", "forget", "get", "scan", "purge")
+
+
+# Whether a store may put the calls of many callers together, as the user has said.
+
+
+def checked_fast(fast: object) -> bool:
+    """The same, or refused where it is no truth value."""
+    if not isinstance(fast, bool):
+        raise ConfigurationError(f"fast must be True or False, not {fast!r}")
+    return fast

@@ -30,7 +30,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
-from oncekey.stores.adapt import Inline
+from oncekey.stores.adapters import Inline
 
 Place = tuple[str, str]
 R = TypeVar("R", bound=Request)

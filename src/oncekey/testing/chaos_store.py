@@ -12,7 +12,7 @@ from oncekey.core.record import read_notes
 from oncekey.core.requests import Note, Verdict
 from oncekey.engine.single_flight import Flight, Flights
 from oncekey.errors import StoreError
-from oncekey.stores.adapt import Inline
+from oncekey.stores.adapters import Inline
 from oncekey.stores.base import VERBS, Store
 from oncekey.stores.memory import MemoryStore
 from oncekey.testing.clock import FakeClock

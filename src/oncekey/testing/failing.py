@@ -22,7 +22,7 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.stores.adapt import Threaded
+from oncekey.stores.adapters import Threaded
 from oncekey.stores.base import VERBS, Store
 from oncekey.stores.memory import MemoryStore
 

@@ -14,7 +14,7 @@ from oncekey.cli import watch as watch_command
 from oncekey.cli.watching import Watch
 from oncekey.looking import Look, look, postgres_sql
 from oncekey.stores import PostgresStore, RedisStore
-from oncekey.stores import postgres_schema as schema
+from oncekey.stores.postgres import schema
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import postgres, postgres_url
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server

@@ -13,7 +13,7 @@ from oncekey import (
     current_async,
 )
 from oncekey.stores import MemoryStore, SQLiteStore
-from oncekey.stores.adapt import Inline
+from oncekey.stores.adapters import Inline
 from tests.faulty import FaultyStore
 from tests.patience import until_async
 from tests.surfaces.functions.things import (

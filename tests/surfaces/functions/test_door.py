@@ -21,7 +21,7 @@ from oncekey import (
     functions,
 )
 from oncekey.stores import MemoryStore, SQLiteStore, open_store
-from oncekey.stores.adapt import Inline
+from oncekey.stores.adapters import Inline
 from oncekey.testing import disabled
 from tests.surfaces.functions.things import Order, answer_two
 

@@ -11,7 +11,7 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted
 from oncekey.looking import Look, counts, find, gather, look, sqlite, sqlite_sql
 from oncekey.stores import SQLiteStore
-from oncekey.stores import sqlite_file as file
+from oncekey.stores.sqlite import statements as file
 from oncekey.testing.suite.desk import Desk
 
 HOUR = 3_600_000_000

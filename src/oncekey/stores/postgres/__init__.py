@@ -1,0 +1,1 @@
+"""Records in PostgreSQL 14 or newer, shared by any number of machines."""

@@ -1,0 +1,119 @@
+"""Which PostgreSQL a store talks to, as its caller named it, and what is refused at once."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from msgspec import Struct
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from oncekey.errors import ConfigurationError
+from oncekey.policy import Duration, seconds
+from oncekey.stores.base import checked_fast
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
+
+
+_PER_MILLE: Final = 1000
+_LONGEST: Final = 32767.0
+"""Nine hours are for ever: no system takes more seconds than these between its keep-alives."""
+
+
+class Target(Struct, frozen=True):
+    """Which database, and how to reach it: by connections of ours, or by those of the caller."""
+
+    conninfo: str
+    where: str
+    options: dict[str, Any]
+    size: int
+    patience: float
+    timeout: float
+    listen: bool
+    fast: bool = True
+    given: Any = None
+    """A pool or a connection of the caller."""
+
+    @property
+    def lock(self) -> Any:  # noqa: ANN401 - of threads or of tasks, as the connection is
+        """What a caller's connection is locked with while somebody uses it."""
+        return getattr(self.given, "lock", None)
+
+    @classmethod
+    def of(  # noqa: PLR0913 - the settings of a store
+        cls,
+        given: object,
+        size: int,
+        patience: Duration,
+        timeout: Duration,
+        *,
+        listen: bool,
+        fast: bool = True,
+    ) -> Target:
+        """What the caller named, checked as far as that can be done without connecting."""
+        checked_fast(fast)
+        wait, answer = seconds(patience, "patience"), min(seconds(timeout, "timeout"), _LONGEST)
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            msg = f"size must be a number of connections, at least 1, but it is {size!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(given, str):
+            if not _lends(given):
+                msg = (
+                    f"a PostgreSQL store needs a postgresql:// URL, a conninfo string, a pool of "
+                    f"psycopg_pool or a connection of psycopg, but it got {type(given).__name__}"
+                )
+                raise ConfigurationError(msg)
+            where = "the address of the caller's connection"
+            return cls("", where, {}, size, wait, inf, listen=False, fast=fast, given=given)
+        try:
+            named = conninfo_to_dict(given)
+        except psycopg.Error as error:  # its words may quote what was given, password included
+            msg = "the PostgreSQL URL cannot be read; write postgresql://user@host:5432/database"
+            raise ConfigurationError(msg) from error.with_traceback(None)
+        host = named.get("host") or named.get("hostaddr") or "the local socket"
+        where = f"{host}:{named.get('port') or 5432}/{named.get('dbname') or ''}"
+        options = _options(named, wait, answer)
+        return cls(given, where, options, size, wait, answer, listen=listen, fast=fast)
+
+
+def _lends(given: object) -> bool:
+    return isinstance(given, psycopg.BaseConnection) or callable(getattr(given, "getconn", None))
+
+
+def _options(named: dict[str, Any], wait: float, answer: float) -> dict[str, Any]:
+    """What the caller has not set: a server that is gone or stands still is given up."""
+    usual = {
+        "connect_timeout": max(2, round(wait)),  # libpq counts whole seconds, from two
+        "tcp_user_timeout": round(2 * answer * _PER_MILLE),
+        "keepalives_idle": max(1, round(answer)),
+        "keepalives_interval": max(1, round(answer / 2)),
+        "keepalives_count": 3,
+        "fallback_application_name": "oncekey",
+    }
+    options = {name: value for name, value in usual.items() if name not in named}
+    return options | {"autocommit": True, "client_encoding": "utf8"}
+
+
+def check_colour(given: object, wanted: type[psycopg.BaseConnection[Any]]) -> None:
+    """Refused when a blocking store was given something to await, and the reverse."""
+    asynchronous = psycopg.AsyncConnection
+    awaits = iscoroutinefunction(getattr(given, "getconn", None)) or isinstance(given, asynchronous)
+    if awaits != (wanted is asynchronous):
+        needed = "AsyncPostgresStore" if awaits else "PostgresStore"
+        msg = f"{type(given).__name__} is for the other colour; give it to {needed}"
+        raise ConfigurationError(msg)
+
+
+def refuse_transaction(pgconn: PGconn) -> None:
+    """Refused inside a transaction: a claim would be seen by nobody until that is committed."""
+    if pgconn.transaction_status != TransactionStatus.IDLE or pgconn.pipeline_status:
+        msg = (
+            "the connection of the store is inside a transaction or a pipeline, where a claim "
+            "protects nothing until it is committed; commit first, or give the store a connection "
+            "of its own, or its URL"
+        )
+        raise ConfigurationError(msg)

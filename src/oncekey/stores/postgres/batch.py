@@ -1,0 +1,160 @@
+"""Arrays in PostgreSQL's binary form, for values that are in it already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from copy import copy
+from struct import Struct
+from typing import Final
+
+from oncekey.compat import running_loop
+from oncekey.errors import OncekeyError, StoreError
+from oncekey.stores.postgres import statements as sql
+from oncekey.stores.postgres.address import Target
+from oncekey.stores.postgres.pool_async import AsyncLink
+from oncekey.stores.postgres.protocol import Statement, Values
+
+_HEAD: Final = Struct(">5i")
+_LENGTH: Final = Struct(">i")
+_NULL: Final = _LENGTH.pack(-1)
+_KINDS: Final = {"text": 25, "bigint": 20, "boolean": 16, "bytea": 17}
+_SHORT: Final = tuple(_LENGTH.pack(length) for length in range(256))
+"""How most lengths are written."""
+
+
+def array(kind: str, values: tuple[bytes | None, ...]) -> bytes:
+    """An array of one dimension."""
+    first, count = values[0], len(values)
+    head = _HEAD.pack(1, None in values, _KINDS[kind], count, 1)
+    if values.count(first) == count:  # of most columns everybody gives the same
+        return head + _element(first) * count
+    return head + b"".join([_element(value) for value in values])
+
+
+def _element(value: bytes | None) -> bytes:
+    if value is None:
+        return _NULL
+    length = len(value)
+    return (_SHORT[length] if length < len(_SHORT) else _LENGTH.pack(length)) + value
+
+
+# Claims and settles of the tasks of one event loop, which share a statement and a commit.
+#
+# Whoever finds nobody asking asks alone, and at once, unless there was a crowd just before: then
+# those who come in the same turn of the loop ask together. Those who come meanwhile make the next
+# crowd.
+# A row that somebody else holds, and everything that goes wrong, sends each of them to ask alone:
+# so nobody waits for a stranger longer than a batch takes.
+
+
+LARGEST: Final = 128
+"""How many share one statement."""
+LARGE: Final = 16384
+"""Bytes from which on a value does not travel with others."""
+
+Asked = tuple[Values, "asyncio.Future[bytes | None]"]
+"""The values of one asker, and where its row goes; None sends it to ask alone."""
+
+
+class AsyncCrowd:
+    """A way to run statements, from any number of tasks of one loop."""
+
+    def __init__(self, target: Target) -> None:
+        """Nothing is opened before the first statement. Where it is not fast, all ask alone."""
+        self._link = AsyncLink(target)
+        self._crowds = {
+            alone.name: _Crowd(self._link, alone, together)
+            for alone, together in (sql.CROWDS if target.fast else ())
+        }
+
+    async def run(self, statement: Statement, values: Values) -> list[bytes]:
+        """What one statement answers, which is prepared and a transaction of its own."""
+        crowd = self._crowds.get(statement.name)
+        if crowd is None or len(b"".join(filter(None, values))) > LARGE:
+            return await self._link.run(statement, values)
+        return await crowd.run(values)
+
+    async def close(self) -> None:
+        """The connections are closed, those in use when they come back, but no caller's."""
+        await self._link.close()
+
+
+class _Crowd:
+    """Those who ask one statement."""
+
+    def __init__(self, link: AsyncLink, alone: Statement, together: Statement) -> None:
+        self._link = link
+        self._alone = alone
+        self._together = together
+        self._waiting: deque[Asked] = deque()
+        self._busy = False
+        self._crowded = False
+        self._batch: asyncio.Task[None] | None = None
+
+    async def run(self, values: Values) -> list[bytes]:
+        if not (self._busy or self._crowded):
+            self._busy = True
+            try:
+                return await self._link.run(self._alone, values)
+            finally:
+                self._next()
+        loop = running_loop()
+        answer: asyncio.Future[bytes | None] = loop.create_future()
+        self._waiting.append((values, answer))
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._next)
+        row = await answer
+        return await self._link.run(self._alone, values) if row is None else [row]
+
+    def _next(self) -> None:
+        """Those who came meanwhile are next, if they still wait."""
+        batch: dict[tuple[bytes | None, ...], Asked] = {}
+        later: list[Asked] = []
+        while self._waiting and len(batch) < LARGEST:
+            asked = self._waiting.popleft()
+            if not asked[1].done() and batch.setdefault(tuple(asked[0][:2]), asked) is not asked:
+                later.append(asked)  # no key twice in one statement
+        self._waiting.extendleft(reversed(later))
+        self._busy = bool(batch)
+        if batch:
+            self._crowded = len(batch) > 1
+            together = [batch[place] for place in sorted(batch)]
+            self._batch = asyncio.create_task(self._serve(together))
+
+    async def _serve(self, batch: list[Asked]) -> None:
+        """Each has its row, or is sent to ask alone, or is told what went wrong."""
+        rows: list[bytes] = [b""]
+        try:
+            rows = await self._ask(batch)
+        except StoreError as error:
+            if error.happened is not False:
+                _fail(batch, error)
+        except OncekeyError as error:
+            _fail(batch, error)
+        except BaseException:
+            msg = "nobody waited for the answer of PostgreSQL"
+            _fail(batch, StoreError(msg, happened=None))
+            raise
+        finally:
+            self._next()
+        if len(rows) == 1:  # it stands for all
+            rows *= len(batch)
+        for (_, answer), row in zip(batch, rows, strict=True):
+            if not answer.done():
+                answer.set_result(row or None)
+
+    async def _ask(self, batch: list[Asked]) -> list[bytes]:
+        if len(batch) == 1:
+            return await self._link.run(self._alone, batch[0][0])
+        columns = zip(*(values for values, _ in batch), strict=True)
+        kinds = self._together.kinds
+        arrays = [array(kind, column) for kind, column in zip(kinds, columns, strict=True)]
+        return await self._link.run(self._together, arrays)
+
+
+def _fail(batch: list[Asked], error: OncekeyError) -> None:
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(copy(error))  # one for each who raises it

@@ -1,0 +1,81 @@
+"""What PostgreSQL's errors mean: what to do about them, and whether the verb happened."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores.postgres.protocol import NoAnswerError
+
+# What a server says before it lets somebody in carries no code, only words.
+_REFUSALS: Final = (
+    ("password authentication failed", "give the right user and password"),
+    ("no password supplied", "add the password to the URL, or to ~/.pgpass"),
+    ("authentication failed", "give a user that the server's pg_hba.conf lets in"),
+    ("no pg_hba.conf entry", "add this host and user to the server's pg_hba.conf"),
+    ("does not exist", "create it, or name another one in the URL"),
+    ("is not permitted to log in", "give a role that may log in"),
+    ("server does not support SSL", "switch SSL on there, or leave sslmode out"),
+    ("certificate verify failed", "give the certificate that signed the server's (sslrootcert)"),
+)
+
+_PRIVILEGE: Final = "42501"
+_READ_ONLY: Final = "25006"
+_NO_SUCH: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+_BUSY: Final = frozenset({"55P03", "40001", "40P01", "57014"})
+_CUT_OFF: Final = ("08", "57P0")
+"""The server ended the connection: how far it had come is not known."""
+
+
+def explain_connect(error: psycopg.Error, where: str) -> ConfigurationError | StoreError:
+    """Why there is no connection. Nothing was sent, so nothing happened."""
+    text = _words(error)
+    for sign, advice in _REFUSALS:
+        if sign in text:
+            return ConfigurationError(f"PostgreSQL at {where} refused: {text}; {advice}")
+    msg = f"PostgreSQL at {where} cannot be reached: {text}; nothing was changed"
+    return StoreError(msg, happened=False, unreachable=True)
+
+
+def explain(
+    error: psycopg.Error, where: str, *, lost: bool = False
+) -> ConfigurationError | StoreError:
+    """What became of a statement that was sent. `lost`: the connection did not survive it."""
+    text, state = _words(error), error.sqlstate or ""
+    if lost or state.startswith(_CUT_OFF):
+        silent = isinstance(error, NoAnswerError)
+        msg = f"the connection to PostgreSQL at {where} was lost before the answer came: {text}"
+        return StoreError(msg, happened=None, unreachable=silent)
+    if state == _PRIVILEGE:
+        msg = (
+            f"the role may not do this in PostgreSQL at {where} ({text}); let the owner of the "
+            f"database create the tables, and grant this role EXECUTE on the oncekey functions "
+            f"and SELECT, INSERT, UPDATE and DELETE on oncekey_records"
+        )
+        return ConfigurationError(msg)
+    if state == _READ_ONLY:
+        msg = (
+            f"PostgreSQL at {where} is read-only, as a replica is; nothing was changed; name the "
+            f"primary, or all servers with target_session_attrs=read-write"
+        )
+        return StoreError(msg, happened=False)
+    if state in _BUSY:
+        msg = f"PostgreSQL at {where} gave the statement up: {text}; nothing was changed"
+        return StoreError(msg, happened=False)
+    if not state and isinstance(error, psycopg.OperationalError):
+        msg = f"PostgreSQL at {where} did not answer: {text}"
+        return StoreError(msg, happened=None)
+    msg = f"PostgreSQL at {where} refused the statement: {text}; nothing was changed"
+    return StoreError(msg, happened=False)
+
+
+def schema_is_gone(error: psycopg.Error) -> bool:
+    """Whether what the migrations made is not there: the database was made anew."""
+    return error.sqlstate in _NO_SUCH
+
+
+def _words(error: psycopg.Error) -> str:
+    """What the driver says, on one line and without its own full stop."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -1,0 +1,72 @@
+"""Waiting on one connection each for a record to change: told by PostgreSQL, not by asking.
+
+Waiters have connections of their own, so that they take none from the verbs that they wait for.
+"""
+
+from __future__ import annotations
+
+from time import sleep
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+
+from oncekey.stores.postgres import statements as sql
+from oncekey.stores.postgres.address import Target
+from oncekey.stores.postgres.connections import Gate
+from oncekey.stores.postgres.errors import explain
+from oncekey.stores.postgres.pool import Own
+from oncekey.stores.postgres.protocol import Line, Values, listen, perform, say
+from oncekey.stores.postgres.rows import to_number
+
+_WAITERS: Final = 8
+"""More than these do not listen, but come back soon."""
+_SOON: Final = 0.1
+_PER_SECOND: Final = 1_000_000
+
+
+class Watch:
+    """A way to wait, for a few threads at a time."""
+
+    def __init__(self, target: Target) -> None:
+        """Nothing is opened before somebody waits."""
+        self._target = target
+        self._lender = Own(target)
+        self._room = Gate(_SOON, _WAITERS)
+
+    def until_changed(self, scope: str | None, key: str, token: int, seconds: float) -> None:
+        """The record may not be running any more under the token, or the time is over."""
+        if not self._may_listen():
+            sleep(min(seconds, _SOON))
+            return
+        with self._room:
+            line = self._lender.take()
+            try:
+                self._wait(line, sql.channel(scope, key), sql.of_watch(scope, key, token), seconds)
+            except psycopg.Error as error:
+                raise explain(error, self._target.where, lost=line.connection.closed) from error
+            except BaseException:  # cut off: it would go on listening
+                self._lender.drop(line)
+                raise
+            finally:
+                self._lender.give(line)
+
+    def close(self) -> None:
+        """The connections are closed, those in use when they come back."""
+        self._lender.close()
+
+    def _may_listen(self) -> bool:
+        return self._target.listen and not self._room.full()
+
+    def _wait(
+        self, line: Line[Connection[Any]], channel: str, record: Values, seconds: float
+    ) -> None:
+        """First listen, then say that somebody does: whoever ends the record cannot miss it."""
+        ask, patience = line.connection.wait, self._target.timeout
+        line.heard.clear()
+        line.connection.pgconn.notify_handler = line.heard.append
+        ask(say(line, f"LISTEN {channel}".encode(), patience))
+        (left,) = ask(perform(line, sql.WATCH, record, patience))
+        until = min(seconds, to_number(left) / _PER_SECOND)
+        ask(listen(line, channel.encode(), until), min(until, _SOON))
+        ask(say(line, b"UNLISTEN *", patience))

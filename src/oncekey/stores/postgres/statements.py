@@ -1,0 +1,173 @@
+"""The statements of the PostgreSQL store, and what goes into them.
+
+One statement for each verb. Those that decide something call a function that a migration made.
+Everything travels in PostgreSQL's binary form, in one column.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from oncekey.core.requests import Claim, Forget, Note, Release, Renew, Resolve, Scan, Settle
+from oncekey.stores.postgres.protocol import Statement, Values
+
+_LARGEST: Final = 2**63 - 1
+
+
+def statement(text: str, count: int) -> Statement:
+    """The statement, which takes so many values."""
+    name = f"oncekey_{sha256(text.encode()).hexdigest()[:16]}"
+    return Statement(name.encode(), text.encode(), [1] * count)
+
+
+def _call(function: str, types: str) -> Statement:
+    kinds = types.split()
+    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(kinds, 1))
+    return statement(f"SELECT {function}({values})", len(kinds))._replace(kinds=tuple(kinds))
+
+
+def _together(function: str, alone: Statement) -> Statement:
+    """The same for many: its function takes an array of each value."""
+    return _call(function, " ".join(f"{kind}[]" for kind in alone.kinds))._replace(
+        kinds=alone.kinds
+    )
+
+
+_CLAIM: Final = "text text text text bigint bigint boolean bigint text text"
+_SETTLE: Final = "text text bigint text text bytea bytea bigint"
+CLAIM: Final = _call("oncekey_claim_v2", _CLAIM)._replace(bound=_call("oncekey_claim_v3", _CLAIM))
+RENEW: Final = _call("oncekey_renew_v1", "text text bigint text bigint bigint")
+NOTE: Final = _call("oncekey_note_v1", "text text bigint text bytea bigint")
+SETTLE: Final = _call("oncekey_settle_v1", _SETTLE)._replace(
+    bound=_call("oncekey_settle_v2", _SETTLE)
+)
+RELEASE: Final = _call(
+    "oncekey_release_v1", "text text bigint text bytea boolean boolean boolean bigint bigint"
+)
+RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
+FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
+CROWDS: Final = (
+    (CLAIM, _together("oncekey_claims_v2", CLAIM)),
+    (SETTLE, _together("oncekey_settles_v2", SETTLE)),
+)
+"""Verbs that many may ask at once, and how."""
+WATCH: Final = _call("oncekey_watch_v1", "text text bigint")
+PURGE: Final = _call("oncekey_purge_v1", "bigint bigint")
+_LIVING: Final = "(t.expires = 0 OR t.expires > (SELECT oncekey_now_v1()))"
+GET: Final = statement(
+    f"SELECT t FROM oncekey_records t WHERE t.scope = $1 AND t.key = $2 AND {_LIVING}",  # noqa: S608 - only constants
+    2,
+)
+SCAN: Final = statement(
+    f"SELECT t FROM oncekey_records t WHERE (t.scope, t.key) > ($1, $2) AND {_LIVING} "  # noqa: S608 - only constants
+    "AND ($3 OR t.scope = $4) AND ($5::text IS NULL OR t.status = $5) "
+    "ORDER BY t.scope, t.key LIMIT $6::bigint",
+    6,
+)
+
+
+def _text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+def _number(value: int) -> bytes:
+    return min(value, _LARGEST).to_bytes(8, signed=True)
+
+
+def _truth(value: bool) -> bytes:  # noqa: FBT001 - it is a value, not an option
+    return b"\x01" if value else b"\x00"
+
+
+def _place(scope: str | None, key: str) -> tuple[bytes, bytes]:
+    return (scope or "").encode(), key.encode()
+
+
+def of_claim(ask: Claim) -> Values:
+    """What CLAIM asks for."""
+    fingerprint, limit = ask.fingerprint, ask.max_attempts
+    return (
+        (ask.scope or "").encode(),
+        ask.key.encode(),
+        ask.nonce.encode(),
+        None if fingerprint is None else fingerprint.encode(),
+        _number(ask.lease),
+        _number(ask.ttl),
+        _truth(ask.on_expired == "hold"),
+        None if limit is None else _number(limit),
+        ask.label.encode(),
+        ask.reference.encode(),
+    )
+
+
+def _of_owned(ask: Renew | Note | Settle | Release) -> Values:
+    return (*_place(ask.scope, ask.key), _number(ask.token), ask.nonce.encode())
+
+
+def of_renew(ask: Renew) -> Values:
+    """What RENEW asks for."""
+    return (*_of_owned(ask), _number(ask.lease), _number(ask.ttl))
+
+
+def of_note(ask: Note) -> Values:
+    """What NOTE asks for."""
+    return (*_of_owned(ask), ask.noted, _number(ask.revision))
+
+
+def of_settle(ask: Settle) -> Values:
+    """What SETTLE asks for."""
+    return (
+        (ask.scope or "").encode(),
+        ask.key.encode(),
+        _number(ask.token),
+        ask.nonce.encode(),
+        ask.status.encode(),
+        ask.result,
+        ask.error,
+        _number(ask.ttl),
+    )
+
+
+def of_release(ask: Release) -> Values:
+    """What RELEASE asks for."""
+    ways = (_truth(ask.uncertain), _truth(ask.hold), _truth(ask.unused))
+    return (*_of_owned(ask), ask.error, *ways, _number(ask.lease), _number(ask.ttl))
+
+
+def of_resolve(ask: Resolve) -> Values:
+    """What RESOLVE asks for."""
+    ends = (ask.status.encode(), ask.result, ask.error, _number(ask.ttl))
+    return (*_place(ask.scope, ask.key), _number(ask.token), *ends)
+
+
+def of_forget(ask: Forget) -> Values:
+    """What FORGET asks for."""
+    return (*_place(ask.scope, ask.key), _number(ask.token), _truth(ask.force))
+
+
+def of_get(scope: str | None, key: str) -> Values:
+    """What GET asks for."""
+    return _place(scope, key)
+
+
+def of_watch(scope: str | None, key: str, token: int) -> Values:
+    """What WATCH asks for."""
+    return (*_place(scope, key), _number(token))
+
+
+def of_purge(grace: int, limit: int) -> Values:
+    """What PURGE asks for."""
+    return _number(grace), _number(limit)
+
+
+def of_scan(ask: Scan) -> Values:
+    """What SCAN asks for; one row more than the page has, to see whether there is another."""
+    after = _place(*(ask.after or (None, "")))
+    where = (_truth(ask.any_scope), (ask.scope or "").encode(), _text(ask.status))
+    return (*after, *where, _number(ask.limit + 1))
+
+
+def channel(scope: str | None, key: str) -> str:
+    """Where a change of the record is called out; `oncekey_wake_v1` makes the same name."""
+    named = f"{scope or ''}\n{key}"
+    return f"oncekey_{sha256(named.encode()).hexdigest()[:48]}"

@@ -1,0 +1,127 @@
+"""Records in PostgreSQL for coroutines: the twin of `postgres.py`.
+
+Connections belong to one event loop, so each loop that asks has some of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from oncekey.core.record import Record
+from oncekey.core.requests import (
+    Answer,
+    Claim,
+    Forget,
+    Note,
+    Page,
+    Release,
+    Renew,
+    Resolve,
+    Scan,
+    Settle,
+    Verdict,
+)
+from oncekey.policy import Duration
+from oncekey.stores.postgres import statements as sql
+from oncekey.stores.postgres.address import Target
+from oncekey.stores.postgres.batch import AsyncCrowd
+from oncekey.stores.postgres.connections import PerLoop
+from oncekey.stores.postgres.listen_async import AsyncWatch
+from oncekey.stores.postgres.rows import to_answer, to_number, to_page, to_record, to_verdict
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from psycopg import AsyncConnection
+    from psycopg_pool import AsyncConnectionPool
+
+
+class AsyncPostgresStore:
+    """A store in a PostgreSQL database, for coroutines, on any number of loops."""
+
+    remote = True
+
+    def __init__(  # noqa: PLR0913 - all but the first are settings that few give
+        self,
+        conninfo: str | AsyncConnectionPool[Any] | AsyncConnection[Any],
+        *,
+        size: int = 10,
+        patience: Duration = "5s",
+        timeout: Duration = "5s",
+        listen: bool = True,
+        fast: bool = True,
+    ) -> None:
+        """Nothing is opened before the first use.
+
+        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which stays
+        the caller's to close. `size` is the most connections that verbs will use; `patience` how
+        long a caller waits for one, `timeout` how long for an answer on one of ours. Without
+        `listen` a waiting caller asks again and again instead of being woken. Without `fast` every
+        task of a loop asks alone, instead of sharing a statement with others.
+        """
+        self._target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
+        self._links = PerLoop(partial(AsyncCrowd, self._target))
+        self._watches = PerLoop(partial(AsyncWatch, self._target))
+
+    async def claim(self, ask: Claim, /) -> Answer:
+        """One asker is granted the record. A claim that changes nothing writes nothing."""
+        rows = await self._links.here().run(sql.CLAIM, sql.of_claim(ask))
+        return to_answer(rows[0], ask)
+
+    async def renew(self, ask: Renew, /) -> Verdict:
+        """The owner's lease is moved."""
+        rows = await self._links.here().run(sql.RENEW, sql.of_renew(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    async def note(self, ask: Note, /) -> Verdict:
+        """The owner's notes are kept."""
+        rows = await self._links.here().run(sql.NOTE, sql.of_note(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    async def settle(self, ask: Settle, /) -> Verdict:
+        """The owner's answer is kept."""
+        rows = await self._links.here().run(sql.SETTLE, sql.of_settle(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    async def release(self, ask: Release, /) -> Verdict:
+        """The owner's claim is over."""
+        rows = await self._links.here().run(sql.RELEASE, sql.of_release(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    async def resolve(self, ask: Resolve, /) -> Verdict:
+        """A held record has ended."""
+        rows = await self._links.here().run(sql.RESOLVE, sql.of_resolve(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    async def forget(self, ask: Forget, /) -> Verdict:
+        """There is no such record."""
+        rows = await self._links.here().run(sql.FORGET, sql.of_forget(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    async def get(self, scope: str | None, key: str, /) -> Record | None:
+        """The living record, if there is one."""
+        rows = await self._links.here().run(sql.GET, sql.of_get(scope, key))
+        return to_record(rows[0]) if rows else None
+
+    async def scan(self, ask: Scan, /) -> Page:
+        """Some of the living records, in the order of scope and key."""
+        rows = await self._links.here().run(sql.SCAN, sql.of_scan(ask))
+        return to_page(rows, ask.limit)
+
+    async def purge(self, grace: int, limit: int, /) -> int:
+        """At most `limit` records that expired `grace` microseconds ago are gone; how many.
+
+        What another connection holds at this moment is left for the next time.
+        """
+        rows = await self._links.here().run(sql.PURGE, sql.of_purge(grace, limit))
+        return to_number(rows[0])
+
+    async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
+        """The record may not be running any more under the token, or so many seconds are over."""
+        await self._watches.here().until_changed(scope, key, token, seconds)
+
+    async def aclose(self) -> None:
+        """The connections of this loop are closed. The next use opens new ones."""
+        await self._links.here().close()
+        await self._watches.here().close()

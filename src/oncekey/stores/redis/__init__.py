@@ -1,0 +1,1 @@
+"""Records in Redis or Valkey, shared by any number of machines."""

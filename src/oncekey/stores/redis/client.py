@@ -1,0 +1,434 @@
+"""What a client of redis-py tells about itself, and what is said where it is none."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
+from redis.retry import Retry
+
+from oncekey.compat import leave_alone, renew_after_fork, running_loop
+from oncekey.errors import ConfigurationError
+from oncekey.stores.base import checked_fast
+from oncekey.stores.redis.connection import (
+    PATIENCE,
+    WHAT_FOR,
+    AsyncLine,
+    Line,
+    Lines,
+    Words,
+    close_line,
+    leaves_whole,
+    open_line,
+)
+from oncekey.stores.redis.connection_async import Wires
+from oncekey.stores.redis.pubsub import AsyncEars, Ears, Seats, listening, listening_async
+
+_PLAIN: Final[tuple[Any, ...]] = (
+    (redis.Redis, redis.ConnectionPool),
+    (redis.asyncio.Redis, redis.asyncio.ConnectionPool),
+    (redis.asyncio.Redis, redis.asyncio.BlockingConnectionPool),
+)
+# With these redis-py does something to a connection now and then, when it is lent or given back.
+_LOOKED_AFTER: Final = ("credential_provider", "health_check_interval")
+
+
+def awaits(client: object) -> bool:
+    """Whether its commands are coroutines."""
+    return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
+
+
+def no_client(client: object, store: str, wanted: str) -> ConfigurationError:
+    """The error for something that is no client of this colour."""
+    kind = f"{type(client).__module__}.{type(client).__qualname__}"
+    return ConfigurationError(
+        f"{store} takes a client such as {wanted}, not {kind}; for a URL use {store}.from_url"
+    )
+
+
+def no_url(url: str, error: ValueError) -> ConfigurationError:
+    """The error for a URL that redis-py does not understand."""
+    scheme = url.partition("://")[0]  # the rest may hold a password
+    return ConfigurationError(
+        f"the {scheme}:// URL of the store cannot be read ({error}); write "
+        f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
+    )
+
+
+def where_is(client: Any) -> str:  # noqa: ANN401 - any client of redis-py
+    """Its server, in words."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        return "its cluster"
+    service = getattr(pool, "service_name", None)  # Sentinel knows the address, and changes it
+    return place_of(pool.connection_kwargs) if service is None else f"{service} of Sentinel"
+
+
+def place_of(settings: dict[str, Any]) -> str:
+    """The address in settings of a connection."""
+    if "path" in settings:
+        return str(settings["path"])
+    return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+
+
+def settings_of(client: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any client of redis-py
+    """How its connections are made; None for a cluster, which has many pools."""
+    pool = getattr(client, "connection_pool", None)
+    return None if pool is None else pool.connection_kwargs
+
+
+def connections_of(client: Any) -> int:  # noqa: ANN401 - any client of redis-py
+    """How many a plain client may open; 0 for any other, which is asked in its own way only.
+
+    A subclass may change how commands are sent, and a pool that blocks counts on what it lends.
+    """
+    pool: Any = getattr(client, "connection_pool", None)
+    if (type(client), type(pool)) not in _PLAIN or client.connection is not None:
+        return 0
+    settings = pool.connection_kwargs
+    if getattr(pool, "cache", None) is not None or any(map(settings.get, _LOOKED_AFTER)):
+        return 0
+    return int(pool.max_connections)
+
+
+def sends_once(client: Any) -> bool:  # noqa: ANN401 - any client of redis-py
+    """Whether it surely does not try again by itself."""
+    get_retry = getattr(client, "get_retry", None)
+    retry = get_retry() if get_retry is not None else None
+    return retry is not None and getattr(retry, "_retries", 1) == 0
+
+
+# The clients of redis-py for coroutines: one for each event loop, or the user's own.
+#
+# A plain client is spoken to over wires, which all coroutines of a loop share. One of Sentinel or
+# of a cluster knows by itself where a command has to go, and is left to do so.
+
+
+WITH_PATIENCE: Final = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
+"""How long a server is waited for where the user has not said so."""
+# Wires take two connections for good. A smaller pool has none to spare.
+_FEWEST: Final = 4
+CLASSES: Final[dict[type, type[Any]]] = {
+    redis.Connection: redis.asyncio.Connection,
+    redis.SSLConnection: redis.asyncio.SSLConnection,
+    redis.UnixDomainSocketConnection: redis.asyncio.UnixDomainSocketConnection,
+}
+"""The connections of each colour."""
+# Settings that mean the same in both colours. Others hold objects of one colour.
+_SHARED: Final = frozenset(
+    {
+        *("host", "port", "path", "db", "username", "password", "credential_provider"),
+        *("client_name", "protocol", "health_check_interval"),
+        *("socket_timeout", "socket_connect_timeout"),
+        *("socket_keepalive", "socket_keepalive_options"),
+        *("ssl_keyfile", "ssl_certfile", "ssl_password", "ssl_cert_reqs", "ssl_check_hostname"),
+        *("ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_min_version", "ssl_ciphers"),
+    }
+)
+
+
+class AsyncClients:
+    """A client for each running event loop, closed when the loop ends; or the user's own."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        where: str,
+        settings: dict[str, Any] | None,
+        *,
+        fast: bool = True,
+    ) -> None:
+        """`make` is called on each loop; the client that it makes has these settings.
+
+        Where it is not to be fast, every command goes through redis-py.
+        """
+        self._make = make
+        self._fast = checked_fast(fast)
+        self._own: Any = None
+        self.where = where
+        self.settings = settings
+        self.sent_once = True
+        self._opened: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]
+        ] = WeakKeyDictionary()
+        self._seats: WeakKeyDictionary[object, Seats] = WeakKeyDictionary()
+        self._all_wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wires | None]
+        self._all_wires = WeakKeyDictionary()
+        # Those of the loop that asked last, which mostly is the one that asks next.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wires: Wires | None = None
+        renew_after_fork(self)
+
+    @classmethod
+    def of_client(cls, client: Any, *, fast: bool = True) -> AsyncClients:  # noqa: ANN401 - Redis or RedisCluster
+        """The user's own client, on the user's loop; clients made already are given back."""
+        if isinstance(client, AsyncClients):
+            return client
+        if not awaits(client):
+            raise no_client(client, "AsyncRedisStore", "redis.asyncio.Redis")
+        clients = cls(lambda: client, where_is(client), settings_of(client), fast=fast)
+        clients._own, clients.sent_once = client, sends_once(client)
+        return clients
+
+    @classmethod
+    def of_url(cls, url: str, *, fast: bool = True) -> AsyncClients:
+        """Clients for a URL."""
+        try:
+            pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE)
+        except ValueError as error:
+            raise no_url(url, error) from None
+        kind = CLASSES[pool.connection_class]
+        settings = pool.connection_kwargs
+        most = pool.max_connections
+        return cls(maker(kind, settings, most), place_of(settings), settings, fast=fast)
+
+    async def client(self) -> Any:  # noqa: ANN401 - as the maker makes it
+        """The client of the running loop."""
+        if self._own is not None:
+            return self._own
+        loop = running_loop()
+        opened = self._opened.get(loop)
+        if opened is None:
+            opening = self._open(loop)
+            opened = self._opened[loop] = await anext(opening), opening
+        return opened[0]
+
+    async def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+        """What the server says about itself; a crowd that asks first needs no crowd of lines."""
+        client = await self.client()
+        if self._wired(running_loop(), client) is None:
+            return await client.info("server")
+        said: bytes = await self.ask(("INFO", "server"))
+        lines = said.decode(errors="replace").splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def ask(self, words: Words, *, apart: bool = False) -> Awaitable[Any]:
+        """The reply to one command. A client that tries again by itself does so here too.
+
+        What is sent `apart` is not held up by others, and does not hold them up.
+        """
+        loop = running_loop()
+        if self._loop is loop and self._wires is not None and self.sent_once:
+            return self._wires.ask(words, apart=apart)
+        return self._ask(words, loop, apart=apart)
+
+    async def _ask(self, words: Words, loop: asyncio.AbstractEventLoop, *, apart: bool) -> Any:  # noqa: ANN401 - any reply
+        client = await self.client()
+        wires = self._wired(loop, client)
+        if wires is not None:
+            try:
+                return await wires.ask(words, apart=apart)
+            except (ConnectionError, TimeoutError):
+                if self.sent_once:
+                    raise
+        try:
+            return await client.execute_command(*words, NEVER_DECODE=True)
+        except AttributeError as error:  # of a cluster, whose node closed what another task used
+            raise ConnectionError(f"redis-py lost the connection ({error})") from error
+
+    def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:  # noqa: ANN401 - as the maker makes it
+        """The wires of the running loop; None for a client that is asked in its own way only."""
+        if loop not in self._all_wires:
+            plain = self._fast and connections_of(client) >= _FEWEST
+            self._all_wires[loop] = Wires(client.connection_pool) if plain else None
+        self._loop, self._wires = loop, self._all_wires[loop]
+        return self._wires
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[AsyncLine]:
+        """One line for several commands."""
+        client = await self.client()
+        pool = client.connection_pool
+        line = AsyncLine(await pool.get_connection(*WHAT_FOR))
+        try:
+            yield line
+        except BaseException as error:
+            if not leaves_whole(error):
+                await line.connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(line.connection)
+
+    @asynccontextmanager
+    async def listening(self, channel: bytes) -> AsyncIterator[AsyncEars]:
+        """In the block the channel is listened to, where that can be."""
+        client = await self.client()
+        seats = self._seats.setdefault(client, Seats(connections_of(client)))
+        async with listening_async(client, channel, seats) as ears:
+            yield ears
+
+    async def aclose(self) -> None:
+        """The connections of the running loop are closed. Other loops close theirs."""
+        loop = running_loop()
+        await self._unwire(loop)
+        opened = self._opened.get(loop)
+        if opened is not None:
+            await opened[1].aclose()
+
+    async def _unwire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = self._wires = None
+        wires = self._all_wires.pop(loop, None)
+        if wires is not None:
+            await wires.aclose()
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[Any, None]:
+        """A generator, because a loop that ends closes those that it has not seen the end of."""
+        client = self._make()
+        try:
+            yield client
+        finally:
+            self._opened.pop(loop, None)
+            await self._unwire(loop)
+            await client.aclose()
+
+    def after_fork(self) -> None:
+        """The parent's connections are never touched again, not even to close them."""
+        leave_alone(self._opened, self._all_wires, self._wires)
+        self._opened = WeakKeyDictionary()
+        self._all_wires = WeakKeyDictionary()
+        self._loop = self._wires = None
+        self._seats = WeakKeyDictionary()
+
+
+def maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], Any]:
+    """What makes a client of this kind, which sends each command once."""
+    shared = {name: value for name, value in settings.items() if name in _SHARED}
+
+    def make() -> Any:  # noqa: ANN401 - generic in redis-py's stubs
+        pool: Any = redis.asyncio.BlockingConnectionPool(
+            max_connections=most,
+            timeout=PATIENCE,
+            connection_class=kind,
+            retry=AsyncRetry(NoBackoff(), 0),
+            **shared,
+        )
+        return redis.asyncio.Redis.from_pool(pool)
+
+    return make
+
+
+# The client of redis-py that a store speaks through: the user's own, or ours for a URL.
+#
+# A plain client is spoken to over lines out of its pool. One of Sentinel or of a cluster knows by
+# itself where a command has to go, and is left to do so.
+
+
+# Of a pool that others use too, only so many connections are kept back: a part, and never many.
+_PART_KEPT: Final = 4
+_MOST_KEPT: Final = 16
+
+
+class Clients:
+    """One client for all threads."""
+
+    def __init__(self, client: Any, *, ours: bool, fast: bool) -> None:  # noqa: ANN401 - Redis or RedisCluster
+        """Only a client of ours is ever closed.
+
+        Where it is not to be fast, every command goes through redis-py.
+        """
+        self._client = client
+        self._ours = ours
+        self._fast = checked_fast(fast)
+        self.where = where_is(client)
+        self.sent_once = sends_once(client)
+        self._connections = connections_of(client)
+        most = self._connections if ours else min(_MOST_KEPT, self._connections // _PART_KEPT)
+        self._lines = Lines(client.connection_pool, most) if fast and self._connections else None
+        self._seats = Seats(self._connections)
+        self._first = threading.Lock()
+        self._facts: Any = None
+        renew_after_fork(self)
+
+    @classmethod
+    def of_client(cls, client: Any, *, fast: bool = True) -> Clients:  # noqa: ANN401 - Redis or RedisCluster
+        """The user's own client; clients that were made already are given back."""
+        if isinstance(client, Clients):
+            return client
+        if not callable(getattr(client, "execute_command", None)) or awaits(client):
+            raise no_client(client, "RedisStore", "redis.Redis")
+        return cls(client, ours=False, fast=fast)
+
+    @classmethod
+    def of_url(cls, url: str, *, fast: bool = True) -> Clients:
+        """A client that sends each command once: the engine knows better when to send it again."""
+        try:
+            client = redis.Redis.from_url(url, **WITH_PATIENCE, retry=Retry(NoBackoff(), 0))
+        except ValueError as error:
+            raise no_url(url, error) from None
+        return cls(client, ours=True, fast=fast)
+
+    def client(self) -> Any:  # noqa: ANN401 - Redis or RedisCluster
+        """The client itself, whose pool has back what it may need."""
+        if self._lines is not None:
+            self._lines.call_in()
+        return self._client
+
+    def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+        """What the server says about itself, asked once, however many call first."""
+        with self._first:
+            if self._facts is None:
+                self._facts = self.client().info("server")
+            return self._facts
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """How its connections are made; None for a cluster, which has many pools."""
+        return settings_of(self._client)
+
+    def ask(self, words: Words, *, apart: bool = False) -> Any:  # noqa: ANN401, ARG002 - any reply; a command always has a line to itself
+        """The reply to one command. A client that tries again by itself does so here too."""
+        if self._lines is not None:
+            try:
+                return self._lines.ask(words)
+            except (ConnectionError, TimeoutError):
+                if self.sent_once:
+                    raise
+        return self._client.execute_command(*words, NEVER_DECODE=True)
+
+    @contextmanager
+    def held(self) -> Iterator[Line]:
+        """One line for several commands."""
+        pool = self.client().connection_pool
+        line = open_line(pool)
+        whole = True
+        try:
+            yield line
+        except BaseException as error:
+            whole = leaves_whole(error)
+            raise
+        finally:
+            close_line(pool, line, whole=whole)
+
+    def listening(self, channel: bytes) -> AbstractContextManager[Ears]:
+        """In the block the channel is listened to, where that can be."""
+        return listening(self.client(), channel, self._seats)
+
+    def close(self) -> None:
+        """Our connections are closed. The next command opens new ones."""
+        client = self.client()
+        if self._ours:
+            client.close()
+
+    def after_fork(self) -> None:
+        """In a child nobody listens or asks yet."""
+        self._seats = Seats(self._connections)
+        self._first = threading.Lock()
+
+    def for_coroutines(self) -> AsyncClients | None:
+        """Clients for event loops, of the same server; None where only this one knows the way."""
+        pool = getattr(self._client, "connection_pool", None)
+        kind = CLASSES.get(getattr(pool, "connection_class", type(None)))
+        if pool is None or kind is None:
+            return None
+        make = maker(kind, pool.connection_kwargs, pool.max_connections)
+        return AsyncClients(make, self.where, self.settings, fast=self._fast)

@@ -1,0 +1,396 @@
+"""A record as Redis keeps it: one string, which `lua/record.lua` describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from hashlib import sha1
+from importlib import resources
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception like the others
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from oncekey.core import machine
+from oncekey.core.key import stored_key
+from oncekey.core.record import FORMAT, Record, Status
+from oncekey.core.requests import (
+    Answer,
+    Busy,
+    Claim,
+    Forget,
+    Granted,
+    Held,
+    Mismatch,
+    Note,
+    Owned,
+    Page,
+    Release,
+    Renew,
+    Replay,
+    Resolve,
+    Scan,
+    Settle,
+    Spent,
+    Verdict,
+)
+from oncekey.errors import ConfigurationError, UnreadableError
+
+MAGIC: Final = b"once"
+"""What a record begins with: others may keep strings of theirs under a key like ours."""
+HEAD: Final = Struct(">4sBBBBBBBI8Q4H2I")
+STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
+"""Each stands for its place, in the head."""
+STATUS_AT: Final = 5
+"""Which byte of the head is the status; the format stands before it."""
+CAUGHT: Final = (StructError, LookupError, ValueError)
+"""What `record_of` raises for bytes that are no record."""
+
+
+def record_of(scope: str | None, key: str, stored: bytes) -> Record:
+    """The record that was stored as these bytes."""
+    # As the head is laid out.
+    # fmt: off
+    (magic, version, status, uncertain, known, has_result, has_error, _, attempt, created, token,
+     started, updated, lease_end, finished, expires, revision, nonce_size, print_size, label_size,
+     reference_size, error_size, noted_size) = HEAD.unpack_from(stored)
+    # fmt: on
+    print_at = HEAD.size + nonce_size
+    label_at = print_at + print_size
+    reference_at = label_at + label_size
+    texts_end = reference_at + reference_size
+    noted_at = texts_end + error_size
+    end = noted_at + noted_size
+    if magic != MAGIC or len(stored) < end:
+        raise ValueError(stored[:STATUS_AT])
+    return Record(
+        scope,
+        key,
+        STATUSES[status],
+        stored[print_at:label_at].decode() if known else None,
+        token,
+        stored[HEAD.size : print_at].decode(),
+        attempt,
+        created,
+        started,
+        updated,
+        lease_end,
+        expires,
+        finished,
+        stored[end:] if has_result else None,
+        stored[texts_end:noted_at] if has_error else None,
+        stored[noted_at:end] if noted_size else b"",
+        revision,
+        uncertain == 1,
+        stored[label_at:reference_at].decode(),
+        stored[reference_at:texts_end].decode() if reference_size else "",
+        version,
+    )
+
+
+# What the scripts are told and what they answer, as bytes of the wire. No I/O, no driver.
+#
+# A script gets the request's fields packed into one argument, in the order that its first line
+# names: every further argument would cost the server as much as all of these together. A record
+# comes back as it is stored, which `record_of` reads.
+
+
+Arguments = tuple[bytes, ...]
+"""What is asked, packed; then byte strings as they are."""
+Place = tuple[str, str]
+
+_CODES: Final = {status: code for code, status in enumerate(STATUSES)}
+_DAMAGED: Final = -2
+
+# As the scripts unpack them.
+_CLAIM: Final = Struct(">qqBBI4H")
+_OWNER: Final = Struct(">qH")
+_TOKEN: Final = Struct(">q")
+_RENEW: Final = Struct(">qq")
+_REVISION: Final = Struct(">Q")
+_SETTLE: Final = Struct(">BqBB")
+_RELEASE: Final = Struct(">BBBqq")
+_FORGET: Final = Struct(">qB")
+_ANY_NUMBER: Final = 2**32 - 1
+_VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
+_ANSWERS: Final[dict[int, type[Answer]]] = {
+    1: Granted,
+    2: Busy,
+    3: Replay,
+    4: Mismatch,
+    5: Held,
+    6: Spent,
+}
+
+
+def name_of(prefix: bytes, scope: str | None, key: str) -> bytes:
+    """The Redis key of a record."""
+    if scope is None or "/" in key or "%" in key or "/" in scope or "%" in scope:
+        return prefix + stored_key(scope, key).encode()
+    return prefix + f"{scope}/{key}".encode()  # which is the same, and what most have
+
+
+def channel_of(name: bytes) -> bytes:
+    """Where the end of its running attempt is told; `lua/wake.lua` builds the same."""
+    return name + b":ended"
+
+
+def place_of(prefix: bytes, name: bytes) -> Place | None:
+    """Scope and key of a Redis key; None for one that is not ours."""
+    try:
+        stored = name.removeprefix(prefix).decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    scope, slash, key = stored.rpartition("/")
+    if not key or (slash and not scope) or "/" in scope:
+        return None
+    place = unquote(scope), unquote(key)
+    return place if stored_key(place[0] or None, place[1]) == stored else None
+
+
+def pattern_of(prefix: bytes) -> bytes:
+    """What SCAN has to match to find every record."""
+    special = b"\\*?[]^"
+    return b"".join(b"\\%c" % one if one in special else b"%c" % one for one in prefix) + b"*"
+
+
+# What is sent
+
+
+def claim(ask: Claim) -> Arguments:
+    """The arguments of claim.lua."""
+    nonce, fingerprint = ask.nonce.encode(), (ask.fingerprint or "").encode()
+    label, reference = ask.label.encode(), ask.reference.encode()
+    try:
+        head = _CLAIM.pack(
+            ask.lease,
+            ask.ttl,
+            ask.on_expired == "hold",
+            ask.fingerprint is not None,
+            _ANY_NUMBER if ask.max_attempts is None else ask.max_attempts,
+            len(nonce),
+            len(fingerprint),
+            len(label),
+            len(reference),
+        )
+    except StructError as error:
+        raise _too_large(ask, error) from None
+    return (b"".join((head, nonce, fingerprint, label, reference)),)
+
+
+def _too_large(ask: Claim, error: StructError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the claim of {ask.key!r} does not fit into a record ({error}); nonce, fingerprint, label "
+        f"and reference have at most 65,535 bytes each: shorten what is longer"
+    )
+
+
+def renew(ask: Renew) -> Arguments:
+    """The arguments of renew.lua."""
+    return (_owned(ask) + _RENEW.pack(ask.lease, ask.ttl),)
+
+
+def note(ask: Note) -> Arguments:
+    """The arguments of note.lua. Whatever is below the first revision is as old as none."""
+    return _owned(ask) + _REVISION.pack(max(ask.revision, 0)), ask.noted
+
+
+def settle(ask: Settle) -> Arguments:
+    """The arguments of settle.lua."""
+    result, error = ask.result, ask.error
+    ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
+    packed = _owned(ask) + ends
+    if result is not None and error is None:
+        return packed, result
+    return packed, *_given(result, error)
+
+
+def release(ask: Release) -> Arguments:
+    """The arguments of release.lua."""
+    packed = _owned(ask) + _RELEASE.pack(ask.uncertain, ask.hold, ask.unused, ask.lease, ask.ttl)
+    return (packed,) if ask.error is None else (packed, ask.error)
+
+
+def resolve(ask: Resolve) -> Arguments:
+    """The arguments of resolve.lua."""
+    result, error = ask.result, ask.error
+    ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
+    return _TOKEN.pack(ask.token) + ends, *_given(result, error)
+
+
+def forget(ask: Forget) -> Arguments:
+    """The arguments of forget.lua."""
+    return (_FORGET.pack(ask.token, ask.force),)
+
+
+def watch(token: int) -> Arguments:
+    """The arguments of watch.lua."""
+    return (_TOKEN.pack(token),)
+
+
+def _owned(ask: Owned) -> bytes:
+    nonce = ask.nonce.encode()
+    return _OWNER.pack(ask.token, len(nonce)) + nonce
+
+
+def _given(result: bytes | None, error: bytes | None) -> Arguments:
+    if error is None:
+        return () if result is None else (result,)
+    return (error,) if result is None else (result, error)
+
+
+def give_back(ask: Claim, record: Record) -> Release:
+    """The release of a claim that nobody has used."""
+    return Release(
+        ask.scope,
+        ask.key,
+        token=record.token,
+        nonce=ask.nonce,
+        error=None,
+        uncertain=False,
+        hold=False,
+        unused=True,
+        lease=ask.lease,
+        ttl=ask.ttl,
+    )
+
+
+# What comes back
+
+
+def answer(ask: Claim, reply: Any) -> Answer:  # noqa: ANN401 - as the driver parsed it
+    """What a claim is told. Of one that nobody has made before the script tells only the time."""
+    if type(reply) is int:
+        return machine.claim(None, ask, reply)[1]
+    record = _record(ask.scope, ask.key, reply)
+    return _ANSWERS[reply[0]](record, reply[1])
+
+
+def verdict(scope: str | None, key: str, reply: Any) -> Verdict:  # noqa: ANN401 - the same
+    """What a write is told."""
+    if isinstance(reply, list):
+        raise _unreadable(scope, key, reply)
+    return _VERDICTS[reply]
+
+
+def running(scope: str | None, key: str, reply: Any) -> bool:  # noqa: ANN401 - the same
+    """Whether the attempt that is watched still runs."""
+    if isinstance(reply, list):
+        raise _unreadable(scope, key, reply)
+    return bool(reply)
+
+
+def found(scope: str | None, key: str, reply: Any) -> Record | None:  # noqa: ANN401 - the same
+    """The living record, if there is one."""
+    return None if reply is None else _record(scope, key, reply)
+
+
+def _record(scope: str | None, key: str, reply: Any) -> Record:  # noqa: ANN401 - the same
+    if reply[0] < 0:
+        raise _unreadable(scope, key, reply)
+    try:
+        return record_of(scope, key, reply[2])
+    except CAUGHT:
+        raise _unreadable(scope, key, (_DAMAGED,)) from None
+
+
+def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:  # noqa: ANN401 - the same
+    if reply[0] == _DAMAGED:
+        msg = (
+            f"what is stored for {key!r} is not what oncekey writes, or was damaged; look at it in "
+            f"Redis, and delete it there to let the next call run"
+        )
+    else:
+        msg = (
+            f"the record of {key!r} was written by a newer release (format {reply[1]}, this one "
+            f"reads up to {FORMAT}); upgrade oncekey here as well"
+        )
+    return UnreadableError(msg, key=key, scope=scope)
+
+
+# Pages
+
+
+def places(prefix: bytes, names: Iterable[bytes], ask: Scan) -> list[Place]:
+    """Where to look for the records that a scan may tell, in its order and each once."""
+    here = {place_of(prefix, name) for name in names}
+    return sorted(
+        place
+        for place in here
+        if place is not None
+        and (ask.any_scope or place[0] == (ask.scope or ""))
+        and (ask.after is None or place > ask.after)
+    )
+
+
+def page(records: list[Record], ask: Scan) -> Page:
+    """As many as were asked for, and whether there are more."""
+    told = records[: ask.limit]
+    if len(records) == len(told):
+        return Page(told, None)
+    return Page(told, (told[-1].scope or "", told[-1].key))
+
+
+# The scripts: one for each verb, in the form that the server understands.
+
+
+OLDEST: Final = (6, 2)
+_KNOWS_FLAGS: Final = (7, 0)
+# Which parts a verb is made of, in their order: they share local variables, and need no functions.
+_PARTS: Final = {
+    "claim": ("record", "claim", "save", "granted"),
+    "renew": ("record", "owner", "renew", "save", "done"),
+    "note": ("record", "owner", "note", "save", "done"),
+    "settle": ("record", "owner", "settle", "ending", "wake", "save", "done"),
+    "release": ("record", "owner", "release", "wake", "save", "done"),
+    "resolve": ("record", "resolve", "ending", "wake", "save", "done"),
+    "forget": ("record", "forget", "wake", "done"),
+    "get": ("record", "get"),
+    "watch": ("record", "watch"),
+}
+# A server that is full must still learn how running attempts ended: that is how it gets empty.
+_WHEN_FULL: Final = frozenset({"settle", "renew", "release"})
+
+
+class Script(NamedTuple):
+    """The text, and the name by which a server that has seen it knows it."""
+
+    text: str
+    sha: bytes
+
+
+Scripts = Mapping[str, Script]
+
+
+def scripts_for(facts: Mapping[str, Any]) -> Scripts:
+    """The scripts for a server, told by what its INFO says; an empty one says nothing."""
+    if "redis_version" not in facts and facts:  # a cluster tells the facts of each node
+        facts = next(iter(facts.values()))
+    version = _version(str(facts.get("redis_version", "6.2")))
+    if version < OLDEST:
+        msg = (
+            f"the Redis server has version {facts['redis_version']}; oncekey needs Redis 6.2 or "
+            f"newer, or Valkey: upgrade the server"
+        )
+        raise ConfigurationError(msg)
+    return written(flags=version >= _KNOWS_FLAGS)
+
+
+@cache
+def written(*, flags: bool) -> Scripts:
+    """All scripts; with flags only where the server can read them."""
+    made: dict[str, Script] = {}
+    for verb, parts in _PARTS.items():
+        first = "#!lua flags=allow-oom\n" if flags and verb in _WHEN_FULL else ""
+        text = first + "\n".join(map(_text, parts))
+        made[verb] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest().encode())
+    return made
+
+
+def _text(name: str) -> str:
+    return (resources.files("oncekey.stores.redis") / "lua" / f"{name}.lua").read_text("utf-8")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    digits = [part for part in text.split(".")[:2] if part.isdigit()]
+    return tuple(map(int, digits))

@@ -1,0 +1,226 @@
+"""One connection that redis-py has opened, spoken to without what redis-py does around a command.
+
+That takes as long as the command itself: options, counters, hooks, and a poll before every read.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import struct
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Any, Final, cast
+
+import redis
+from hiredis import PushNotification, Reader, pack_command
+from redis import exceptions as told
+from redis.exceptions import MaxConnectionsError, ReadOnlyError, ResponseError
+
+from oncekey.compat import renew_after_fork
+
+Words = tuple[str | bytes | int, ...]
+
+_pack_any: Final = cast("Callable[[Words], bytes]", pack_command)  # its types know of one word
+_SCRIPT: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+_WITH_BYTES: Final = _SCRIPT + b"$%d\r\n%b\r\n"
+_ALONE: Final = 5
+_MORE: Final = object()
+_READ: Final = 32768
+_SECONDS: Final = struct.Struct("@ll")
+IDLE: Final = 0.005
+"""Seconds after which a line is looked at before it is used: the server may have hung up."""
+
+
+def pack(words: Words) -> bytes:
+    """The command as bytes of the wire.
+
+    A script with one key and one or two arguments, all of them bytes, is what is sent most: it is
+    written in a third of the time.
+    """
+    if words[0] == "EVALSHA" and words[2] == 1 and type(words[1]) is bytes:
+        called: Any = words  # a script is named in bytes where all its arguments are bytes
+        count = len(called)
+        if count == _ALONE:
+            _, script, _, name, ask = called
+            return _SCRIPT % (count, script, len(name), name, len(ask), ask)
+        if count == _ALONE + 1:
+            _, script, _, name, ask, data = called
+            return _WITH_BYTES % (count, script, len(name), name, len(ask), ask, len(data), data)
+    return _pack_any(words)
+
+
+class Line:
+    """A connection while it is ours. What breaks it is raised, and nothing is sent twice."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any connection of redis-py
+        """The connection is connected, and nobody else uses it."""
+        self.connection = connection
+        self._socket: socket.socket = connection._sock  # noqa: SLF001 - there is no other way to it
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._buffer = bytearray(_READ)
+        self._reader: Any = Reader(  # whose own types know of no bytearray
+            protocolError=told.InvalidResponse,
+            replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
+            notEnoughData=_MORE,
+        )
+        self._used_at = 0.0
+        self.moved = False
+        """Whether the server has said something that nobody asked for: it wants us elsewhere."""
+        patience = self._socket.gettimeout()
+        if patience is not None and type(self._socket) is socket.socket:
+            self._leave_time_to_the_system(patience)
+
+    def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+        """The reply to one command."""
+        reader, buffer = self._reader, self._buffer
+        try:
+            self._socket.sendall(pack(words))
+            reply: Any = _MORE
+            while reply is _MORE:
+                count = self._socket.recv_into(buffer)
+                if not count:
+                    raise told.ConnectionError("the server closed the connection")
+                reader.feed(buffer, 0, count)
+                reply = reader.gets()
+                while type(reply) is PushNotification:
+                    self.moved = True
+                    reply = reader.gets()
+        except (TimeoutError, BlockingIOError):
+            raise told.TimeoutError("no reply in time") from None
+        except OSError as error:
+            raise told.ConnectionError(f"the connection broke: {error}") from error
+        if isinstance(reply, Exception):
+            raise reply
+        self._used_at = monotonic()
+        return reply
+
+    @property
+    def fit(self) -> bool:
+        """Whether it can be used: closed neither here nor there, and silent."""
+        if self.moved or self.connection._sock is not self._socket:  # noqa: SLF001 - as above
+            return False
+        return monotonic() - self._used_at < IDLE or not self._poll.poll(0)
+
+    def leave(self) -> None:
+        """The connection is as redis-py has made it."""
+        if self.connection._sock is self._socket:  # noqa: SLF001 - as above
+            self._socket.settimeout(self.connection.socket_timeout)
+
+    def _leave_time_to_the_system(self, patience: float) -> None:
+        """Python would ask the system before each send and read whether it may."""
+        fraction, whole = math.modf(patience)
+        time = _SECONDS.pack(int(whole), int(fraction * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, time)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, time)
+        self._socket.settimeout(None)
+
+
+class AsyncLine:
+    """The same for coroutines, by the means of redis-py."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any connection of redis.asyncio
+        """The connection is connected, and nobody else uses it."""
+        self.connection = connection
+
+    async def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+        """The reply to one command."""
+        await self.connection.send_packed_command((pack(words),))
+        return await self.connection.read_response(disable_decoding=True)
+
+
+# The lines out of one pool of redis-py, kept at hand between two commands.
+
+
+# Old pools want to be told what for; new ones warn when they are.
+_OLD: Final = tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3)
+PATIENCE: Final = 5.0
+"""Seconds for which a server, or a free connection, is waited for."""
+_LOOK_AGAIN: Final = 0.001
+WHAT_FOR: Final[tuple[str, ...]] = ("EVALSHA",) if _OLD else ()
+
+
+class Lines:
+    """Those that no command uses now wait here for the next one."""
+
+    def __init__(self, pool: Any, most: int) -> None:  # noqa: ANN401 - generic in redis-py's stubs
+        """At most this many stay checked out of the pool while nobody uses them."""
+        self._pool = pool
+        self._most = most
+        self._idle: list[Line] = []  # one step takes a line, one adds it: threads need no lock
+        renew_after_fork(self)
+
+    def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+        """The reply to one command, which is sent once."""
+        line = self._take()
+        try:
+            reply = line.ask(words)
+        except BaseException as error:
+            self._give_back(line, whole=leaves_whole(error))
+            raise
+        if len(self._idle) < self._most:
+            self._idle.append(line)
+        else:
+            self._give_back(line, whole=True)
+        return reply
+
+    def call_in(self) -> None:
+        """The pool has back what no command uses."""
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                return
+            self._give_back(line, whole=True)
+
+    def after_fork(self) -> None:
+        """The parent's lines are the parent's."""
+        self._idle = []
+
+    def _take(self) -> Line:
+        """A line that is fit. Where all are in use, the next that is given back."""
+        give_up = None
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                try:
+                    return open_line(self._pool)
+                except MaxConnectionsError:
+                    give_up = give_up or monotonic() + PATIENCE
+                    if monotonic() >= give_up:
+                        raise
+                    sleep(_LOOK_AGAIN)
+                    continue
+            if line.fit:
+                return line
+            self._give_back(line, whole=False)
+
+    def _give_back(self, line: Line, *, whole: bool) -> None:
+        close_line(self._pool, line, whole=whole)
+
+
+def open_line(pool: Any) -> Line:  # noqa: ANN401 - any pool of redis-py
+    """A line that is connected, and whose server has not hung up."""
+    return Line(pool.get_connection(*WHAT_FOR))
+
+
+def close_line(pool: Any, line: Line, *, whole: bool) -> None:  # noqa: ANN401 - the same
+    """The pool has the connection back, without its socket if that is not whole."""
+    if whole and not line.moved:
+        line.leave()
+    else:
+        line.connection.disconnect()
+    pool.release(line.connection)
+
+
+def leaves_whole(error: BaseException) -> bool:
+    """Whether the reply was read to its end, so that the line is good for the next command.
+
+    A primary that has become a replica may have a successor at the same address: better look again.
+    Out of a script it says so in the middle of its words.
+    """
+    demoted = isinstance(error, ReadOnlyError) or "READONLY" in str(error)
+    return isinstance(error, ResponseError) and not demoted

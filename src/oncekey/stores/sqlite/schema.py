@@ -1,0 +1,106 @@
+"""Opening a SQLite file, and bringing its tables up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from oncekey.errors import ConfigurationError
+from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
+
+_HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
+
+_PAGES_IN_LOG: Final = 4000
+"""16 MiB, four times what is usual."""
+
+
+def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Connection:
+    """A connection in WAL mode, with the tables as this release needs them."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
+        raise ConfigurationError(msg)
+    try:
+        connection = sqlite3.connect(
+            path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _prepare(connection, synchronous, busy_timeout)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: float) -> None:
+    _use_wal(connection, busy_timeout)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    if synchronous == "NORMAL":  # who waits for the disk only at checkpoints need not wait so often
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")
+    migrations = _migrations()
+    version = _schema(connection)
+    if version > len(migrations):
+        msg = (
+            f"the SQLite file was brought to schema {version} by a newer release, this one knows "
+            f"{len(migrations)}; upgrade oncekey here as well"
+        )
+        raise ConfigurationError(msg)
+    if version < len(migrations):
+        _migrate(connection, migrations)
+
+
+def _schema(connection: sqlite3.Connection) -> int:
+    """How many migrations the file has seen. `user_version` belongs to whoever owns the file."""
+    if not connection.execute(_HAS_SCHEMA).fetchone():
+        return 0
+    (version,) = connection.execute("SELECT version FROM oncekey_schema").fetchone()
+    return int(version)
+
+
+def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
+    """Changing the mode needs the file for itself for a moment, and does not wait for it."""
+    give_up = time.monotonic() + busy_timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
+    """Several processes may come here at once: the lock lets one do it, the others see it done."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in migrations[_schema(connection) :]:
+            for statement in statements_of(script):
+                connection.execute(statement)
+        connection.execute("UPDATE oncekey_schema SET version = ?", (len(migrations),))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def statements_of(script: str) -> Iterator[str]:
+    """One at a time, because `executescript` would commit first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _migrations() -> list[str]:
+    folder = resources.files("oncekey.stores.sqlite") / "sql"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(folder / name).read_text() for name in names]

@@ -1,0 +1,329 @@
+"""The writer of a SQLite file: one connection, one leader at a time, and no thread of its own.
+
+Whoever finds nobody leading leads. Those who come meanwhile queue; when the leader is done it
+hands over to the first of them, who commits everything that is queued by then in one transaction
+and wakes everybody it served. So a single caller pays for its own commit and nothing else, and
+sixteen callers pay for two or three.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Final, NamedTuple, TypeVar
+
+from oncekey.core import machine
+from oncekey.core.requests import Claim, Request, Verdict
+from oncekey.errors import ConfigurationError, OncekeyError, StoreError
+from oncekey.stores.sqlite import statements as file
+from oncekey.stores.sqlite.statements import UNFIT, unfit
+
+T = TypeVar("T")
+
+_LARGEST_BATCH: Final = 512
+
+Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
+
+
+class Job:
+    """One write that waits for a transaction, and what came of it."""
+
+    __slots__ = ("ask", "error", "future", "plain", "unread", "value", "work")
+
+    def __init__(
+        self,
+        work: Callable[[sqlite3.Connection, int], Any],
+        future: asyncio.Future[Any] | None = None,
+        ask: Request | None = None,
+        *,
+        plain: bool = False,
+        unread: bool = False,
+    ) -> None:
+        """`work` runs inside the transaction; `future` is told on its own loop.
+
+        `ask` is what `work` is about. It is plain if it is most likely the claim of a new key, or
+        the settle of an owner. It is unread if it is a claim that may need no transaction.
+        """
+        self.work = work
+        self.ask = ask
+        self.plain = plain
+        self.unread = unread
+        self.future = future
+        self.value: Any = None
+        self.error: OncekeyError | None = None
+
+
+class _Turn:
+    """The jobs of one thread, which sleeps until they are done or until it is to lead."""
+
+    __slots__ = ("jobs", "leads", "wake")
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs = jobs
+        self.leads = False
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
+class Writer:
+    """The connection that writes, and those who wait for it."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        explain: Explain,
+        clock: Callable[[], int],
+        *,
+        fast: bool = True,
+    ) -> None:
+        """The connection is opened by the first who leads, for all who wait if it may be fast."""
+        self._fast = fast
+        self._connect = connect
+        self._explain = explain
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._queue: deque[_Turn] = deque()
+        self._led = False
+        self.connection: sqlite3.Connection | None = None
+
+    def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
+        """What `work` returns, if nobody leads just now; None if somebody does.
+
+        Each statement of `work` is a transaction of its own.
+        """
+        with self._lock:
+            if self._led:
+                return None
+            self._led = True
+        try:
+            return work(self._open())
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        except UNFIT as error:
+            raise unfit(error) from error
+        finally:
+            self._hand_over([])
+
+    def commit(self, jobs: list[Job]) -> None:
+        """Every job has its value or its error, and what has a value is committed."""
+        mine = _Turn(jobs)
+        with self._lock:
+            self._queue.append(mine)
+            mine.leads, self._led = not self._led, True
+        if not mine.leads:
+            self._sleep(mine)
+        if mine.leads:
+            self._lead()
+
+    def close(self) -> None:
+        """The connection is closed. The next who leads opens a new one."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            connection.close()
+            self.connection = None
+            return True
+
+        while self.connection is not None and not self.alone(work):
+            self.commit([])  # after whoever leads now
+
+    def _sleep(self, mine: _Turn) -> None:
+        try:
+            mine.wake.acquire()
+        except BaseException:  # cut off: others must not wait for who has left
+            with self._lock:
+                if mine in self._queue:
+                    self._queue.remove(mine)
+            if mine.leads:
+                self._hand_over([])
+            raise
+
+    def _lead(self) -> None:
+        turns: list[_Turn] = []
+        jobs: list[Job] = []
+        with self._lock:
+            while self._queue and len(jobs) < (_LARGEST_BATCH if self._fast else 1):
+                turns.append(self._queue.popleft())
+                jobs += turns[-1].jobs
+        try:
+            if jobs:
+                self._in_one_transaction(jobs)
+        except (ConfigurationError, StoreError) as error:
+            _fail(jobs, error)
+        except BaseException:
+            msg = "the SQLite transaction was cut off, and nobody knows whether it was committed"
+            _fail(jobs, StoreError(msg, happened=None))
+            self._roll_back()
+            raise
+        finally:
+            self._hand_over(turns)
+            _tell(jobs)
+
+    def _hand_over(self, served: list[_Turn]) -> None:
+        """Those who were served wake up, and the first who is not leads next."""
+        with self._lock:
+            following = self._queue[0] if self._queue else None
+            self._led = following is not None
+            for turn in served:
+                turn.leads = False
+                turn.wake.release()
+            if following is not None:
+                following.leads = True
+                following.wake.release()
+
+    def _open(self) -> sqlite3.Connection:
+        if self.connection is None:
+            self.connection = self._connect()
+        return self.connection
+
+    def _in_one_transaction(self, jobs: list[Job]) -> None:
+        connection = self._open()
+        try:
+            together = plain(jobs) if len(jobs) > 1 else []
+            if len(together) == 1 and len(together[0].jobs) == len(jobs):
+                if together[0].write(connection, jobs, self._clock()):
+                    return  # one statement is a transaction by itself
+                together = []
+            self._one_by_one(connection, jobs, together)
+        except sqlite3.Error as error:
+            explained = self._explain(error)
+            if self._roll_back() and isinstance(explained, StoreError):
+                explained.happened = False
+            raise explained from error
+
+    def _one_by_one(
+        self, connection: sqlite3.Connection, jobs: list[Job], together: list[Set]
+    ) -> None:
+        """All are done in one transaction; each by itself, but for those that go together."""
+        connection.execute("BEGIN IMMEDIATE")
+        now = self._clock()
+        done = {job for write, some in together if write(connection, some, now) for job in some}
+        for job in jobs:
+            if job in done:
+                continue
+            try:
+                job.value = job.work(connection, now)
+            except OncekeyError as error:  # about this record alone, before it was changed
+                job.error = error
+            except UNFIT as error:
+                job.error = unfit(error)
+        connection.execute("COMMIT")
+
+    def _roll_back(self) -> bool:
+        """Whether what was begun is surely undone; the connection is fit for the next."""
+        connection = self.connection
+        if connection is None or not connection.in_transaction:
+            return False
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.connection = None  # it cannot be trusted any more
+            connection.close()
+            return False
+        return True
+
+
+def _fail(jobs: list[Job], error: ConfigurationError | StoreError) -> None:
+    for job in jobs:
+        job.value, job.error = None, copy(error)  # one for each who raises it
+
+
+def _tell(jobs: list[Job]) -> None:
+    """Each loop that waits for some of the jobs is woken once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        if job.future is not None:
+            by_loop.setdefault(job.future.get_loop(), []).append(job)
+    for loop, done in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(tell_here, done)
+        except RuntimeError:  # that loop is closed: nobody waits there any more
+            continue
+
+
+def tell_here(jobs: list[Job]) -> None:
+    """Those who wait on this loop for the jobs have what came of them."""
+    for job in jobs:
+        assert job.future is not None  # noqa: S101 - they were chosen by it
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)
+
+
+# Many writes in one statement: claims of new keys, or settles of owners.
+#
+# That is what most writes are, and neither needs to read a record first. One statement keeps the
+# interpreter free for others until all of it is on the disk. Where one of them turns out to be
+# something else, each is judged by itself: to be asked again harms none that was written.
+
+
+LARGEST: Final = 64
+"""How many records one statement is about at most."""
+_STEP: Final = 8
+
+
+class Set(NamedTuple):
+    """Jobs that one statement can write, and how: whether each has its value, and is written."""
+
+    write: Callable[[sqlite3.Connection, list[Job], int], bool]
+    jobs: list[Job]
+
+
+def plain(jobs: list[Job]) -> list[Set]:
+    """Those that can be written together.
+
+    Two jobs about one record keep their order, and so are left to be done one after the other.
+    """
+    named = Counter([(job.ask.scope, job.ask.key) for job in jobs if job.ask is not None])
+    claims: list[Job] = []
+    ends: list[Job] = []
+    for job in jobs:
+        ask = job.ask
+        if job.plain and ask is not None and named[ask.scope, ask.key] == 1:
+            (claims if type(ask) is Claim else ends).append(job)
+    return [
+        Set(write, some[start : start + LARGEST])
+        for write, some in ((_claim, claims), (_settle, ends))
+        for start in range(0, len(some), LARGEST)
+    ]
+
+
+def padded(number: int) -> int:
+    """How many records the statement for so many is about: few statements are kept prepared."""
+    return number if number < _STEP else -(-number // _STEP) * _STEP
+
+
+def _claim(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
+    values: list[object] = []
+    row: tuple[object, ...] = ()
+    for job in jobs:
+        ask: Any = job.ask
+        record, job.value = machine.claim(None, ask, now)
+        row = file.new_row(record, ask.ttl)
+        values += row
+    size = padded(len(jobs))
+    values += row * (size - len(jobs))  # again, where it is by then
+    return _written(connection, file.insert_many(size), values) == len(jobs)
+
+
+def _settle(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
+    asks: list[Any] = []
+    for job in jobs:
+        asks.append(job.ask)
+        job.value = Verdict.DONE
+    size = padded(len(jobs))
+    values = file.settled_many(asks, now, size)
+    return _written(connection, file.settle_many(size), values) == len(jobs)
+
+
+def _written(connection: sqlite3.Connection, statement: str, values: list[object]) -> int:
+    try:
+        return connection.execute(statement, values).rowcount
+    except file.UNFIT:  # before anything is written; whose it is will be seen
+        return 0
