@@ -332,7 +332,7 @@ def _on_a_loop() -> bool:
     return True
 
 
-# An attempt, as the code that runs sees it. Its twin awaits.
+# An attempt, as code that blocks sees it.
 
 
 class Attempt(BaseAttempt):
@@ -477,7 +477,7 @@ def current() -> Attempt:
     return current_of(Attempt, "current_async")
 
 
-# An attempt, as a coroutine that runs sees it: the twin of `attempt.py`.
+# An attempt, as a coroutine sees it.
 
 
 class AsyncAttempt(BaseAttempt):

@@ -17,7 +17,7 @@ from oncekey.observe import Name
 from oncekey.policy import Terms
 from oncekey.stores.base import AsyncStore, Store
 
-# Where markers and plain results are kept, for both colours of `simple.py`.
+# Where they are kept, for both colours.
 
 
 def check_call(scope: str | None, key: str, terms: Terms) -> Call:
@@ -48,7 +48,7 @@ def _call(kind: str, scope: str | None, key: str, terms: Terms) -> Call:
     return Call(scope=place, key=checked_key(key), terms=terms, label=kind, surface="mark")
 
 
-# Markers and results without functions: check, keep, read. Its twin awaits.
+# For code that blocks.
 
 
 _TRIES: Final = 8
@@ -106,7 +106,7 @@ class Markers:
         return served(record, call)
 
 
-# Markers and results without functions: the twin of `simple.py`.
+# For coroutines.
 
 
 class AsyncMarkers:

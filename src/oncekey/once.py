@@ -103,12 +103,6 @@ class AttemptBlock:
         await self._attempt_async.__aexit__(kind, error, trace)
 
 
-# A view of a `Once`: what its doors stand on, and what `options()` makes another one of.
-
-
-# The front door to records: looking at them and changing them by hand, in both colours.
-
-
 _STATUSES: Final = ("running", "completed", "failed", "released", "held")
 
 
@@ -121,12 +115,6 @@ def _checked_status(status: object) -> Any:  # noqa: ANN401 - a Status
         msg = f"a status is one of {', '.join(_STATUSES)}, not {status!r}"
         raise ConfigurationError(msg)
     return status
-
-
-# The front door to markers and plain results, without functions, in both colours.
-
-
-# Once: the front door. A plain name blocks; a name that ends in `_async` is a coroutine's.
 
 
 P = ParamSpec("P")
@@ -323,31 +311,25 @@ class Once:
             reconcile=self._options.reconcile,
         )
 
-    # The end
-
-    def close(self) -> None:
-        """The store's connections are closed. The next use opens new ones."""
-        self._core.store.close()
-
-    async def aclose(self) -> None:
-        """The store's connections are closed. The next use opens new ones."""
-        await self._core.store_async.aclose()
+    # Records
 
     def get(self, key: str, *, scope: str | None = UNSET) -> Record | None:
         """The record of the key, if there is one."""
-        return self._admin().get(self._in(scope), key)
+        return self._records().get(self._in(scope), key)
 
     def scan(self, *, scope: str | None = UNSET, status: Status | None = None) -> Iterator[Record]:
         """All records, or those of one scope or status, in the order of scope and key."""
         within = None if scope is UNSET else checked_scope(scope)
-        return self._admin().scan(within, any_scope=scope is UNSET, status=_checked_status(status))
+        return self._records().scan(
+            within, any_scope=scope is UNSET, status=_checked_status(status)
+        )
 
     def forget(self, key: str, *, scope: str | None = UNSET, force: bool = False) -> bool:
         """The key is as if it had never been used; whether it had been.
 
         A running or held record is only forgotten by force, and its attempt is lost.
         """
-        return self._admin().forget(self._in(scope), key, force=force)
+        return self._records().forget(self._in(scope), key, force=force)
 
     def resolve(
         self,
@@ -360,32 +342,32 @@ class Once:
     ) -> bool:
         """A held record ends with this result or error, or may run again; False: it is not held."""
         ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return self._admin().resolve(self._in(scope), key, ended)
+        return self._records().resolve(self._in(scope), key, ended)
 
     def purge(self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None) -> int:
         """Records that expired longer ago than `grace` are gone; how many.
 
         `progress` hears the count after each batch.
         """
-        return self._admin().purge(_grace(grace), progress)
+        return self._records().purge(_grace(grace), progress)
 
     async def get_async(self, key: str, *, scope: str | None = UNSET) -> Record | None:
         """The record of the key, if there is one."""
-        return await self._admin_async().get(self._in(scope), key)
+        return await self._records_async().get(self._in(scope), key)
 
     def scan_async(
         self, *, scope: str | None = UNSET, status: Status | None = None
     ) -> AsyncIterator[Record]:
         """All records, or those of one scope or status, in the order of scope and key."""
         within = None if scope is UNSET else checked_scope(scope)
-        admin = self._admin_async()
-        return admin.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
+        records = self._records_async()
+        return records.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
 
     async def forget_async(
         self, key: str, *, scope: str | None = UNSET, force: bool = False
     ) -> bool:
         """The key is as if it had never been used; whether it had been."""
-        return await self._admin_async().forget(self._in(scope), key, force=force)
+        return await self._records_async().forget(self._in(scope), key, force=force)
 
     async def resolve_async(
         self,
@@ -398,55 +380,59 @@ class Once:
     ) -> bool:
         """A held record ends with this result or error, or may run again; False: it is not held."""
         ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return await self._admin_async().resolve(self._in(scope), key, ended)
+        return await self._records_async().resolve(self._in(scope), key, ended)
 
     async def purge_async(
         self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None
     ) -> int:
         """Records that expired longer ago than `grace` are gone; how many."""
-        return await self._admin_async().purge(_grace(grace), progress)
+        return await self._records_async().purge(_grace(grace), progress)
 
-    def _admin(self) -> Records:
+    def _records(self) -> Records:
         return Records(self._core, self._core.store)
 
-    def _admin_async(self) -> AsyncRecords:
+    def _records_async(self) -> AsyncRecords:
         return AsyncRecords(self._core, self._core.store_async)
+
+    # Markers and plain results
 
     def check(self, key: str, ttl: Duration | None = None) -> bool:
         """Whether the key is new: True for one caller until the ttl is over.
 
         While the store is down, True where calls fail open, else StoreError.
         """
-        return self._simple().check(self._scope, key, self._lasting(ttl))
+        return self._markers().check(self._scope, key, self._lasting(ttl))
 
     def keep_result(self, key: str, value: object, ttl: Duration | None = None) -> None:
         """The plain value is kept under the key until the ttl is over."""
-        self._simple().keep_result(self._scope, key, value, self._lasting(ttl))
+        self._markers().keep_result(self._scope, key, value, self._lasting(ttl))
 
     def read_result(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
         """The plain value that was kept, or the default."""
-        return self._simple().read_result(self._scope, key, default, self._terms)
+        return self._markers().read_result(self._scope, key, default, self._terms)
 
     async def check_async(self, key: str, ttl: Duration | None = None) -> bool:
         """Whether the key is new: True for one caller until the ttl is over."""
-        return await self._simple_async().check(self._scope, key, self._lasting(ttl))
+        return await self._markers_async().check(self._scope, key, self._lasting(ttl))
 
     async def keep_result_async(self, key: str, value: object, ttl: Duration | None = None) -> None:
         """The plain value is kept under the key until the ttl is over."""
-        await self._simple_async().keep_result(self._scope, key, value, self._lasting(ttl))
+        await self._markers_async().keep_result(self._scope, key, value, self._lasting(ttl))
 
     async def read_result_async(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
         """The plain value that was kept, or the default."""
-        return await self._simple_async().read_result(self._scope, key, default, self._terms)
+        return await self._markers_async().read_result(self._scope, key, default, self._terms)
 
-    def _simple(self) -> Markers:
+    def _markers(self) -> Markers:
         return Markers(self._core, self._core.store)
 
-    def _simple_async(self) -> AsyncMarkers:
+    def _markers_async(self) -> AsyncMarkers:
         return AsyncMarkers(self._core, self._core.store_async)
 
     def _lasting(self, ttl: Duration | None) -> Terms:
         return self._terms if ttl is None else self._options.having(fields={"ttl": ttl}).terms()
+
+    # What HTTP, jobs and messages stand on
 
     @property
     def policy(self) -> Policy:
@@ -475,3 +461,13 @@ class Once:
 
     def _in(self, scope: str | None) -> str | None:
         return self._scope if scope is UNSET else scope
+
+    # The end
+
+    def close(self) -> None:
+        """The store's connections are closed. The next use opens new ones."""
+        self._core.store.close()
+
+    async def aclose(self) -> None:
+        """The store's connections are closed. The next use opens new ones."""
+        await self._core.store_async.aclose()

@@ -17,7 +17,7 @@ from oncekey.errors import ConfigurationError, InProgressError, OutcomeUnknownEr
 from oncekey.observe import Event
 from oncekey.stores.base import AsyncStore, Store
 
-# What may be done to a record by hand, for both colours of `admin.py`.
+# What may be done, for both colours.
 
 
 PURGE_BATCH: Final = 500
@@ -90,7 +90,7 @@ def _encode(result: object) -> bytes:
         raise ConfigurationError(msg) from None
 
 
-# Looking at records and changing them by hand. Its twin awaits.
+# For code that blocks.
 
 
 _TRIES: Final = 8
@@ -157,7 +157,7 @@ class Records:
                 return total
 
 
-# Looking at records and changing them by hand: the twin of `admin.py`.
+# For coroutines.
 
 
 class AsyncRecords:

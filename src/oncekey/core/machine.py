@@ -24,8 +24,8 @@ The theory, in seven sentences.
    leaves nothing alive.
 7. Expired is the same as absent, except that the token still counts.
 
-`table.py` says the same row by row. It draws the diagram in the docs, and the tests check that
-the functions below do what it says and nothing else.
+`TABLE`, at the end of this file, says the same row by row. It draws the diagram in the docs, and
+the tests check that the functions below do what it says and nothing else.
 """
 
 from __future__ import annotations

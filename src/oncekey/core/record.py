@@ -1,6 +1,7 @@
-"""What an attempt leaves for the next one: facts it noted and steps it has done, as bytes.
+"""The record: everything a store keeps about one scope and key.
 
-Only the owner of an attempt writes notes, and it writes all of them each time. The revision
+Its notes are what an attempt leaves for the next one: facts it noted and steps it has done, as
+bytes. Only the owner of an attempt writes notes, and it writes all of them each time. The revision
 grows with every write, so a write that arrives late cannot undo a newer one.
 """
 

@@ -1,4 +1,9 @@
-"""What an attempt does while it runs and when it ends. Its twin awaits."""
+"""The engine: brings calls through one store, from the claim to the settled record.
+
+No rule is decided here: `machine.py` says what may happen to a record and `decide.py` what a
+caller does next. The engine asks, waits, tells, and cleans up after whatever goes wrong between.
+Its twin for coroutines is `engine_async.py`; a test compares them.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +61,6 @@ ASK_PATIENCE: Final = 2.0
 """Seconds after which a verb is not asked for once more: whoever stays silent is waited for twice,
 and not four times."""
 SETTLE_PATIENCE: Final = 2.0
-
-
-# The engine: how a call gets from the store to the code and back. Its twin awaits.
-#
-# No rule is decided here: `machine.py` says what may happen to a record and `decide.py` what a
-# caller does next. The engine asks, waits, tells, and cleans up after whatever goes wrong between.
 
 
 _REFUSALS: Final[dict[type[OncekeyError], Name]] = {

@@ -1,4 +1,7 @@
-"""Arrays in PostgreSQL's binary form, for values that are in it already."""
+"""Claims and settles of the tasks of one event loop, which share a statement and a commit.
+
+What they bring travels in arrays, in PostgreSQL's binary form.
+"""
 
 from __future__ import annotations
 

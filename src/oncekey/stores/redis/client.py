@@ -1,4 +1,7 @@
-"""What a client of redis-py tells about itself, and what is said where it is none."""
+"""The client of redis-py that a store speaks through: the user's own, or ours for a URL.
+
+Code that blocks has one for the process, coroutines have one for each event loop.
+"""
 
 from __future__ import annotations
 

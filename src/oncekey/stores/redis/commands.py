@@ -1,4 +1,7 @@
-"""A record as Redis keeps it: one string, which `lua/record.lua` describes."""
+"""What is said to Redis and what it answers: records, requests and scripts as bytes.
+
+No I/O and no driver. A record is one string, which `lua/record.lua` describes.
+"""
 
 from __future__ import annotations
 

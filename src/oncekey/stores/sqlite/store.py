@@ -1,4 +1,7 @@
-"""One rule of the machine, applied to one record of a SQLite file."""
+"""Records in one SQLite file, shared by any number of threads and processes of one machine.
+
+Each verb applies one rule of the machine to one record of the file.
+"""
 
 from __future__ import annotations
 
