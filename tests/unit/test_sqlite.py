@@ -25,6 +25,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.doctor import examine
 from oncekey.stores import SQLiteStore
 from oncekey.stores.sqlite import schema, writer
 from oncekey.stores.sqlite import statements as sqlite_file
@@ -66,6 +67,7 @@ def test_a_relative_path_is_of_the_folder_in_which_the_store_was_made(tmp_path, 
     store.claim(a_claim())
     monkeypatch.chdir(second)  # as a daemon does; what reads has a connection of its own
     assert store.get(None, "k") is not None
+    assert str(first / "records.db") in str(examine(store))
     store.close()
     assert list(second.iterdir()) == []
 

@@ -49,7 +49,7 @@ def schema_of(store: SQLiteStore) -> int | None:
 def make_index(store: SQLiteStore) -> bool:
     """The index by which held records are found and counted is there; whether it was made now."""
     try:
-        with closing(sqlite3.connect(store.path)) as file, file:
+        with closing(sqlite3.connect(store.file)) as file, file:
             if file.execute(HAS_HELD_INDEX).fetchone() is not None:
                 return False
             file.execute(MAKE_HELD_INDEX)

@@ -58,7 +58,7 @@ def _of_store(store: object, asked: Asked) -> list[Finding]:
     if isinstance(store, MemoryStore):
         return list(memory.findings())
     if isinstance(store, SQLiteStore):
-        return list(sqlite.findings(store.path, store._connect.keywords["synchronous"]))  # noqa: SLF001 - the doctor looks inside
+        return list(sqlite.findings(store.file, store._connect.keywords["synchronous"]))  # noqa: SLF001 - the doctor looks inside
     if _is(store, "RedisStore"):
         from oncekey.doctor import redis_asking  # noqa: PLC0415 - it needs the driver
 
