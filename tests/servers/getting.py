@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 
+from tests.servers.programs import MissingProgramError
 from tests.servers.redis import program
 
 BUILT_FOR = "3.12"
@@ -28,11 +29,11 @@ def main() -> int:
     """There is a redis-server: 0. There is none: 1, and what to do."""
     try:
         program()
-    except AssertionError:
+    except MissingProgramError:
         get()
     try:
         program()
-    except AssertionError as error:
+    except MissingProgramError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

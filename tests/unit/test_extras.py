@@ -46,6 +46,33 @@ def test_every_front_door_says_which_extra_it_needs():
         assert told[front].endswith(f"'; pip install 'oncekey[{extra}]'"), told[front]
 
 
+STORES = """
+import sys
+sys.modules["psycopg"] = sys.modules["redis"] = None
+from oncekey import ConfigurationError, stores
+for name in ["RedisStore", "AsyncRedisStore", "PostgresStore", "AsyncPostgresStore"]:
+    try:
+        getattr(stores, name)
+    except ConfigurationError as error:
+        print(error)
+for url in ["redis://localhost", "postgresql://host/db"]:
+    try:
+        stores.open_store(url)
+    except ConfigurationError as error:
+        print(error)
+"""
+
+
+def test_a_store_without_its_driver_names_the_extra():
+    """Run this in a process of its own: here the modules of the stores are in use."""
+    done = subprocess.run(
+        [sys.executable, "-c", STORES], capture_output=True, text=True, check=True
+    )
+    redis, postgres = "pip install 'oncekey[redis]'", "pip install 'oncekey[postgres]'"
+    extras = [line.partition("; ")[2] for line in done.stdout.splitlines()]
+    assert extras == [redis, redis, postgres, postgres, redis, postgres]
+
+
 def test_a_missing_module_of_ours_is_our_mistake():
     with pytest.raises(ModuleNotFoundError), needing("redis", "a store"):
         import_module("oncekey.no_such_module")

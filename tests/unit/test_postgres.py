@@ -339,12 +339,3 @@ def test_what_names_no_database_is_refused(given, said):
 def test_a_size_is_a_number(size):
     with pytest.raises(ConfigurationError, match="size must be"):
         PostgresStore("postgresql://host/db", size=size)
-
-
-def test_a_missing_driver_names_the_extra(monkeypatch):
-    for name in [one for one in sys.modules if one.startswith("oncekey.stores.postgres")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "psycopg_pool")
-    with pytest.raises(ConfigurationError, match=r"pip install 'oncekey\[postgres\]'"):
-        open_store("postgresql://host/db")

@@ -1,6 +1,4 @@
-"""What the Redis store decides without a server: names, versions, errors, and the missing extra."""
-
-import sys
+"""What the Redis store decides without a server: names, versions and errors."""
 
 import pytest
 import redis.exceptions as told
@@ -158,19 +156,6 @@ def test_what_was_sent_and_not_answered_is_unknown():
 
 
 # The extra
-
-
-@pytest.mark.parametrize("name", ["RedisStore", "AsyncRedisStore"])
-def test_without_redis_py_the_extra_is_named(name, monkeypatch):
-    for module in [one for one in sys.modules if one.partition(".")[0] == "redis"]:
-        monkeypatch.delitem(sys.modules, module)
-    for module in [one for one in sys.modules if one.startswith("oncekey.stores.redis")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'oncekey\[redis\]'"):
-        getattr(stores, name)
-    with pytest.raises(ConfigurationError, match=r"pip install 'oncekey\[redis\]'"):
-        stores.open_store("redis://localhost")
 
 
 @pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "unix:///tmp/redis.sock"])
