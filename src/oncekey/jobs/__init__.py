@@ -5,9 +5,8 @@
 """
 
 from oncekey.jobs.enqueue import Enqueued, enqueue_once, enqueue_once_async
-from oncekey.jobs.handler import handler
-from oncekey.jobs.job import Job
-from oncekey.jobs.keys import by_entity, by_fields, by_payload, by_task_id
+from oncekey.jobs.job import Job, by_entity, by_fields, by_payload, by_task_id
+from oncekey.jobs.protect import handler
 
 __all__ = [
     "Enqueued",

@@ -8,10 +8,459 @@ or `@app.task(base=OnceTask, once=once, once_key=by_fields("order_id"))`, which 
 enqueue too. Both wrap the function that the worker calls, below Celery's own retrying.
 """
 
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, TypeVar, Unpack, cast
+
+from msgspec import Struct
+
+from oncekey.errors import ConfigurationError, LeaseLostError, ResultNotKeptError
 from oncekey.extras import needing
+from oncekey.functions import UNSET, checked_function, is_async, name_of
+from oncekey.jobs.enqueue import (
+    HEADER,
+    Enqueued,
+    Headers,
+    JobMoment,
+    Until,
+    checked_until,
+    enqueue_once,
+    free_tagged,
+    read_tag,
+)
+from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.protect import NOT_BEGUN, JobGuard, KeyFunction, comes_again, seconds_until
+from oncekey.once import Once, Reconciler
+from oncekey.policy import Duration, Policy, PolicyFields
 
 with needing("celery", __name__):
-    from oncekey.jobs.celery_base import OnceTask
-    from oncekey.jobs.celery_task import once_task
+    from billiard.exceptions import (  # type: ignore[import-untyped]  # celery has no types
+        SoftTimeLimitExceeded,
+    )
+    from celery import (  # type: ignore[import-untyped]  # celery has no types
+        Task,
+        current_task,
+        uuid,
+    )
+    from celery.exceptions import (  # type: ignore[import-untyped]  # as above
+        Ignore,
+        Reject,
+        Retry,
+    )
+    from celery.signals import (  # type: ignore[import-untyped]  # celery has no types
+        task_failure,
+        task_success,
+    )
+
+
+_log = logging.getLogger("oncekey")
+
+_ENTERED: Final = "oncekey_entered"
+"""On a request: its task has begun, so that a call from inside it is no delivery of its own."""
+
+
+_VISIBLE: Final = 1800
+"""Seconds after which no usual broker gives up on a worker, where nobody has said another time."""
+
+
+def layers(task: Any) -> Iterator[Any]:  # noqa: ANN401 - a task of an untyped library
+    """The functions that a worker runs for the task, from the outermost to the user's own."""
+    found = task.run
+    while found is not None:
+        found = getattr(found, "__func__", found)  # a method of the task
+        yield found
+        found = getattr(found, "__wrapped__", None)
+
+
+def task_now() -> Any:  # noqa: ANN401 - as above
+    """The task that Celery runs now, or None."""
+    return current_task._get_current_object() if current_task else None  # noqa: SLF001 - the proxy's way to what it stands for
+
+
+def delivery(task: Any) -> Any:  # noqa: ANN401 - as above
+    """The request of a delivery that begins just now; None for a call in somebody's own code."""
+    request = None if task is None else task.request
+    if request is None or request.called_directly or _ENTERED in vars(request):
+        return None
+    setattr(request, _ENTERED, True)
+    return request
+
+
+def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:  # noqa: ANN401 - as above
+    """The delivery as key functions see it. A plain call has no id."""
+    arguments = {one: value for one, value in arguments.items() if not isinstance(value, Task)}
+    if request is None:
+        return Job(name=name, arguments=arguments)
+    told = request.delivery_info or {}
+    return Job(
+        id=request.id or "",
+        name=name,
+        arguments=arguments,
+        attempt=request.retries + 1,
+        redelivered=told.get("redelivered"),
+        queue=told.get("routing_key") or "",
+        native=request,
+    )
+
+
+def awaited(request: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether something goes on from the value that the job returns."""
+    return bool(request.chain or request.callbacks or request.chord)
+
+
+def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Exception:  # noqa: ANN401 - as above
+    """The job is in its queue again, with the same id and retries; what to raise now.
+
+    It comes back within a third of the broker's visibility time-out: a longer delay would make the
+    broker deliver it once more meanwhile.
+    """
+    options = task.app.conf.broker_transport_options or {}
+    visible = options.get("visibility_timeout") or _VISIBLE
+    seconds = min(seconds, float(visible) / 3)
+    again = task.signature_from_request(request, countdown=seconds, retries=request.retries)
+    said: Exception
+    try:
+        again.apply_async()
+    except Exception as error:  # noqa: BLE001 - the client of a broker may raise anything
+        _log.warning("%s[%s] could not be put back: %s", task.name, request.id, error)
+        said = Reject(error, requeue=True)
+    else:
+        _log.debug("%s[%s] comes back in %.3g s: %s", task.name, request.id, seconds, why)
+        said = Ignore(str(why))
+    return said
+
+
+# Jobs that were deduplicated at enqueue: when they end, another one like them may be enqueued.
+#
+# Celery's signals tell the end: they come after its own retrying, and also from the worker that
+# finds its child dead.
+
+
+def free_job(once: Once, request: Any, moment: JobMoment) -> None:  # noqa: ANN401 - of an untyped library
+    """At this moment of the job another one may be enqueued, if its tag says so."""
+    tag = read_tag((request.headers or {}).get(HEADER))
+    if tag is not None:
+        free_tagged(once, tag, moment)
+
+
+def _at(moment: JobMoment, task: Any) -> None:  # noqa: ANN401 - as above
+    request = getattr(task, "request", None)
+    if request is None or HEADER not in (request.headers or ()):
+        return
+    once = next((one.oncekey.once for one in layers(task) if hasattr(one, "oncekey")), None)
+    if once is not None:
+        free_job(once, request, moment)
+
+
+@task_success.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
+def _succeeded(sender: Any = None, **_: Any) -> None:  # noqa: ANN401 - as above
+    _at("succeeded", sender)
+
+
+@task_failure.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
+def _failed(sender: Any = None, **_: Any) -> None:  # noqa: ANN401 - as above
+    _at("failed", sender)
+
+
+# One delivery of a job of Celery: it is run, answered, put back into its queue, or it fails.
+
+
+class CeleryDelivery:
+    """A job, the task it is for, and the request that Celery made of its message."""
+
+    def __init__(self, guard: JobGuard, job: Job, task: Any) -> None:  # noqa: ANN401 - of an untyped library
+        """Nothing has begun yet."""
+        self._guard = guard
+        self._job = job
+        self._task = task
+        self._request = job.native
+        self._begun = False
+
+    def run(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401 - the task's own
+        """What the job returns, now or before."""
+        try:
+            return self._run(function, args, kwargs)
+        except (*NOT_BEGUN, LeaseLostError) as error:
+            again = comes_again(error, self._guard, self._job, begun=self._begun)
+            if self._request.is_eager or not again:
+                raise  # an eager job has no queue to go back to
+            seconds = seconds_until(error, self._guard)
+            raise put_back(self._task, self._request, seconds, error) from None
+        except ResultNotKeptError as error:
+            if self._begun or awaited(self._request):
+                raise  # nothing must go on from a made-up None
+            _log.warning("%s[%s] returns None: %s", self._job.name, self._job.id, error)
+            return None
+
+    def _run(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401 - the task's own
+        """The same, and meanwhile others like it may be enqueued when its tag says so."""
+
+        def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+            self._begun = True
+            free_job(self._guard.once, self._request, "started")
+            return function(*args, **kwargs)
+
+        try:
+            outcome = self._guard.run(self._job, begin, args, kwargs)
+        except (Ignore, Reject) as told:  # over, and no signal of Celery tells so
+            if not getattr(told, "requeue", False):
+                free_job(self._guard.once, self._request, "failed")
+            raise
+        if not self._begun:
+            free_job(self._guard.once, self._request, "started")
+        return outcome.value
+
+
+# The decorator for tasks of Celery: what a worker calls runs once.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONTROL: Final = (Retry, Ignore, Reject)
+
+
+def once_task(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    once: Once,
+    key: KeyFunction = by_task_id,
+    *,
+    scope: str | None = UNSET,
+    fingerprint: KeyFunction | None = None,
+    reconcile: Reconciler | None = None,
+    policy: Policy | None = None,
+    **fields: Unpack[PolicyFields],
+) -> Callable[[F], F]:
+    """A decorator below `@app.task`: jobs with one key run once, and every one returns its result.
+
+    `key` is a function of the `Job`. Keys are kept under the task's name, unless `scope` is given.
+    """
+    said = {"scope": scope, "fingerprint": fingerprint, "reconcile": reconcile, "policy": policy}
+
+    def decorate(function: F) -> F:
+        return cast("F", CeleryProtection(once, function, key, {**said, **fields}).wrapper)
+
+    return decorate
+
+
+class CeleryProtection:
+    """The function of a task, and how it is protected."""
+
+    def __init__(
+        self,
+        once: Once,
+        function: Callable[..., Any],
+        key: KeyFunction,
+        options: dict[str, Any],
+    ) -> None:
+        """Every mistake that can be seen without a job shows now."""
+        if is_async(checked_function(function)):
+            msg = f"{name_of(function)} is a coroutine function, which Celery does not await"
+            raise ConfigurationError(msg)
+        self.once = once
+        self._function = function
+        self._key = key
+        self._options = options
+        self._guards: dict[str, JobGuard] = {}
+        self._own_name = f"{function.__module__}.{name_of(function)}"
+        self.guard(self._own_name)
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+            return self._called(args, kwargs)
+
+        # Celery checks arguments by the signature, and does not look through wrappers for it.
+        wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # functions have it
+        wrapper.oncekey = self  # type: ignore[attr-defined]  # how it is found on a task
+        self.wrapper: Callable[..., Any] = wrapper
+
+    def guard(self, name: str) -> JobGuard:
+        """How the jobs of the task with this name are protected."""
+        found = self._guards.get(name)
+        if found is None:
+            found = JobGuard(
+                self.once,
+                self._function,
+                name=name,
+                key=_id_if_any if self._key is by_task_id else self._key,
+                cut_off=(SoftTimeLimitExceeded,),
+                control=_CONTROL,
+                **self._options,
+            )
+            self._guards[name] = found
+        return found
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the task's own
+        running = task_now()
+        task = running if running is not None and self.wrapper in layers(running) else None
+        request = delivery(task)
+        guard = self.guard(self._own_name if task is None else task.name)
+        job = job_of(guard.name, request, guard.arguments(args, kwargs))
+        if request is not None:
+            return CeleryDelivery(guard, job, task).run(self._function, args, kwargs)
+        if task is None and running is not None:
+            if self._inherited_by(running):
+                return self._function(*args, **kwargs)
+            if self._key is by_task_id:
+                msg = (
+                    f"{guard.name} runs inside {running.name}, and is not what that task runs: use "
+                    f"functools.wraps in the decorators between, or a key made of arguments"
+                )
+                raise ConfigurationError(msg)
+        return guard.run(job, self._function, args, kwargs).value
+
+    def _inherited_by(self, task: Any) -> bool:  # noqa: ANN401 - of an untyped library
+        """Whether the task's own class calls this through super()."""
+        return any(vars(kind).get("run") is self.wrapper for kind in type(task).__mro__)
+
+
+def _id_if_any(job: Job) -> str:
+    """The id that Celery gave the job. A plain call has none, and runs unprotected."""
+    return job.id
+
+
+# The base class for tasks of Celery: protected when they run, and on demand when they are sent.
+
+
+_PROMISED: Final = ("retries", "chain", "chord", "group_id")
+"""Options of a job that something else counts on: it must be sent under its own id."""
+
+
+class _Enqueue(Struct, frozen=True):
+    """When a job is not sent because one like it was."""
+
+    key: Any
+    until: Until
+    ttl: Duration | None
+    bound: bool
+    """Whether the task itself is the first argument of its function."""
+
+
+class OnceTask(Task):  # type: ignore[misc]  # celery has no types
+    """A task whose jobs run once: `@app.task(base=OnceTask, once=once, once_key=...)`.
+
+    With `once_enqueue` two jobs with one key are not even in the queue at the same time.
+    """
+
+    abstract = True
+
+    once: ClassVar[Once | None] = None
+    once_key: KeyFunction = staticmethod(by_task_id)
+    """The key under which the job runs: a function of the `Job`."""
+    once_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What else `once_task` takes, such as `{"ttl": "7d", "fail_mode": "closed"}`."""
+    once_enqueue: KeyFunction | None = None
+    """The key under which it is enqueued; None: always enqueued."""
+    once_until: ClassVar[Until] = "finished"
+    """When another job with that key may be enqueued."""
+    once_enqueue_ttl: ClassVar[Duration | None] = None
+    """When it may be at the latest, whatever became of the job."""
+
+    _protection: ClassVar[CeleryProtection]
+    _enqueue: ClassVar[_Enqueue]
+
+    def __init_subclass__(cls, **said: Any) -> None:
+        """The function of the task is protected before Celery puts its retrying around it."""
+        super().__init_subclass__(**said)
+        run = vars(cls).get("run")
+        if run is None:
+            return
+        alone = isinstance(run, staticmethod)
+        cls._enqueue = _Enqueue(
+            key=_plain(cls, "once_enqueue"),
+            until=checked_until(cls.once_until),
+            ttl=Policy(ttl=cls.once_enqueue_ttl).ttl,
+            bound=not alone,
+        )
+        if cls._enqueue.key is by_task_id:
+            msg = "once_enqueue needs a key made of arguments: a job that is not sent has no id"
+            raise ConfigurationError(msg)
+        cls._protection = CeleryProtection(
+            cls.once,  # type: ignore[arg-type]  # it says so where there is none
+            _as_celery_calls_it(cls, run.__func__ if alone else run),
+            _plain(cls, "once_key"),
+            dict(cls.once_options),
+        )
+        wrapper = cls._protection.wrapper
+        cls.run = staticmethod(wrapper) if alone else wrapper
+
+    def apply_async(  # noqa: PLR0913, PLR0917 - as Celery has it
+        self,
+        args: Any = None,  # noqa: ANN401 - as above
+        kwargs: Any = None,  # noqa: ANN401 - as above
+        task_id: str | None = None,
+        producer: Any = None,  # noqa: ANN401 - as above
+        link: Any = None,  # noqa: ANN401 - as above
+        link_error: Any = None,  # noqa: ANN401 - as above
+        shadow: str | None = None,
+        **options: Any,
+    ) -> Any:  # noqa: ANN401 - as above
+        """The job is sent, or one like it was: then the AsyncResult is that job's.
+
+        Its attribute `duplicate` tells which. Who names an id, or wants something to go on from
+        the job, gets a job of its own.
+        """
+        rule = self._enqueue
+        send: Any = super().apply_async
+        promised = task_id or link or link_error or (options and any(map(options.get, _PROMISED)))
+        if rule.key is None or promised or self.app.conf.task_always_eager:
+            result = send(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+            result.duplicate = False
+            return result
+        name, own_id, sent = str(self.name), str(uuid()), []
+        given = (self, *(args or ())) if rule.bound else tuple(args or ())
+        arguments = self._protection.guard(name).arguments(given, kwargs or {})
+
+        def publish(headers: Headers) -> str:
+            if headers:
+                options["headers"] = {**(options.get("headers") or {}), **headers}
+            sent.append(send(args, kwargs, own_id, producer, link, link_error, shadow, **options))
+            return own_id
+
+        found = enqueue_once(
+            self._protection.once,
+            rule.key(job_of(name, None, arguments)),
+            publish,
+            name=name,
+            until=rule.until,
+            ttl=rule.ttl,
+        )
+        result = sent[0] if sent else self.AsyncResult(found.handle)
+        result.duplicate = found.duplicate
+        return result
+
+    def enqueue_once(self, *args: Any, **kwargs: Any) -> Enqueued[Any]:
+        """The job with these arguments is sent, or one like it was; and which of both."""
+        result = self.apply_async(args, kwargs)
+        return Enqueued(result, duplicate=result.duplicate)
+
+
+def _as_celery_calls_it(kind: type, function: Any) -> Any:  # noqa: ANN401 - as above
+    """The function; with `pydantic=True` Celery has made plain values of what it returns."""
+    if vars(kind).get("_dump_pydantic_arguments") is None:
+        return function
+
+    def plain(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        return function(*args, **kwargs)
+
+    # Everything but the annotations: they tell of models.
+    functools.update_wrapper(plain, function, ("__module__", "__name__", "__qualname__"), ())
+    plain.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # functions have it
+    del plain.__wrapped__  # type: ignore[attr-defined]  # update_wrapper has put it there
+    return plain
+
+
+def _plain(kind: type, name: str) -> Any:  # noqa: ANN401 - whatever stands there
+    """The attribute of the class as it was given: a function must not become a method."""
+    found = inspect.getattr_static(kind, name)
+    return found.__func__ if isinstance(found, staticmethod) else found
+
 
 __all__ = ["OnceTask", "once_task"]

@@ -1,29 +1,131 @@
-"""Deduplicate when a job is enqueued, so that it is not even queued twice.
-
-This saves work and tells the caller which job is meant. It does not replace the protection of the
-handler: a queue may deliver one job twice all the same.
-
-Do not use it inside a database transaction that also decides whether the job exists: the claim is
-not part of that transaction, and would outlive a rollback.
-"""
+"""Deduplicate jobs when they are enqueued: what every adapter for a queue stands on."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar, get_args
 
+import msgspec
 from msgspec import Struct
 
 from oncekey import attempt
 from oncekey.attempt import BaseAttempt
 from oncekey.core.call import Call
 from oncekey.core.key import function_key
-from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
+from oncekey.core.requests import Forget
+from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError, OncekeyError
 from oncekey.functions import made_key
-from oncekey.jobs.tag import HEADER, Tag, Until, checked_until
+from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.protect import KeyFunction
 from oncekey.once import Once
 from oncekey.policy import FUNCTION, Duration, Policy, Terms, terms
+
+# The tag on a job that was deduplicated when it was enqueued: whose record the worker frees.
+
+
+_log = logging.getLogger("oncekey")
+
+HEADER: Final = "oncekey-enqueued"
+"""The header that carries the tag."""
+
+Until = Literal["started", "finished", "succeeded", "ttl"]
+"""When a job is no longer a duplicate of one that is enqueued."""
+
+JobMoment = Literal["started", "failed", "succeeded"]
+
+_FREES: Final[dict[Until, tuple[JobMoment, ...]]] = {
+    "started": ("started",),
+    "finished": ("failed", "succeeded"),
+    "succeeded": ("succeeded",),
+    "ttl": (),
+}
+
+
+def checked_until(until: object) -> Until:
+    """One of the rules."""
+    if isinstance(until, str) and until in _FREES:
+        return until
+    msg = f"until must be one of {', '.join(get_args(Until))}, but it is {until!r}"
+    raise ConfigurationError(msg)
+
+
+class Tag(Struct, array_like=True):
+    """The record of an enqueued job, and the rule by which it is freed."""
+
+    scope: str | None
+    key: str
+    token: int
+    until: Until
+
+    def text(self) -> str:
+        """The value of the header."""
+        return msgspec.json.encode(self).decode()
+
+    def _ask(self) -> Forget:
+        # By force: the producer may not have settled yet. What it then tries is refused, and that
+        # is success too.
+        return Forget(self.scope, self.key, token=self.token, force=True)
+
+
+def read_tag(text: object) -> Tag | None:
+    """The tag in a header; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return msgspec.json.decode(text, type=Tag)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def free_tagged(once: Once, tag: Tag | None, moment: JobMoment) -> None:
+    """At this moment another job like it may be enqueued, if the rule says so.
+
+    A store that is down does not fail the job: the ttl frees the key later.
+    """
+    if tag is None or moment not in _FREES[tag.until]:
+        return
+    try:
+        once.store.forget(tag._ask())  # noqa: SLF001 - the same module
+    except OncekeyError as error:
+        _log.warning("an enqueued job could not be freed, its ttl will: %s", error)
+
+
+async def free_tagged_async(once: Once, tag: Tag | None, moment: JobMoment) -> None:
+    """The same for coroutines."""
+    if tag is None or moment not in _FREES[tag.until]:
+        return
+    try:
+        await once.store_async.forget(tag._ask())  # noqa: SLF001 - the same module
+    except OncekeyError as error:
+        _log.warning("an enqueued job could not be freed, its ttl will: %s", error)
+
+
+# The key under which a job is enqueued.
+
+
+def enqueue_key(key: KeyFunction | str, job: Job) -> str:
+    """What the function makes of the job, or the key itself."""
+    if isinstance(key, str):
+        return key
+    if not callable(key) or isinstance(key, type):
+        msg = f"enqueue_once needs a key, or a function that makes it of the job, not {key!r}"
+        raise ConfigurationError(msg)
+    if key is by_task_id:
+        msg = "enqueue_once needs a key made of arguments: every job has an id of its own"
+        raise ConfigurationError(msg)
+    return key(job)
+
+
+# Deduplicate when a job is enqueued, so that it is not even queued twice.
+#
+# This saves work and tells the caller which job is meant. It does not replace the protection of the
+# handler: a queue may deliver one job twice all the same.
+#
+# Do not use it inside a database transaction that also decides whether the job exists: the claim is
+# not part of that transaction, and would outlive a rollback.
+
 
 H = TypeVar("H")
 Headers = Mapping[str, str]

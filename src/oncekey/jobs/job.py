@@ -1,12 +1,19 @@
-"""A job as key functions see it, whatever queue it came through."""
+"""A job as key functions see it, whatever queue it came through, and where its key comes from."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
+
+from oncekey.core.fingerprint import of_value
+from oncekey.core.key import escape
+from oncekey.errors import ConfigurationError, InvalidKeyError
+
+# A job as key functions see it, whatever queue it came through.
+
 
 _IDS: Final = ("id", "job_id", "task_id", "message_id")
 _NAMES: Final = ("name", "task_name", "actor_name", "type", "func_name")
@@ -75,3 +82,70 @@ def _member(value: Any, name: str) -> Any:  # noqa: ANN401 - as above
         return getattr(value, name)
     except AttributeError:
         raise KeyError(name) from None
+
+
+# Where the key of a job comes from. Any function of the job that returns a string will do.
+#
+# An empty string means: run it, unprotected.
+
+
+KeyOfJob = Callable[[Any], str]
+
+
+def by_task_id(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+    """The queue's own id: the same for every delivery and retry of one enqueued job."""
+    found = job_of(job)
+    if not found.id:
+        msg = "by_task_id found no id on the job; choose by_fields or another key"
+        raise InvalidKeyError(msg)
+    return found.id
+
+
+def by_fields(*names: str) -> KeyOfJob:
+    """Some fields of the job, such as `by_fields("order_id", "line.product_id")`."""
+    if not names or not all(isinstance(name, str) and name for name in names):
+        msg = "by_fields needs the names of fields, as in by_fields('order_id')"
+        raise ConfigurationError(msg)
+
+    def key(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+        found = job if isinstance(job, Job) else job_of(job)
+        if len(names) == 1:
+            return _filled(found, names[0])
+        return ":".join(_filled(found, name) for name in names)
+
+    return key
+
+
+def by_entity(name: str) -> KeyOfJob:
+    """The task's name and the id of what it is about: `by_entity("note_id")`."""
+    fields = by_fields(name)
+
+    def key(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+        found = job_of(job)
+        if not found.name:
+            msg = "by_entity found no name on the job; choose by_fields or another key"
+            raise InvalidKeyError(msg)
+        return f"{escape(found.name)}:{fields(found)}"
+
+    return key
+
+
+def by_payload(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+    """A hash of everything the job is called with: two equal jobs are one."""
+    found = job_of(job)
+    return of_value(found.arguments or found.payload).partition(":")[2]
+
+
+def _filled(job: Job, name: str) -> str:
+    value = None if "." in name else job.arguments.get(name)
+    if value is None:
+        try:
+            value = job.find(name)
+        except KeyError:
+            msg = f"the job has no field {name!r} to make its key from"
+            raise InvalidKeyError(msg) from None
+    text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    if value is None or not text:
+        msg = f"the field {name!r} of the job is empty, so that it can be no key"
+        raise InvalidKeyError(msg)
+    return escape(text)

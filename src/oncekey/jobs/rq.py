@@ -8,10 +8,391 @@
 Jobs with one key are not even enqueued twice with `enqueue_once`.
 """
 
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+
+from msgspec import Struct
+
+from oncekey.compat import pause, pause_async
+from oncekey.core.key import function_key
+from oncekey.core.requests import Forget
+from oncekey.errors import ConfigurationError, ResultNotKeptError
 from oncekey.extras import needing
+from oncekey.functions import UNSET, checked_function, is_async, scope_of
+from oncekey.jobs import enqueue
+from oncekey.jobs.enqueue import (
+    HEADER,
+    Enqueued,
+    Headers,
+    JobMoment,
+    Tag,
+    Until,
+    enqueue_key,
+    free_tagged,
+    free_tagged_async,
+    read_tag,
+)
+from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.protect import JobGuard, KeyFunction, comes_again, seconds_until
+from oncekey.once import Once, Reconciler
+from oncekey.policy import Policy, PolicyFields
 
 with needing("rq", __name__):
-    from oncekey.jobs.rq_enqueue import enqueue_once
-    from oncekey.jobs.rq_job import once_job
+    import rq
+    from rq.exceptions import NoSuchJobError
+    from rq.job import Job as NativeJob
+    from rq.scheduler import RQScheduler
+    from rq.timeouts import JobTimeoutException
+
+
+if TYPE_CHECKING:
+    from rq import Queue
+
+
+_log = logging.getLogger("oncekey")
+
+_ENTERED: Final = "oncekey_entered"
+"""On a job: its function has begun, so that a call from inside it is no delivery of its own."""
+
+_IN_PLACE: Final = "sync"
+"""What RQ writes down as the worker of a job that runs where it is enqueued."""
+
+
+class RetryAskedError(Exception):
+    """The function returned a Retry: this carries it past the record, which must not keep it."""
+
+    def __init__(self, retry: rq.Retry) -> None:
+        super().__init__("the job asks to be retried")
+        self.retry = retry
+
+
+class Ending(Struct, kw_only=True):
+    """How a delivery ends: what RQ gets, after which pause, and what that means for its tag."""
+
+    value: Any = None
+    error: BaseException | None = None
+    moment: JobMoment | None = None
+    pause: float = 0
+
+
+class RqDelivery:
+    """A call of a function: the job it is for, if any, and whether the function has begun."""
+
+    def __init__(
+        self,
+        guard: JobGuard,
+        native: NativeJob | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """A plain call has no job, and no id."""
+        self._guard = guard
+        self.native = native
+        self.begun = False
+        self.tag: Tag | None = None
+        self.job = Job(name=guard.name, arguments=guard.arguments(args, kwargs))
+        if native is not None:
+            self.tag = read_tag(native.meta.get(HEADER))
+            self.job.id = native.id
+            self.job.attempt = (native.number_of_retries or 0) + 1
+            self.job.queue = native.origin
+            self.job.native = native
+
+    def ended(self, error: BaseException) -> Ending:
+        """What the error comes to: a retry that was asked for, a later try, or a failure."""
+        job = self.native
+        if isinstance(error, RetryAskedError):
+            last = job is not None and (job.number_of_retries or 0) >= error.retry.max
+            return Ending(value=error.retry, moment="failed" if last else None)
+        if job is None:  # nobody could put a plain call back
+            return Ending(error=error)
+        if job.worker_name != _IN_PLACE and comes_again(
+            error, self._guard, self.job, begun=self.begun
+        ):
+            return self._put_back(job, seconds_until(error, self._guard), error)
+        if isinstance(error, ResultNotKeptError) and not self.begun and not _awaited(job):
+            _log.warning("%s[%s] returns None: %s", self.job.name, job.id, error)
+            return Ending(moment="succeeded")
+        return Ending(error=error, moment=None if job.should_retry else "failed")
+
+    def _put_back(self, job: NativeJob, seconds: float, why: BaseException) -> Ending:
+        """The job comes again, after a pause here or a delay there.
+
+        Only a worker that runs the scheduler knows delays: without one the job would never come.
+        """
+        _log.debug("%s[%s] comes back in %.3g s: %s", self.job.name, job.id, seconds, why)
+        # RQ counts the retries that functions ask for, and this is none.
+        job.number_of_retries = (job.number_of_retries or 0) - 1
+        if job.connection.exists(RQScheduler.get_locking_key(job.origin)):
+            return Ending(value=rq.Retry(sys.maxsize, interval=max(1, math.ceil(seconds))))
+        limit = job.timeout if isinstance(job.timeout, int) and job.timeout > 0 else math.inf
+        return Ending(value=rq.Retry(sys.maxsize), pause=min(seconds, limit / 2))
+
+
+def delivered(wrapper: Callable[..., Any]) -> NativeJob | None:
+    """The job whose function is called just now; None for a call in somebody's own code."""
+    job = rq.get_current_job()
+    if job is None or hasattr(job, _ENTERED) or not runs(job, wrapper):
+        return None
+    setattr(job, _ENTERED, True)
+    return job
+
+
+def runs(job: NativeJob, wrapper: Callable[..., Any]) -> bool:
+    """Whether this is what the job runs, below the user's own decorators."""
+    return any(one is wrapper for one in _layers(job.func))
+
+
+def _layers(function: Any) -> Iterator[Any]:  # noqa: ANN401 - any function or method
+    while function is not None:
+        function = getattr(function, "__func__", function)
+        yield function
+        function = getattr(function, "__wrapped__", None)
+
+
+def _awaited(job: NativeJob) -> bool:
+    """Whether something goes on from the value that the job returns: it must be no made-up None."""
+    return bool(job.success_callback or job.dependent_ids)
+
+
+# The decorator for functions that RQ runs: what a worker calls runs once.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PROTECTION: Final = "oncekey"
+"""Under this name a function knows how it is protected."""
+
+
+def once_job(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    once: Once,
+    key: KeyFunction = by_task_id,
+    *,
+    name: str | None = None,
+    scope: str | None = UNSET,
+    fingerprint: KeyFunction | None = None,
+    reconcile: Reconciler | None = None,
+    policy: Policy | None = None,
+    **fields: Unpack[PolicyFields],
+) -> Callable[[F], F]:
+    """A decorator: jobs with one key run once, and every one returns its result.
+
+    `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name of
+    the function, unless `scope` is given.
+    """
+    said = {"scope": scope, "fingerprint": fingerprint, "reconcile": reconcile, "policy": policy}
+
+    def decorate(function: F) -> F:
+        return cast("F", RqProtection(once, function, key, name, {**said, **fields}).wrapper)
+
+    return decorate
+
+
+class RqProtection:
+    """A function, and how its jobs are protected."""
+
+    def __init__(
+        self,
+        once: Once,
+        function: Callable[..., Any],
+        key: KeyFunction,
+        name: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Every mistake that can be seen without a job shows now."""
+        self.once = once
+        self._function = checked_function(function)
+        self._key = key
+        self.guard = JobGuard(
+            once,
+            function,
+            name=name or scope_of(function),
+            key=key,
+            cut_off=(JobTimeoutException,),
+            control=(RetryAskedError,),
+            **options,
+        )
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+            return self._deliver(self._delivery(args, kwargs), args, kwargs)
+
+        @functools.wraps(function)
+        async def wrapper_async(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            delivery = self._delivery(args, kwargs)
+            try:
+                return await self._deliver_async(delivery, args, kwargs)
+            finally:
+                if delivery.native is not None:  # RQ makes a loop for each job, and closes none
+                    await once.aclose()
+
+        self.wrapper: Callable[..., Any] = wrapper_async if is_async(function) else wrapper
+        setattr(self.wrapper, PROTECTION, self)
+
+    def _delivery(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RqDelivery:
+        running = rq.get_current_job()
+        if self._key is by_task_id and running is not None and not runs(running, self.wrapper):
+            msg = (
+                f"{self.guard.name} runs inside the job {running.func_name}, and is not what that "
+                f"job runs: use functools.wraps in the decorators between, or a key that is made "
+                f"of arguments"
+            )
+            raise ConfigurationError(msg)
+        return RqDelivery(self.guard, delivered(self.wrapper), args, kwargs)
+
+    def _has_no_id(self, delivery: RqDelivery) -> bool:
+        """Whether it is a plain call, which only its job's id could protect."""
+        return delivery.native is None and self._key is by_task_id
+
+    def _deliver(self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the function's own
+        """What the function returns, now or before; else the job is put back, or fails."""
+        if self._has_no_id(delivery):
+            return self._function(*args, **kwargs)
+
+        def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            delivery.begun = True
+            free_tagged(self.once, delivery.tag, "started")
+            return _no_retry(self._function(*args, **kwargs))
+
+        try:
+            outcome = self.guard.run(delivery.job, begin, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - it is raised again, or means something to RQ
+            ending = delivery.ended(error)
+        else:
+            ending = Ending(value=outcome.value, moment="succeeded")
+            if not delivery.begun:
+                free_tagged(self.once, delivery.tag, "started")
+        if ending.moment is not None:
+            free_tagged(self.once, delivery.tag, ending.moment)
+        if ending.error is not None:
+            raise ending.error
+        pause(ending.pause)
+        return ending.value
+
+    async def _deliver_async(
+        self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401 - the function's own
+        """The same for a coroutine function, for which RQ makes an event loop."""
+        if self._has_no_id(delivery):
+            return await self._function(*args, **kwargs)
+
+        async def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+            delivery.begun = True
+            await free_tagged_async(self.once, delivery.tag, "started")
+            return _no_retry(await self._function(*args, **kwargs))
+
+        try:
+            outcome = await self.guard.run_async(delivery.job, begin, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - it is raised again, or means something to RQ
+            ending = delivery.ended(error)
+        else:
+            ending = Ending(value=outcome.value, moment="succeeded")
+            if not delivery.begun:
+                await free_tagged_async(self.once, delivery.tag, "started")
+        if ending.moment is not None:
+            await free_tagged_async(self.once, delivery.tag, ending.moment)
+        if ending.error is not None:
+            raise ending.error
+        await pause_async(ending.pause)
+        return ending.value
+
+
+def _no_retry(value: Any) -> Any:  # noqa: ANN401 - the function's own
+    """The value, which must not be a request to RQ: that is no result to keep."""
+    if isinstance(value, rq.Retry):
+        raise RetryAskedError(value)
+    return value
+
+
+# Deduplicate jobs when they are enqueued. Retries never come this way.
+
+
+_REFUSED: Final = ("job_id", "unique", "pipeline")
+"""Options of RQ that decide themselves when, or under which id, a job is enqueued."""
+
+
+def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and most have defaults
+    queue: Queue,
+    function: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    key: KeyFunction | str,
+    until: Until = "finished",
+    policy: Policy | None = None,
+    **options: Any,
+) -> Enqueued[NativeJob]:
+    """The job is in the queue, or one like it was: then the handle is that job.
+
+    `function` must be protected by `once_job`. `key` is a function of the `Job`, or the key itself.
+    Other options are those of `queue.enqueue`; `policy` says how long the record lives at most.
+    A first job that is gone before it began or ended is enqueued anew; where its rule outlives it,
+    the handle has its id and nothing more.
+    """
+    protection = _protection(function)
+    if wrong := sorted(_REFUSED & options.keys()):
+        msg = f"enqueue_once chooses the id and sends the job at once: it takes no {wrong[0]}"
+        raise ConfigurationError(msg)
+    given = dict(kwargs or {})
+    name = protection.guard.name
+    made = enqueue_key(key, RqDelivery(protection.guard, None, args, given).job)
+    sent: list[NativeJob] = []
+
+    def publish(headers: Headers) -> str:
+        meta = {**(options.get("meta") or {}), **headers}
+        sent.append(queue.enqueue(function, args=args, kwargs=given, **{**options, "meta": meta}))
+        return sent[0].id
+
+    while True:
+        found = enqueue.enqueue_once(
+            protection.once, made, publish, name=name, until=until, policy=policy
+        )
+        if sent:
+            return Enqueued(sent[0], duplicate=False)
+        try:
+            first = NativeJob.fetch(found.handle, queue.connection, serializer=queue.serializer)
+        except NoSuchJobError:
+            if until in {"started", "finished"}:
+                _forget(protection, made, found.handle)
+                continue
+            first = NativeJob(found.handle, queue.connection, queue.serializer)
+        return Enqueued(first, duplicate=True)
+
+
+def _protection(function: Callable[..., Any]) -> RqProtection:
+    """How the function is protected, also where a worker looks for it by its name."""
+    found = getattr(function, PROTECTION, None)
+    if not isinstance(found, RqProtection):
+        msg = (
+            f"{function!r} is not protected, and nobody would tell when its job has ended: put "
+            f"@once_job on it first"
+        )
+        raise ConfigurationError(msg)
+    there: Any = sys.modules.get(function.__module__)
+    for part in function.__qualname__.split("."):
+        there = getattr(there, part, None)
+    same = getattr(there, PROTECTION, None) is found
+    if not same:
+        msg = (
+            f"a worker that looks for {function.__module__}.{function.__qualname__} does not find "
+            f"what once_job made of it: use @once_job as a decorator, in a module"
+        )
+        raise ConfigurationError(msg)
+    return found
+
+
+def _forget(protection: RqProtection, key: str, job_id: str) -> None:
+    """The record of a job that nobody will end is gone, unless it is another job's by now."""
+    once, scope = protection.once, f"enqueue:{protection.guard.name}"
+    record = once.get(function_key(key), scope=scope)
+    if record is not None and record.value == job_id:
+        once.store.forget(Forget(record.scope, record.key, token=record.token, force=False))
+
 
 __all__ = ["enqueue_once", "once_job"]

@@ -17,7 +17,7 @@ from oncekey import (
 )
 from oncekey.jobs import by_fields
 from oncekey.jobs.celery import OnceTask, once_task
-from oncekey.jobs.tag import HEADER, read_tag
+from oncekey.jobs.enqueue import HEADER, read_tag
 from tests.surfaces.jobs.celery_fixtures import BY_ORDER, app, in_another_thread, once, ran
 
 __all__ = ["app", "once", "ran"]

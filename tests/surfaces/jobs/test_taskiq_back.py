@@ -12,8 +12,7 @@ from taskiq import (
 
 from oncekey import InProgressError, LeaseLostError, NotRecordedError, Once, ResultNotKeptError
 from oncekey.engine import engine, engine_async
-from oncekey.jobs.taskiq import once_task
-from oncekey.jobs.taskiq_delivery import Delivery
+from oncekey.jobs.taskiq import TaskiqDelivery, once_task
 from oncekey.stores import MemoryStore
 from tests.faulty import FaultyStore
 from tests.patience import PATIENCE, until_async
@@ -189,12 +188,12 @@ async def test_it_waits_far_less_than_its_time_limit_and_the_redelivery(
 ):
     broker.idle_timeout = idle
     message = TaskiqMessage(task_id="1", task_name="x", labels=labels, args=[], kwargs={})
-    assert Delivery(message, broker).pause(5) == pytest.approx(pauses)
+    assert TaskiqDelivery(message, broker).pause(5) == pytest.approx(pauses)
 
 
 async def test_a_delivery_in_another_process_is_the_message_alone(broker):
     message = TaskiqMessage(task_id="1", task_name="x", labels={}, args=[], kwargs={})
-    there = pickle.loads(pickle.dumps(Delivery(message, broker)))  # noqa: S301 - as a pool does
+    there = pickle.loads(pickle.dumps(TaskiqDelivery(message, broker)))  # noqa: S301 - as a pool does
     assert there.job({}).id == "1"
     there.put_back(ValueError())  # it cannot, and so the job waits there
     assert there.answer(ResultNotKeptError("gone", key="k")) is None

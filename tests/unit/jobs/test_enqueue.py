@@ -6,7 +6,14 @@ import pytest
 
 from oncekey import ConfigurationError, InProgressError, Once, StoreError
 from oncekey.jobs import Enqueued, enqueue_once, enqueue_once_async
-from oncekey.jobs.tag import HEADER, Tag, checked_until, free, free_async, read_tag
+from oncekey.jobs.enqueue import (
+    HEADER,
+    Tag,
+    checked_until,
+    free_tagged,
+    free_tagged_async,
+    read_tag,
+)
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
@@ -81,19 +88,19 @@ async def test_names_keep_tasks_apart(enqueue):
 async def test_the_worker_frees_the_key_as_the_rule_says(enqueue, once, queue, until, moment):
     await enqueue(until=until)
     tag = read_tag(queue.jobs[0][HEADER])
-    free(once, tag, moment)
+    free_tagged(once, tag, moment)
     freed_by = {"finished": {"failed", "succeeded"}, "ttl": set()}.get(until, {until})
     assert (await enqueue()).duplicate == (moment not in freed_by)
-    await free_async(once, read_tag(queue.jobs[-1][HEADER]), "succeeded")
+    await free_tagged_async(once, read_tag(queue.jobs[-1][HEADER]), "succeeded")
 
 
 async def test_only_the_job_that_holds_the_key_frees_it(enqueue, once, queue, clock):
     await enqueue()
     first = read_tag(queue.jobs[0][HEADER])
-    free(once, first, "succeeded")
+    free_tagged(once, first, "succeeded")
     clock.advance("1ms")
     await enqueue()
-    free(once, first, "succeeded")  # delivered again, late
+    free_tagged(once, first, "succeeded")  # delivered again, late
     assert (await enqueue()).duplicate
 
 
@@ -115,7 +122,7 @@ async def test_a_publish_that_fails_undoes_the_claim(enqueue, queue, error):
 
 async def test_a_worker_may_be_faster_than_the_producers_settle(enqueue, once, queue, store):
     def settle(do):
-        free(once, read_tag(queue.jobs[0][HEADER]), "succeeded")
+        free_tagged(once, read_tag(queue.jobs[0][HEADER]), "succeeded")
         return do()
 
     store.instead("settle", settle)
@@ -192,13 +199,13 @@ async def test_a_store_that_is_down_does_not_fail_the_job(once, store, caplog):
     store.refuse("forget", 2)
     tag = Tag(None, "k", 1, "finished")
     with caplog.at_level(logging.WARNING, "oncekey"):
-        free(once, tag, "succeeded")
-        await free_async(once, tag, "succeeded")
+        free_tagged(once, tag, "succeeded")
+        await free_tagged_async(once, tag, "succeeded")
     assert [one.message.partition(",")[0] for one in caplog.records] == [
         "an enqueued job could not be freed"
     ] * 2
-    free(once, None, "succeeded")
-    await free_async(once, None, "succeeded")
+    free_tagged(once, None, "succeeded")
+    await free_tagged_async(once, None, "succeeded")
 
 
 def test_rules_are_checked():

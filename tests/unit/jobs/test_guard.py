@@ -4,7 +4,7 @@ import pytest
 
 from oncekey import ConfigurationError, KeyReusedError, Once, current, current_async
 from oncekey.jobs import Job, by_fields
-from oncekey.jobs.guard import Guard
+from oncekey.jobs.protect import JobGuard
 
 
 class RetryLaterError(Exception):
@@ -45,7 +45,7 @@ def run(request, once):
     async def do(job, *args, **options):
         function = task if request.param == "blocking" else task_async
         fixed = {"name": "ship", "control": (RetryLaterError,), "cut_off": (TooSlowError,)}
-        guard = Guard(once, function, **(fixed | options))
+        guard = JobGuard(once, function, **(fixed | options))
         if request.param == "blocking":
             return guard.run(job, function, args, {})
         return await guard.run_async(job, function, args, {})
@@ -89,31 +89,31 @@ async def test_a_fingerprint_tells_other_jobs_apart(run):
 
 
 def test_a_guard_without_control_exceptions_calls_the_function_itself(once):
-    guard = Guard(once, task, name="ship", scope=None)
+    guard = JobGuard(once, task, name="ship", scope=None)
     assert guard.run(Job(id="j"), task, (1,), {}).value == 2
     assert once.get("j") is not None
 
 
 async def test_the_same_for_coroutines(once):
-    guard = Guard(once, task_async, name="ship")
+    guard = JobGuard(once, task_async, name="ship")
     assert (await guard.run_async(Job(id="j"), task_async, (1,), {})).value == 2
 
 
 async def test_a_coroutine_guard_takes_blocking_functions(once):
-    guard = Guard(once, len, name="ship", control=(RetryLaterError,))
+    guard = JobGuard(once, len, name="ship", control=(RetryLaterError,))
     assert (await guard.run_async(Job(id="j"), len, ("abc",), {})).value == 3
 
 
 def test_arguments_have_names(once):
-    guard = Guard(once, task, name="ship")
+    guard = JobGuard(once, task, name="ship")
     assert guard.arguments((1,), {"slow": True}) == {"order": 1, "retry": False, "slow": True}
 
 
 @pytest.mark.row("J8")
 def test_wrong_arguments_fail_at_once(once):
     with pytest.raises(ConfigurationError, match="fingerprint"):
-        Guard(once, task, name="ship", fingerprint="order")
+        JobGuard(once, task, name="ship", fingerprint="order")
     with pytest.raises(ConfigurationError, match="needs a Once"):
-        Guard(None, task, name="ship")
+        JobGuard(None, task, name="ship")
     with pytest.raises(ConfigurationError, match="cannot be called"):
-        Guard(once, None, name="ship")
+        JobGuard(once, None, name="ship")

@@ -1,14 +1,12 @@
-"""How the jobs of one task are protected: what every adapter for a queue stands on.
-
-An adapter builds a `Job` from what its queue tells, runs it through the guard, and translates what
-is raised: `InProgressError` puts the job back, everything else is the queue's business.
-"""
+"""How the jobs of one task are protected: what every adapter for a queue stands on."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack, cast, overload
+
+from msgspec.structs import replace
 
 from oncekey import attempt
 from oncekey.attempt import Outcome, current, current_async
@@ -16,19 +14,118 @@ from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import function_key, readable
-from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError
-from oncekey.functions import UNSET, Arguments, Options, checked_function, made_key
-from oncekey.jobs.handler import job_options
-from oncekey.jobs.job import Job
-from oncekey.jobs.keys import by_task_id
+from oncekey.errors import (
+    ConfigurationError,
+    InProgressError,
+    LeaseLostError,
+    NotRecordedError,
+    StoreError,
+)
+from oncekey.functions import (
+    UNSET,
+    Arguments,
+    AsyncProtected,
+    Options,
+    Protected,
+    Selection,
+    checked_function,
+    is_async,
+    made_key,
+)
+from oncekey.jobs.job import Job, by_task_id
 from oncekey.once import Once, Reconciler
-from oncekey.policy import Errors, Policy, PolicyFields, of_a_client
+from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields, of_a_client
+
+# The generic wrapper: any function that is called with a job runs it once.
+#
+# It wraps the function itself, not the queue's hooks: a duplicate returns the first result as if it
+# had run, so that chains, groups and result back ends go on from it.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+JOB: Final = Policy(wait=0, retry_after="5s", fail_mode="open").over(FUNCTION)
+"""What holds for a job where nobody says otherwise."""
+
+
+@overload
+def handler(
+    once: Once,
+    key: Callable[..., str],
+    fn: F,
+    *,
+    scope: str | None = ...,
+    name: str | None = ...,
+    fingerprint: Selection = ...,
+    reconcile: Reconciler | None = ...,
+    policy: Policy | None = ...,
+    **fields: Unpack[PolicyFields],
+) -> F: ...
+@overload
+def handler(
+    once: Once,
+    key: Callable[..., str],
+    fn: None = None,
+    *,
+    scope: str | None = ...,
+    name: str | None = ...,
+    fingerprint: Selection = ...,
+    reconcile: Reconciler | None = ...,
+    policy: Policy | None = ...,
+    **fields: Unpack[PolicyFields],
+) -> Callable[[F], F]: ...
+def handler(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    once: Once,
+    key: Callable[..., str],
+    fn: Any = None,
+    *,
+    scope: str | None = UNSET,
+    name: str | None = None,
+    fingerprint: Selection = None,
+    reconcile: Reconciler | None = None,
+    policy: Policy | None = None,
+    **fields: Unpack[PolicyFields],
+) -> Any:
+    """The function, which runs a job once and returns the first result for every duplicate.
+
+    `key` is a function of what the function is called with; an empty key runs unprotected. A
+    function that raises frees its key, so that the queue's retry really runs. While another worker
+    is at it, `InProgressError` is raised, which the queue's retry turns into a later try.
+    """
+    options = job_options(
+        once,
+        key,
+        scope=scope,
+        label=name,
+        fingerprint=fingerprint,
+        reconcile=reconcile,
+        policy=policy,
+        fields=fields,
+    )
+
+    def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - one of the two colours
+        kind = AsyncProtected if is_async(function) else Protected
+        return kind(once, checked_function(function), key, options)
+
+    return decorate if fn is None else decorate(fn)
+
+
+def job_options(once: object, key: object, **said: Any) -> Options:
+    """What was said, over what the `Once` says, over what holds for jobs."""
+    if not isinstance(once, Once):
+        msg = f"a job needs a Once to keep its records, as in Once('redis://...'), not {once!r}"
+        raise ConfigurationError(msg)
+    if isinstance(key, type) or not callable(key):
+        msg = f"a job needs a function that makes its key, such as by_task_id, not {key!r}"
+        raise ConfigurationError(msg)
+    return replace(once.having(**said), surface=JOB, kind="job")
+
 
 T = TypeVar("T")
 KeyFunction = Callable[[Job], str]
 
 
-class Guard:
+class JobGuard:
     """One task, and the terms on which its jobs run."""
 
     def __init__(  # noqa: PLR0913 - each is an option of its own, and all have defaults
@@ -187,3 +284,25 @@ def _done(error: NotRecordedError, call: Call) -> Outcome[Any]:
 def _with_uncertain(options: Options, more: Errors) -> Options:
     said = options.policy.over(options.surface).uncertain
     return options.having(policy=Policy(uncertain=(*cast("Errors", said), *more)))
+
+
+# Which errors send a job back into its queue, without counting as one of its retries.
+
+
+NOT_BEGUN: Final = (InProgressError, StoreError)
+"""The job could not be claimed. From a call inside the job they are the job's own failure."""
+
+
+def comes_again(error: BaseException, guard: JobGuard, job: Job, *, begun: bool) -> bool:
+    """Whether the job is better off in its queue, until another attempt is done with it."""
+    if isinstance(error, NOT_BEGUN):
+        return not begun
+    if isinstance(error, LeaseLostError) and guard.owns(error, job):
+        # Taken over. Where the record is gone there is no other attempt, only this one's effect.
+        return guard.once.get(error.key, scope=error.scope) is not None
+    return False
+
+
+def seconds_until(error: BaseException, guard: JobGuard) -> float:
+    """When the job should come again."""
+    return float(getattr(error, "retry_after", guard.retry_after))
