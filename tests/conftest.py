@@ -1,5 +1,6 @@
 """Rules of the whole suite: nothing is skipped, rows are real, async tests run on asyncio."""
 
+import gc
 import multiprocessing
 import os
 import random
@@ -69,6 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chance.shuffle(items)
         modules = {item.path: chance.random() for item in items}
         items.sort(key=lambda item: (modules[item.path], item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every later garbage collection: it stays to the end."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,16 +21,20 @@ KEPT = Path(__file__).with_suffix(".txt")
 
 
 def public_names() -> Iterator[str]:
-    """Return a line for every public name, and for every public method of a class."""
+    """Return a line for every public name, and for every public method that a class of ours has."""
     for module in ["oncekey", *sorted(_modules())]:
         names = getattr(importlib.import_module(module), "__all__", ())
         for name in sorted(names):
             value = getattr(importlib.import_module(module), name)
             yield f"{module}.{name}{_signature(value)}"
             if inspect.isclass(value):
-                for method in sorted(dir(value)):
-                    if not method.startswith("_") and not hasattr(BaseException, method):
-                        yield f"{module}.{name}.{method}{_signature(getattr(value, method))}"
+                for method in sorted(_methods(value)):
+                    yield f"{module}.{name}.{method}{_signature(getattr(value, method))}"
+
+
+def _methods(kind: type) -> set[str]:
+    ours = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == "oncekey"]
+    return {name for one in ours for name in vars(one) if not name.startswith("_")}
 
 
 def _modules() -> Iterator[str]:
