@@ -16,6 +16,7 @@ from oncekey import ConfigurationError, Once, UnreadableError
 from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
 from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
 from oncekey.stores.adapters import Threaded
+from oncekey.stores.postgres.connections import PerLoop
 from oncekey.stores.postgres.rows import to_answer
 from oncekey.testing.suite.desk import DONE, Desk
 from tests.patience import PATIENCE
@@ -339,3 +340,17 @@ def test_what_names_no_database_is_refused(given, said):
 def test_a_size_is_a_number(size):
     with pytest.raises(ConfigurationError, match="size must be"):
         PostgresStore("postgresql://host/db", size=size)
+
+
+def test_loops_that_live_keep_their_connections_and_closed_ones_do_not():
+    async def here():
+        return per_loop.here()
+
+    per_loop = PerLoop(object)
+    with asyncio.Runner() as first:
+        with asyncio.Runner() as second:
+            of_first, of_second = first.run(here()), second.run(here())
+            assert first.run(here()) is of_first is not of_second
+        with asyncio.Runner() as third:
+            third.run(here())
+            assert set(per_loop._links) == {first.get_loop(), third.get_loop()}
