@@ -5,8 +5,12 @@ leased mode the claim comes first and the completion joins your transaction.
 """
 
 from oncekey.messages.acknowledge import acknowledged, acknowledged_entry
-from oncekey.messages.delivery import AsyncDelivery, Delivery
-from oncekey.messages.identity import (
+from oncekey.messages.delivery import AsyncDelivery, Claim, Delivery
+from oncekey.messages.inbox import Inbox
+from oncekey.messages.inbox_async import AsyncInbox
+from oncekey.messages.keys import by_attribute, by_fields, by_message_id
+from oncekey.messages.message import (
+    Message,
     from_amqp,
     from_confluent,
     from_jetstream,
@@ -14,11 +18,6 @@ from oncekey.messages.identity import (
     from_redis_stream,
     from_sqs,
 )
-from oncekey.messages.inbox import Inbox
-from oncekey.messages.inbox_async import AsyncInbox
-from oncekey.messages.keys import by_attribute, by_fields, by_message_id
-from oncekey.messages.marks import Claim
-from oncekey.messages.message import Message
 from oncekey.messages.rules import DeadLetter
 
 __all__ = [

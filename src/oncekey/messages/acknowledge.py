@@ -26,8 +26,7 @@ from oncekey.errors import (
     OutcomeUnknownError,
     StoreError,
 )
-from oncekey.messages.identity import from_redis_stream, message_of
-from oncekey.messages.message import Message
+from oncekey.messages.message import Message, from_redis_stream, message_of
 
 _log = logging.getLogger("oncekey")
 

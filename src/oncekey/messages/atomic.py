@@ -17,12 +17,12 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted
 from oncekey.engine.ticket import new_nonce, unprotected
 from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
+from oncekey.messages.config import InboxConfig, here
 from oncekey.messages.delivery import Delivery
-from oncekey.messages.desk import Desk, here
+from oncekey.messages.errors import outside_transaction, worth_another_try
 from oncekey.messages.message import Message
 from oncekey.messages.rules import atomic_claim, ended_inside, kept, last_error, observed, refusal
 from oncekey.messages.transaction import Transaction
-from oncekey.messages.trouble import outside_transaction, worth_another_try
 
 _log = logging.getLogger("oncekey")
 
@@ -35,25 +35,31 @@ class Atomic:
     _call: Call
     _claimed: Record | None = None
 
-    def __init__(self, desk: Desk, connection: Any, message: Message, returns: object) -> None:  # noqa: ANN401 - of any driver
+    def __init__(
+        self,
+        config: InboxConfig,
+        connection: Any,  # noqa: ANN401 - of any driver
+        message: Message,
+        returns: object,
+    ) -> None:
         """Refused at once when the connection is outside a transaction."""
-        self._desk = desk
-        self._rules = desk.rules
-        self._observers = desk.once._core.observers  # noqa: SLF001 - the same library
+        self._config = config
+        self._rules = config.rules
+        self._observers = config.once._core.observers  # noqa: SLF001 - the same library
         self._given = connection
         self._message = message
-        self._transaction = Transaction(desk, connection)
-        self._asked = desk.rules.call(message, returns)
+        self._transaction = Transaction(config, connection)
+        self._asked = config.rules.call(message, returns)
 
     def __enter__(self) -> Delivery:
         """The delivery: to be processed, or a duplicate with its result."""
-        core, active, call = self._desk.once.use(self._asked, self._rules.terms)
+        core, active, call = self._config.once.use(self._asked, self._rules.terms)
         core.engine()  # its keeper purges the table
         self._call = call
         if not active:
             record = unprotected(call).record
             return self._deliver(record, self._message.deliveries or 1)
-        table = self._desk.tables("atomic mode")
+        table = self._config.tables("atomic mode")
         if self._rules.max_attempts and table.dialect.name == "sqlite":
             self._must_be_counted()
         started = perf_counter()
@@ -159,9 +165,9 @@ class Atomic:
         call = self._call
         ask = call.settle(record, "failed", error=last_error(record))
         try:
-            if self._desk.box is not None:
+            if self._config.box is not None:
                 letter = self._rules.dead_letter(self._message, record, number, None)
-                invoke(self._desk.box, letter)
+                invoke(self._config.box, letter)
             self._transaction.settle_last(ask)
         except BaseException:
             with suppress(Exception):  # the connection may be gone, and the claim with it
@@ -172,15 +178,15 @@ class Atomic:
 
     def _count(self, record: Record, error: BaseException) -> None:
         """The attempt that was rolled back is on record; the last one makes the message dead."""
-        table = self._desk.tables("atomic mode")
+        table = self._config.tables("atomic mode")
         if not self._rules.counts(error) or table.dialect.name == "sqlite":
             return
         number = self._delivery.number
         dead = self._rules.is_last(number, error)
         try:
-            if dead and self._desk.box is not None:
+            if dead and self._config.box is not None:
                 letter = self._rules.dead_letter(self._message, record, number, error)
-                invoke(self._desk.box, letter)
+                invoke(self._config.box, letter)
             here(
                 table.count,
                 atomic_claim(self._call, new_nonce()),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
 from oncekey.core.call import Call
 from oncekey.core.decide import served
 from oncekey.core.record import Record
@@ -128,3 +130,14 @@ class AsyncDelivery(BaseDelivery):
         """
         self._completes(result, again=self._block.may_repeat)
         await self._block.complete(result, connection)
+
+
+class Claim(Struct, frozen=True):
+    """The right to process one message, until its lease is over and somebody else has taken it."""
+
+    key: str
+    number: int
+    """Which attempt at the message this is, the first being 1."""
+    token: int
+    nonce: str
+    ttl: int

@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from oncekey.errors import ConfigurationError
-from oncekey.messages.dialect import POSTGRES, SQLITE, Dialect
-from oncekey.messages.trouble import outside_transaction
+from oncekey.messages.errors import outside_transaction
+from oncekey.messages.statements import POSTGRES, SQLITE, Dialect
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause

@@ -10,14 +10,559 @@ A duplicate does not run the handler: it hands back the first result, which Fast
 as it did, or would have done, the first time.
 """
 
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
+
+from msgspec.structs import replace
+
+from oncekey.compat import pause_async
+from oncekey.core.codec import PLAIN, Codec, NotKeepableError, UnreadableBytesError, codec_of
+from oncekey.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    NotRecordedError,
+    ResultNotKeptError,
+    UnreadableError,
+)
 from oncekey.extras import needing
+from oncekey.functions import checked_function, is_async, name_of, scope_of
+from oncekey.messages.acknowledge import NEVER, NOT_NOW
+from oncekey.messages.delivery import AsyncDelivery
+from oncekey.messages.errors import worth_another_try
+from oncekey.messages.inbox_async import AsyncInbox
+from oncekey.messages.message import Message, from_redis_stream, message_of
+from oncekey.policy import Duration, seconds
 
 with needing("faststream", __name__):
-    from oncekey.messages.faststream_handler import once_message
-    from oncekey.messages.faststream_middleware import (
-        CurrentConnection,
-        CurrentDelivery,
-        InboxMiddleware,
+    from faststream import BaseMiddleware, Context, ContextRepo
+    from faststream.exceptions import AckMessage, NackMessage, RejectMessage, StopConsume
+    from faststream.middlewares import AckPolicy
+    from faststream.response import Response
+
+
+if TYPE_CHECKING:
+    from faststream import ContextRepo, StreamMessage
+
+
+_ACK_WAIT: Final = 30.0
+"""What JetStream waits for an acknowledgement, unless its consumer says otherwise."""
+
+_LACKS: Final = (
+    "an id of its broker; with FastStream that is the AMQP property message_id, the header "
+    "Nats-Msg-Id or a stream of NATS, an entry of a Redis stream, or a record of Kafka"
+)
+
+
+class UnfitError(ConfigurationError, StopConsume):
+    """The subscriber cannot be protected. FastStream stops it: it would go on losing messages."""
+
+    def __str__(self) -> str:
+        """Why; FastStream would only say that it was stopped."""
+        return ConfigurationError.__str__(self)
+
+
+def checked(subscriber: Any) -> None:  # noqa: ANN401 - of any broker
+    """Refused where FastStream does not acknowledge after the reply, or cannot ask again."""
+    policy = getattr(subscriber, "ack_policy", None)
+    if policy in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
+        name = AckPolicy(policy).name
+        msg = (
+            f"an inbox needs messages that are acknowledged after their reply, but this subscriber "
+            f"has AckPolicy.{name} (with Kafka the default is ACK_FIRST, and lists and channels of "
+            f"Redis have MANUAL): set ack_policy=AckPolicy.NACK_ON_ERROR where the broker delivers "
+            f"again, and give the others a router without InboxMiddleware"
+        )
+        raise UnfitError(msg)
+    of_nats = type(subscriber).__module__.startswith("faststream.nats.")
+    if of_nats and getattr(subscriber, "stream", None) is None:
+        msg = (
+            "an inbox needs a stream of JetStream, as in subscriber(..., stream='ORDERS'): core "
+            "NATS delivers nothing again, so that a message in progress elsewhere would be lost"
+        )
+        raise UnfitError(msg)
+
+
+def message_from(told: StreamMessage[Any]) -> Message:
+    """The message as the inbox sees it. The ids that FastStream makes up are not looked at."""
+    raw = told.raw_message
+    if isinstance(raw, (list, tuple)) or told.batch_headers:
+        msg = (
+            "a batch has one result for many messages, which an inbox cannot tell apart; subscribe "
+            "to single messages (batch=False), or use inbox.leased() for each of them yourself"
+        )
+        raise UnfitError(msg)
+    if isinstance(raw, Mapping):
+        found = _of_redis(raw)
+    else:
+        try:
+            found = message_of(raw)
+        except ConfigurationError:  # of a broker that is not known here: a key may still be made
+            found = Message(lacks=_LACKS)
+    attributes = {**found.attributes, **told.headers}
+    return replace(found, attributes=attributes, body=told.body, native=told)
+
+
+def _of_redis(raw: Mapping[str, Any]) -> Message:
+    ids = raw.get("message_ids") or ()
+    if raw.get("type") != "stream" or not ids:
+        return Message(type=str(raw.get("channel") or ""), lacks=_LACKS)
+    before = raw.get("delivery_counts")
+    found = from_redis_stream(raw["channel"], (ids[0], {}), before[0] + 1 if before else None)
+    return replace(found, attributes={})
+
+
+def put_back(told: StreamMessage[Any], seconds: float) -> tuple[float, NackMessage]:
+    """How long to wait first, and what has FastStream ask for the message again.
+
+    JetStream waits itself. What is left pending in a Redis stream comes again when it was idle for
+    long enough. The others would deliver it at once.
+    """
+    module = type(told).__module__
+    if module.startswith("faststream.nats"):
+        return 0.0, NackMessage(delay=seconds)
+    return (0.0 if module.startswith("faststream.redis") else seconds), NackMessage()
+
+
+@asynccontextmanager
+async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None]:  # noqa: ANN401 - of any broker
+    """Inside the block JetStream hears that the message is in progress, and does not repeat it."""
+    tell = getattr(told, "in_progress", None)
+    if tell is None:
+        yield
+        return
+    beating = asyncio.create_task(_beat(tell, _patience(subscriber) / 3))
+    try:
+        yield
+    finally:
+        beating.cancel()
+        await asyncio.wait([beating])
+
+
+async def _beat(tell: Any, every: float) -> None:  # noqa: ANN401 - a method of the message
+    while True:
+        await asyncio.sleep(every)
+        with suppress(Exception):  # who cannot be told delivers again, which is harmless
+            await tell()
+
+
+def _patience(subscriber: Any) -> float:  # noqa: ANN401 - of NATS
+    """How many seconds the broker waits for an acknowledgement."""
+    config = getattr(subscriber, "config", None)
+    said = getattr(config, "backoff", None) or [getattr(config, "ack_wait", None) or _ACK_WAIT]
+    return float(min(said))
+
+
+# What a handler of FastStream returns, as bytes and back: values, responses, and no reply.
+
+
+_MARK: Final = "oncekey.faststream"
+_IN_BYTES: Final = _MARK.encode()
+
+
+class Acked:
+    """The handler raised AckMessage: it is done, and nothing is published."""
+
+
+ACKED: Final = Acked()
+
+
+class ReplyCodec(Codec):
+    """Values as the annotation says. A `Response` is kept with its headers, whatever it says."""
+
+    def encode(self, value: object) -> bytes:
+        """Bytes that decode to an equal value, or NotKeepableError."""
+        if isinstance(value, Acked):
+            return PLAIN.encode({_MARK: ""})
+        if isinstance(value, Response):
+            return PLAIN.encode({_MARK: _name(type(value)), "facts": _facts(value)})
+        return super().encode(value)
+
+    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - as the annotation says
+        """A value of its own for every caller; UnreadableBytesError when they do not fit."""
+        told = PLAIN.decode(data) if _IN_BYTES in data else None
+        if not isinstance(told, dict) or _MARK not in told:
+            return super().decode(data)
+        name = told[_MARK]
+        if not name:
+            return ACKED
+        for kind in _kinds(Response):
+            if _name(kind) == name:
+                made = _empty(kind)
+                vars(made).update(told["facts"])
+                return made
+        msg = f"FastStream has no {name} here"
+        raise UnreadableBytesError(msg)
+
+
+def _facts(response: Response) -> dict[str, Any]:
+    """What the response says; what it leaves as it was may be anything."""
+    usual = vars(_empty(type(response)))
+    return {
+        name: value
+        for name, value in vars(response).items()
+        if name not in usual or value != usual[name]
+    }
+
+
+def _empty(kind: type[Response]) -> Response:
+    try:
+        return kind(None)
+    except TypeError:
+        msg = f"a {kind.__name__} needs more than a body"
+        raise NotKeepableError(msg) from None
+
+
+def _kinds(kind: type[Response]) -> Iterator[type[Response]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _kinds(one)
+
+
+def _name(kind: type[Response]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+# How the messages of one handler of FastStream are protected, and what FastStream is told.
+
+
+_log = logging.getLogger("oncekey")
+
+TransactionBlock = Callable[[], AbstractAsyncContextManager[Any]]
+"""Gives a connection inside a transaction, which is committed when the block ends."""
+RunHandler = Callable[[AsyncDelivery, Any], Awaitable[Any]]
+
+DEFAULT_WAIT: Final = "10s"
+
+
+class _LaterError(Exception):
+    """The message cannot be processed now, and not because of anything that its handler does."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
+        self.seconds = float(getattr(why, "retry_after", 1.0))
+
+
+class HandlerGuard:
+    """An inbox, and what every message of its handler is processed in."""
+
+    def __init__(
+        self, inbox: AsyncInbox, transaction: TransactionBlock | None, wait: Duration
+    ) -> None:
+        """Every mistake that can be seen without a message shows now."""
+        if not isinstance(inbox, AsyncInbox):
+            msg = f"handlers of FastStream need an AsyncInbox, not {inbox!r}"
+            raise ConfigurationError(msg)
+        if transaction is not None and not callable(transaction):
+            msg = (
+                f"transaction must be a function that gives an async context manager with a "
+                f"connection inside a transaction, not {transaction!r}"
+            )
+            raise ConfigurationError(msg)
+        self.inbox = inbox
+        self.transaction = transaction
+        self._wait = seconds(wait, "wait", zero=True)
+        if transaction is not None:
+            inbox._config.tables("transaction=")  # noqa: SLF001 - the same package
+
+    @property
+    def consumer(self) -> str:
+        """Whose messages these are."""
+        return self.inbox._config.rules.consumer  # noqa: SLF001 - the same package
+
+    def of(self, handler: str) -> HandlerGuard:
+        """The same for one of several handlers, which is a consumer of its own."""
+        return HandlerGuard(
+            self.inbox.for_consumer(f"{self.consumer}/{handler}"), self.transaction, self._wait
+        )
+
+    async def reply(
+        self,
+        told: StreamMessage[Any],
+        subscriber: Any,  # noqa: ANN401 - of any broker
+        codec: Codec,
+        run: RunHandler,
+    ) -> Any:  # noqa: ANN401 - the handler's own
+        """What the handler returns, now or the first time; or what FastStream is to do instead."""
+        try:
+            checked(subscriber)
+            message = message_from(told)
+        except UnfitError as error:
+            _log.error("a subscriber was stopped: %s", error)
+            raise
+        until = monotonic() + self._wait
+        async with alive(told, subscriber):
+            while True:
+                try:
+                    return await _Try(self, message, codec, run).reply()
+                except _LaterError as later:
+                    left = until - monotonic()
+                    if left > 0:
+                        await pause_async(min(later.seconds, left))
+                        continue
+                    _log.info("a message was put back: %s", later)
+                    rest, nack = put_back(told, later.seconds)
+                    await pause_async(rest)
+                    raise nack from later.why
+
+    @asynccontextmanager
+    async def block(
+        self, message: Message, codec: Codec
+    ) -> AsyncIterator[tuple[AsyncDelivery, Any]]:
+        """A delivery, and the connection whose transaction it is part of."""
+        if self.transaction is None:
+            async with self.inbox.leased(message, returns=codec) as delivery:
+                yield delivery, None
+        else:
+            async with (
+                self.transaction() as connection,
+                self.inbox.atomic(connection, message, returns=codec) as delivery,
+            ):
+                yield delivery, connection
+
+
+class _Try:
+    """One claim of a message, and what came of it."""
+
+    def __init__(
+        self, guard: HandlerGuard, message: Message, codec: Codec, run: RunHandler
+    ) -> None:
+        self._guard = guard
+        self._message = message
+        self._codec = codec
+        self._run = run
+        self._begun = False
+        self._key = ""
+
+    async def reply(self) -> Any:  # noqa: ANN401 - the handler's own
+        try:
+            async with self._guard.block(self._message, self._codec) as (delivery, connection):
+                value = await self._value(delivery, connection)
+        except NOT_NOW as error:
+            lost = isinstance(error, LeaseLostError) and error.key == self._key
+            if self._begun and not lost:  # of a call inside the handler
+                raise
+            raise _LaterError(error) from error
+        except NEVER as error:
+            if self._begun:
+                raise
+            _log.error("a message was rejected: %s", error)
+            raise RejectMessage from error
+        except Exception as error:
+            if self._guard.transaction is None or not worth_another_try(error):
+                raise
+            raise _LaterError(error) from error
+        if isinstance(value, AckMessage):
+            raise value
+        return value
+
+    async def _value(self, delivery: AsyncDelivery, connection: Any) -> Any:  # noqa: ANN401 - as above
+        """The reply, or the AckMessage that stands for none."""
+        if delivery.duplicate:
+            return _first_reply(delivery)
+        self._begun, self._key = True, delivery.key
+        try:
+            value = await self._run(delivery, connection)
+        except AckMessage as told:
+            await self._complete(delivery, ACKED)
+            return told
+        if delivery.completed:  # by the handler, in a transaction of its own
+            return delivery.result
+        await self._complete(delivery, value)
+        return value
+
+    async def _complete(self, delivery: AsyncDelivery, value: object) -> None:
+        if delivery.completed:
+            return
+        try:
+            await delivery.complete(value)
+        except NotRecordedError:
+            # Done, and being recorded: if it were delivered again it might only be done again.
+            return
+
+
+def _first_reply(delivery: AsyncDelivery) -> Any:  # noqa: ANN401 - as the handler returned it
+    if delivery.dead:
+        _log.warning("a message that failed for good was acknowledged: %s", delivery.key)
+        return AckMessage()
+    try:
+        value = delivery.result
+    except (ResultNotKeptError, UnreadableError) as error:
+        _log.error("a message was acknowledged without its reply: %s", error)
+        return AckMessage()
+    return AckMessage() if value is ACKED else value
+
+
+# The decorator for one handler of FastStream.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PARAMETER: Final = "oncekey_context"
+_OURS: Final[tuple[str, ...]] = ("delivery", "connection")
+"""Arguments of the handler that the decorator brings, where the handler has them."""
+
+
+def once_message(
+    inbox: AsyncInbox, *, transaction: TransactionBlock | None = None, wait: Duration = DEFAULT_WAIT
+) -> Callable[[F], F]:
+    """A decorator below `@broker.subscriber`: the handler is the consumer that the inbox names.
+
+    An argument `delivery` is the delivery that is processed, and with `transaction`, which chooses
+    atomic mode, an argument `connection` is what that gave. `wait` is how long a message stays
+    here while it is in progress elsewhere, before it is put back.
+    """
+    guard = HandlerGuard(inbox, transaction, wait)
+
+    def decorate(function: F) -> F:
+        return cast("F", _wrapped(guard, checked_function(function)))
+
+    return decorate
+
+
+def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+    wanted = [name for name in _OURS if name in signature.parameters]
+    call = function if is_async(function) else functools.partial(asyncio.to_thread, function)
+    codecs: list[ReplyCodec] = []
+    warned: list[bool] = []
+
+    @functools.wraps(function)
+    async def wrapper(
+        *args: Any,
+        oncekey_context: ContextRepo | None = None,
+        **kwargs: Any,
+    ) -> Any:  # noqa: ANN401 - the handler's own
+        message = None if oncekey_context is None else oncekey_context.get("message")
+        if oncekey_context is None or message is None:
+            if not warned:
+                warned.append(True)
+                _log.warning("%s runs unprotected: it was not called by FastStream", name)
+            return await call(*args, **kwargs)
+        if not codecs:  # annotations may name what is defined after the function
+            codecs.append(ReplyCodec(codec_of(function).annotation))
+
+        async def run(delivery: AsyncDelivery, connection: object) -> Any:  # noqa: ANN401 - as above
+            brought = {"delivery": delivery, "connection": connection}
+            kwargs.update({name: brought[name] for name in wanted})
+            return await call(*args, **kwargs)
+
+        subscriber = oncekey_context.get("handler_")
+        return await guard.reply(message, subscriber, codecs[0], run)
+
+    name = name_of(function)
+    wrapper.__signature__ = _with_context(signature)  # type: ignore[attr-defined]  # functions have it
+    return wrapper
+
+
+def _with_context(signature: inspect.Signature) -> inspect.Signature:
+    """The signature as FastStream reads it: without what is brought here, and with its context."""
+    given = [one for one in signature.parameters.values() if one.name not in _OURS]
+    own = inspect.Parameter(
+        _PARAMETER,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[Any, Context("context")],
     )
+    at = len(given) - (bool(given) and given[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    return signature.replace(parameters=[*given[:at], own, *given[at:]])
+
+
+# The middleware of a broker or a router: every handler below it is protected.
+
+
+_DELIVERY: Final = "oncekey_delivery"
+_CONNECTION: Final = "oncekey_connection"
+
+CurrentDelivery = Annotated[AsyncDelivery, Context(_DELIVERY)]
+"""For an argument of a handler: the delivery that it processes."""
+CurrentConnection = Annotated[Any, Context(_CONNECTION)]
+"""For an argument of a handler: the connection that `transaction` gave, in its transaction."""
+
+
+class InboxMiddleware:
+    """Messages of every handler are processed once, and every duplicate gets the first reply.
+
+    Each handler is a consumer of its own: that of the inbox, a slash, and the handler's name.
+    """
+
+    def __init__(
+        self,
+        inbox: AsyncInbox,
+        *,
+        transaction: TransactionBlock | None = None,
+        wait: Duration = DEFAULT_WAIT,
+    ) -> None:
+        """`transaction` chooses atomic mode: it gives a connection inside a transaction.
+
+        `wait` is how long a message stays here while it is in progress elsewhere, before it is put
+        back.
+        """
+        self._guard = HandlerGuard(inbox, transaction, wait)
+        self._known: dict[Callable[..., Any], tuple[HandlerGuard, ReplyCodec]] = {}
+
+    def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:  # noqa: ANN401 - of any broker
+        """For one message, as FastStream asks for it."""
+        return _OneMessage(msg, context=context, known=self.known)
+
+    def check(self, broker: Any) -> None:  # noqa: ANN401 - of any kind
+        """Refuses now, and not at the first message, a broker whose subscribers do not fit."""
+        for subscriber in broker.subscribers:
+            checked(subscriber)
+
+    def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, ReplyCodec]:
+        """How messages of the handler are protected, and how its replies are kept."""
+        found = self._known.get(handler)
+        if found is None:
+            codec = ReplyCodec(codec_of(handler).annotation)
+            found = self._guard.of(scope_of(inspect.unwrap(handler))), codec
+            self._known[handler] = found
+        return found
+
+
+class _OneMessage(BaseMiddleware[Any, Any]):
+    def __init__(
+        self,
+        msg: Any,  # noqa: ANN401 - of any broker
+        /,
+        *,
+        context: ContextRepo,
+        known: Callable[[Callable[..., Any]], tuple[HandlerGuard, ReplyCodec]],
+    ) -> None:
+        super().__init__(msg, context=context)
+        self._of = known
+
+    async def consume_scope(self, call_next: Callable[[Any], Any], msg: StreamMessage[Any]) -> Any:  # noqa: ANN401 - the handler's own
+        handler = _handler_of(call_next)
+        if handler is None:  # somebody asked for a message or an answer, and waits for it
+            return await call_next(msg)
+        guard, codec = self._of(handler)
+
+        async def run(delivery: AsyncDelivery, connection: object) -> Any:  # noqa: ANN401 - as above
+            with (
+                self.context.scope(_DELIVERY, delivery),
+                self.context.scope(_CONNECTION, connection),
+            ):
+                return await call_next(msg)
+
+        return await guard.reply(msg, self.context.get("handler_"), codec, run)
+
+
+def _handler_of(call_next: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - as FastStream nests it
+    """The function behind the middlewares that FastStream has put around it."""
+    while isinstance(call_next, functools.partial):
+        call_next = call_next.args[0]
+    wrapper = getattr(call_next, "__self__", None)
+    found: Callable[..., Any] | None = getattr(wrapper, "_original_call", None)
+    theirs = getattr(found, "__module__", "").startswith("faststream.")  # of its test brokers
+    return None if theirs else found
+
 
 __all__ = ["CurrentConnection", "CurrentDelivery", "InboxMiddleware", "once_message"]

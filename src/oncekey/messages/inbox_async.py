@@ -1,4 +1,4 @@
-"""The inbox for coroutines. The twin of `inbox.py`."""
+"""The inbox of one consumer, for coroutines: blocks around a message, and marks by key."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any, Final, Unpack
 
+from msgspec.structs import replace
+
+from oncekey.compat import invoke_async
+from oncekey.core.call import Call
+from oncekey.core.codec import encode_error
+from oncekey.core.decide import lost
+from oncekey.core.record import Record
+from oncekey.core.requests import Granted, Release, Settle, Verdict
+from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic_async import AsyncAtomic
-from oncekey.messages.desk import DeadLetterBox, Settings, on_thread, open_desk
-from oncekey.messages.identity import message_of
+from oncekey.messages.config import DeadLetterBox, InboxSettings, configure, on_thread
+from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased_async import AsyncLeased
-from oncekey.messages.marks import Claim
-from oncekey.messages.marks_async import AsyncMarks
-from oncekey.messages.rules import DEFAULT_GRACE, Fingerprint
+from oncekey.messages.message import Message, message_of
+from oncekey.messages.rules import DEFAULT_GRACE, Fingerprint, kept, last_error
 from oncekey.observe import Observer
 from oncekey.once import Once
 from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds
+from oncekey.stores.base import AsyncStore
+
+_MOST_OWNED: Final = 10_000
+
 
 PURGE_BATCH: Final = 1000
 
 
-class AsyncInbox(AsyncMarks):
+class AsyncInbox:
     """Makes a message that is delivered twice be processed once, for one consumer."""
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own, and all have defaults
@@ -46,10 +58,10 @@ class AsyncInbox(AsyncMarks):
         of each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
         waits in atomic mode; rows stay for `grace` after they expired.
         """
-        self._desk = open_desk(
+        self._config = configure(
             target,
             consumer,
-            Settings(
+            InboxSettings(
                 key=key,
                 on_missing_key=on_missing_key,
                 fingerprint=fingerprint,
@@ -67,7 +79,7 @@ class AsyncInbox(AsyncMarks):
     def for_consumer(self, consumer: str) -> AsyncInbox:
         """The same inbox for another consumer: settings and connections are shared."""
         other = copy(self)
-        other._desk = self._desk.for_consumer(consumer)  # noqa: SLF001 - of this class
+        other._config = self._config.for_consumer(consumer)  # noqa: SLF001 - of this class
         other._owned = {}  # noqa: SLF001 - of this class
         return other
 
@@ -78,7 +90,7 @@ class AsyncInbox(AsyncMarks):
         it, and then has the result. `returns` is the type of the result, where it is more than
         plain values.
         """
-        return AsyncAtomic(self._desk, connection, message_of(message), returns)
+        return AsyncAtomic(self._config, connection, message_of(message), returns)
 
     def leased(self, message: Any, *, returns: object = None) -> AsyncLeased:  # noqa: ANN401 - of any broker
         """A block whose claim is committed first: `async with inbox.leased(message) as delivery`.
@@ -86,11 +98,11 @@ class AsyncInbox(AsyncMarks):
         For work that is long or has effects elsewhere. Complete it in your own transaction with
         `await delivery.complete(result, connection=...)`.
         """
-        return AsyncLeased(self._desk, message_of(message), returns)
+        return AsyncLeased(self._config, message_of(message), returns)
 
     async def migrate(self) -> None:
         """The table is there and up to date, which the first use would see to otherwise."""
-        await on_thread(self._desk.tables("migrate").own.identity)
+        await on_thread(self._config.tables("migrate").own.identity)
 
     async def purge(
         self, *, grace: Duration | None = None, progress: Callable[[int], None] | None = None
@@ -99,7 +111,7 @@ class AsyncInbox(AsyncMarks):
 
         `progress` hears the count after each batch.
         """
-        table = self._desk.tables("purge")
+        table = self._config.tables("purge")
         chosen = self._grace if grace is None else grace
         since = microseconds(seconds(chosen, "grace", zero=True))
         total = 0
@@ -113,4 +125,94 @@ class AsyncInbox(AsyncMarks):
 
     async def aclose(self) -> None:
         """The inbox's own connections are closed. The next use opens new ones."""
-        await self._desk.once.aclose()
+        await self._config.once.aclose()
+
+    async def is_processed(self, key: str) -> bool:
+        """Whether the message was completed, and that has not expired."""
+        call = self._config.rules.key(key)
+        record = await self._store.get(call.scope, call.key)
+        return record is not None and record.status == "completed"
+
+    async def mark_processing(self, key: str, ttl: Duration | None = None) -> Claim | None:
+        """Return a claim to one asker, and None to everybody else or for what was processed before.
+
+        Its lease is not renewed: choose one that is longer than the work.
+        """
+        call = self._call(key, ttl)
+        answer = await self._store.claim(call.claim(new_nonce()))
+        if type(answer) is not Granted:
+            return None
+        record = answer.record
+        if self._config.rules.too_often(record.attempt):
+            await self._bury(call, record)
+            return None
+        claim = Claim(call.key, record.attempt, record.token, record.nonce, call.terms.ttl)
+        while len(self._owned) >= _MOST_OWNED:  # those who forget to end what they began
+            self._owned.pop(next(iter(self._owned)))
+        self._owned[call.key] = claim
+        return claim
+
+    async def mark_completed(self, claim: Claim | str, result: object = None) -> None:
+        """The message is processed, and duplicates get this result."""
+        call, owned = self._of(claim)
+        ask = Settle(
+            call.scope,
+            call.key,
+            token=owned.token,
+            nonce=owned.nonce,
+            status="completed",
+            result=kept(call, result).data,
+            error=None,
+            ttl=owned.ttl,
+        )
+        if await self._store.settle(ask) is not Verdict.DONE:
+            raise lost(call)
+        self._owned.pop(call.key, None)
+
+    async def mark_failed(self, claim: Claim | str, error: BaseException | str) -> None:
+        """The message was not processed, and may be processed again at once."""
+        call, owned = self._of(claim)
+        raised = error if isinstance(error, BaseException) else RuntimeError(error)
+        ask = Release(
+            call.scope,
+            call.key,
+            token=owned.token,
+            nonce=owned.nonce,
+            error=encode_error(raised),
+            uncertain=False,
+            hold=False,
+            unused=False,
+            lease=call.terms.lease,
+            ttl=owned.ttl,
+        )
+        if await self._store.release(ask) is not Verdict.DONE:
+            raise lost(call)
+        self._owned.pop(call.key, None)
+
+    @property
+    def _store(self) -> AsyncStore:
+        return self._config.once.store_async
+
+    def _call(self, key: str, ttl: Duration | None) -> Call:
+        call = self._config.rules.key(key)
+        if ttl is None:
+            return call
+        return replace(call, terms=replace(call.terms, ttl=microseconds(seconds(ttl, "ttl"))))
+
+    def _of(self, claim: Claim | str) -> tuple[Call, Claim]:
+        """The call and the claim that is meant; refused when this inbox has none."""
+        if isinstance(claim, Claim):
+            return replace(self._config.rules.key(claim.key), key=claim.key), claim
+        call = self._config.rules.key(claim)
+        owned = self._owned.get(call.key)
+        if owned is None:
+            raise lost(call)
+        return call, owned
+
+    async def _bury(self, call: Call, record: Record) -> None:
+        config = self._config
+        if config.box is not None:
+            message = Message(id=record.reference, type=record.label)
+            letter = config.rules.dead_letter(message, record, record.attempt, None)
+            await invoke_async(config.box, letter)
+        await self._store.settle(call.settle(record, "failed", error=last_error(record)))

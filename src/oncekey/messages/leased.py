@@ -12,8 +12,8 @@ from oncekey.compat import invoke
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
 from oncekey.engine.engine import Engine
+from oncekey.messages.config import InboxConfig, here
 from oncekey.messages.delivery import Delivery
-from oncekey.messages.desk import Desk, here
 from oncekey.messages.message import Message
 from oncekey.messages.rules import last_error, rolled_back
 from oncekey.messages.transaction import Transaction
@@ -28,17 +28,17 @@ class Leased:
     _attempt: Attempt
     _delivery: Delivery
 
-    def __init__(self, desk: Desk, message: Message, returns: object) -> None:
+    def __init__(self, config: InboxConfig, message: Message, returns: object) -> None:
         """Nothing is claimed yet."""
-        self._desk = desk
-        self._rules = desk.rules
+        self._config = config
+        self._rules = config.rules
         self._message = message
-        self._asked = desk.rules.call(message, returns)
+        self._asked = config.rules.call(message, returns)
         self._in_transaction = False
 
     def __enter__(self) -> Delivery:
         """The delivery: to be processed, or a duplicate with its result."""
-        core, active, call = self._desk.once.use(self._asked, self._rules.terms)
+        core, active, call = self._config.once.use(self._asked, self._rules.terms)
         self._engine = core.engine()
         running = attempt.enter(self._engine, call, active=active)
         if not running.duplicate and self._rules.too_often(running.number):
@@ -62,7 +62,7 @@ class Leased:
             running.complete(result)
             return
         ticket = running._ticket  # noqa: SLF001 - the same library
-        transaction = Transaction(self._desk, connection)
+        transaction = Transaction(self._config, connection)
         transaction.begin()
         ask = running._settling(result)  # noqa: SLF001 - the same library
         # From here on the row is locked: nobody renews it, and nobody can take it over.
@@ -100,7 +100,7 @@ class Leased:
             return
         ticket = running._ticket  # noqa: SLF001 - the same library
         ask = ticket.call.release(ticket.record)
-        if here(self._desk.tables("leased mode").undone, ask):
+        if here(self._config.tables("leased mode").undone, ask):
             raise rolled_back(ticket.call)
 
     def _leave(self, running: Attempt, error: BaseException) -> None:
@@ -120,8 +120,8 @@ class Leased:
         ticket = running._ticket  # noqa: SLF001 - the same library
         letter = self._rules.dead_letter(self._message, record, running.number, error)
         try:
-            if self._desk.box is not None:
-                invoke(self._desk.box, letter)
+            if self._config.box is not None:
+                invoke(self._config.box, letter)
         except BaseException as trouble:
             if error is not None and isinstance(trouble, Exception):
                 _log.exception("the dead letter of %s could not be told", ticket.call.name)

@@ -1,14 +1,14 @@
-"""A message as the inbox sees it, whatever broker it came through."""
+"""A message as the inbox sees it, and which part of a broker's message is its identity."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
 
-from oncekey.errors import InvalidKeyError
+from oncekey.errors import ConfigurationError, InvalidKeyError
 
 
 class Message(Struct, kw_only=True):
@@ -51,3 +51,151 @@ class Message(Struct, kw_only=True):
                 "the body of the message is no JSON; decode it, or make the key from something else"
             )
             raise InvalidKeyError(msg) from None
+
+
+# Which part of a broker's message is its identity: the same in every delivery, and its own.
+#
+# Not an identity: a delivery tag, a receipt handle, a consumer's sequence, an offset without its
+# partition, and any id that a framework makes up when the producer has set none.
+
+
+_KAFKA_VALUE: Final = "topic, partition and offset"
+
+
+def from_amqp(message: Any) -> Message:  # noqa: ANN401 - of aio-pika, or alike
+    """A message of RabbitMQ (aio-pika): the property `message_id`, which the producer sets."""
+    headers = dict(message.headers or {})
+    count = headers.get("x-delivery-count")
+    return Message(
+        id=message.message_id or "",
+        type=message.type or message.routing_key or "",
+        attributes=headers,
+        body=message.body,
+        deliveries=count + 1 if isinstance(count, int) else None,
+        lacks="the AMQP property message_id (a delivery tag is another one each time)",
+        native=message,
+    )
+
+
+def from_jetstream(message: Any) -> Message:  # noqa: ANN401 - of nats-py
+    """A message of NATS JetStream (nats-py): the header `Nats-Msg-Id`, else stream and sequence."""
+    headers = dict(message.headers or {})
+    said = headers.get("Nats-Msg-Id") or ""
+    lacks = "the header Nats-Msg-Id, and came through core NATS, which numbers nothing"
+    try:
+        facts = message.metadata
+    except Exception:  # noqa: BLE001 - nats-py: not a JetStream message, an error of its own
+        return Message(
+            id=said,
+            type=message.subject,
+            attributes=headers,
+            body=message.data,
+            lacks=lacks,
+            native=message,
+        )
+    return Message(
+        id=said or f"{facts.stream}:{facts.sequence.stream}",
+        type=message.subject,
+        attributes=headers,
+        body=message.data,
+        deliveries=facts.num_delivered,
+        native=message,
+    )
+
+
+def from_kafka(record: Any) -> Message:  # noqa: ANN401 - of aiokafka
+    """A record of Kafka (aiokafka): topic, partition and offset.
+
+    They do not survive a retry topic or a replay: prefer `by_attribute` over a producer's header.
+    """
+    return Message(
+        id=f"{record.topic}:{record.partition}:{record.offset}",
+        type=record.topic,
+        attributes=_headers(record.headers),
+        body=record.value,
+        lacks=_KAFKA_VALUE,
+        native=record,
+    )
+
+
+def from_confluent(record: Any) -> Message:  # noqa: ANN401 - of confluent-kafka
+    """A record of Kafka (confluent-kafka), as `from_kafka` sees it."""
+    return Message(
+        id=f"{record.topic()}:{record.partition()}:{record.offset()}",
+        type=record.topic() or "",
+        attributes=_headers(record.headers() or ()),
+        body=record.value(),
+        lacks=_KAFKA_VALUE,
+        native=record,
+    )
+
+
+def from_redis_stream(
+    stream: str | bytes, entry: tuple[Any, Mapping[Any, Any]], deliveries: int | None = None
+) -> Message:
+    """An entry of a Redis stream: the stream's name and the entry's id.
+
+    `deliveries` is what XPENDING says, for those who ask it.
+    """
+    number, fields = entry
+    attributes = {_word(name): _word(value) for name, value in fields.items()}
+    return Message(
+        id=f"{_word(stream)}:{_word(number)}",
+        type=attributes.get("type") or _word(stream),
+        attributes=attributes,
+        body=attributes,
+        deliveries=deliveries,
+        native=entry,
+    )
+
+
+def from_sqs(message: Mapping[str, Any]) -> Message:
+    """A message of SQS (boto3): `MessageDeduplicationId` of a FIFO queue, else `MessageId`."""
+    facts = message.get("Attributes") or {}
+    said = message.get("MessageAttributes") or {}
+    count = facts.get("ApproximateReceiveCount")
+    attributes = {name: value.get("StringValue") for name, value in said.items()}
+    return Message(
+        id=facts.get("MessageDeduplicationId") or message.get("MessageId") or "",
+        type=attributes.get("type") or "",
+        attributes=attributes,
+        body=message.get("Body", ""),
+        deliveries=None if count is None else int(count),
+        lacks="MessageId (a receipt handle is another one each time)",
+        native=message,
+    )
+
+
+# Told by the module that the message's type comes from.
+_KNOWN: Final[tuple[tuple[str, Callable[[Any], Message]], ...]] = (
+    ("aio_pika.", from_amqp),
+    ("nats.", from_jetstream),
+    ("aiokafka.", from_kafka),
+    ("cimpl", from_confluent),
+    ("confluent_kafka", from_confluent),
+)
+
+
+def message_of(given: Any) -> Message:  # noqa: ANN401 - whatever a broker's client hands over
+    """The message that was given: one of ours, or one of a client that is known here."""
+    if isinstance(given, Message):
+        return given
+    for kind in type(given).__mro__:
+        for module, read in _KNOWN:
+            if kind.__module__.startswith(module):
+                return read(given)
+    if isinstance(given, Mapping) and "ReceiptHandle" in given:
+        return from_sqs(given)
+    msg = (
+        f"the inbox does not know the identity of a {type(given).__name__}; pass "
+        f"Message(id=..., type=..., body=...), with an id that is the same in every delivery"
+    )
+    raise ConfigurationError(msg)
+
+
+def _headers(pairs: Iterable[tuple[str, bytes | None]]) -> dict[str, Any]:
+    return {name: "" if value is None else _word(value) for name, value in pairs}
+
+
+def _word(value: Any) -> str:  # noqa: ANN401 - text, or bytes of it
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

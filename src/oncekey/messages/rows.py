@@ -13,8 +13,7 @@ from oncekey.core.codec import error_words
 from oncekey.core.machine import DAY
 from oncekey.core.record import Record, Status
 from oncekey.core.requests import Claim, Owned, Release, Renew, Settle
-from oncekey.messages.dialect import Dialect, Values, as_micros
-from oncekey.messages.statements import LAPSED
+from oncekey.messages.statements import LAPSED, Dialect, Values, as_micros
 
 Row = Sequence[Any]
 

@@ -23,11 +23,11 @@ from oncekey.errors import (
     LeaseLostError,
     OncekeyError,
 )
+from oncekey.messages.errors import worth_another_try
 from oncekey.messages.keys import ON_MISSING_KEY, KeyOfMessage, OnMissingKey, key_of
 from oncekey.messages.message import Message
 from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
 from oncekey.messages.statements import LAPSED
-from oncekey.messages.trouble import worth_another_try
 from oncekey.policy import FUNCTION, Policy, Terms
 
 INBOX: Final = Policy(wait=0).over(FUNCTION)
@@ -52,7 +52,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     """The exception itself, where it was raised in this process just now."""
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class InboxRules(Struct, frozen=True, kw_only=True):
     """How messages of one consumer are told apart, and on which terms they are processed."""
 
     consumer: str

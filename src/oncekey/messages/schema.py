@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Final
 
 from oncekey.errors import ConfigurationError
-from oncekey.messages.dialect import Dialect
+from oncekey.messages.statements import Dialect
 
 READ: Final = "SELECT version, oldest, identity FROM processed_messages_schema"
 BUMP: Final = "UPDATE processed_messages_schema SET version = {0} WHERE version < {0}"

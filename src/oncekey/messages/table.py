@@ -26,14 +26,13 @@ from oncekey.core.requests import (
 )
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.messages import rows
-from oncekey.messages.dialect import Dialect, Values
-from oncekey.messages.statements import statements
-from oncekey.messages.trouble import waited_too_long
+from oncekey.messages.errors import waited_too_long
+from oncekey.messages.statements import Dialect, Values, statements
 
 _TRIES: Final = 8
 
 
-class Own(Protocol):
+class Connections(Protocol):
     """Connections of the inbox's own, on which each statement is committed."""
 
     dialect: Dialect
@@ -65,7 +64,7 @@ class Table:
 
     remote = True
 
-    def __init__(self, own: Own, grace: int) -> None:
+    def __init__(self, own: Connections, grace: int) -> None:
         """Rows are purged when they expired so many microseconds ago."""
         self.own = own
         self.dialect = own.dialect

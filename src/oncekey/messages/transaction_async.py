@@ -8,12 +8,12 @@ from oncekey.core import machine
 from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
 from oncekey.messages import rows, schema
-from oncekey.messages.connections_async import connected_async
-from oncekey.messages.desk import Desk, on_thread
-from oncekey.messages.dialect import SQLITE, Values
+from oncekey.messages.config import InboxConfig, on_thread
+from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.driver import another_database, refused, refused_by_database
-from oncekey.messages.own_sqlite import OwnSQLite
-from oncekey.messages.trouble import table_is_missing
+from oncekey.messages.drivers_async import connected_async
+from oncekey.messages.errors import table_is_missing
+from oncekey.messages.statements import SQLITE, Values
 from oncekey.stores.sqlite.schema import statements_of
 
 _TRIES: Final = 8
@@ -26,10 +26,10 @@ _RESTORE: Final = "SELECT set_config('lock_timeout', CAST(:limit AS text), true)
 class AsyncTransaction:
     """The user's transaction, and the table as it is seen from inside."""
 
-    def __init__(self, desk: Desk, given: Any) -> None:  # noqa: ANN401 - a connection of any driver
+    def __init__(self, config: InboxConfig, given: Any) -> None:  # noqa: ANN401 - a connection of any driver
         """Refused when the connection is outside a transaction, or of another colour."""
-        self._table = desk.tables("a transaction")
-        self._limit = desk.lock_timeout
+        self._table = config.tables("a transaction")
+        self._limit = config.lock_timeout
         self._given = given
         self._identity = ""
         self._connection = connected_async(given)
@@ -50,7 +50,7 @@ class AsyncTransaction:
         """
         own, connection = self._table.own, self._connection
         ((file,),) = await connection.run(schema.FILE, {})
-        if not file or not isinstance(own, OwnSQLite) or not own.path.samefile(file):
+        if not file or not isinstance(own, SQLiteConnections) or not own.path.samefile(file):
             raise another_database(self._given)
         (found,) = await connection.run(schema.FIND[SQLITE.name], {})
         read = await connection.run(schema.READ, {}) if found[0] else []

@@ -5,7 +5,7 @@ import pytest
 
 from oncekey import InProgressError
 from oncekey.messages import Message
-from oncekey.messages.pipelined import names_on
+from oncekey.messages.pipeline import names_on
 from tests.surfaces.messages.together import aside, until_blocked
 
 ORDER = Message(id="m-1", type="order.placed")

@@ -11,7 +11,7 @@ from faststream.nats import NatsResponse
 from pydantic import BaseModel
 
 from oncekey import InProgressError
-from oncekey.messages import AsyncInbox, Message, by_fields, faststream_message
+from oncekey.messages import AsyncInbox, Message, by_fields, faststream
 from oncekey.messages.faststream import (
     CurrentConnection,
     CurrentDelivery,
@@ -44,13 +44,13 @@ async def inbox():
 @pytest.fixture
 def beating(monkeypatch):
     """JetStream hears of what is in progress all the time; how often it would."""
-    asked, beat = [], faststream_message._beat
+    asked, beat = [], faststream._beat
 
     def often(tell, every):
         asked.append(every)
         return beat(tell, 0.01)
 
-    monkeypatch.setattr(faststream_message, "_beat", often)
+    monkeypatch.setattr(faststream, "_beat", often)
     return asked
 
 

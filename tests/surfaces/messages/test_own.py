@@ -10,8 +10,8 @@ import pytest
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Renew, Resolve, Scan, Verdict
 from oncekey.messages import Inbox, Message
-from oncekey.messages.own_postgres import OwnPostgres, _Impatient
-from oncekey.messages.own_sqlite import OwnSQLite
+from oncekey.messages.connections_postgres import PostgresConnections, _Impatient
+from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.table import Table
 from oncekey.testing import disabled
 
@@ -22,9 +22,9 @@ HOUR = 3_600_000_000
 @pytest.fixture(params=["postgres", "sqlite"])
 def table(request, tmp_path):
     if request.param == "postgres":
-        own = OwnPostgres(request.getfixturevalue("postgres_url"))
+        own = PostgresConnections(request.getfixturevalue("postgres_url"))
     else:
-        own = OwnSQLite(tmp_path / "shop.db")
+        own = SQLiteConnections(tmp_path / "shop.db")
     table = Table(own, 0)
     yield table
     table.close()
@@ -89,7 +89,7 @@ def test_verbs_that_messages_have_no_use_for(table):
 
 
 def test_a_locked_row_is_not_renewed_and_not_waited_for(postgres_url):
-    table = Table(OwnPostgres(postgres_url), 0)
+    table = Table(PostgresConnections(postgres_url), 0)
     owner = table.claim(claim()).record
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT 1 FROM processed_messages FOR UPDATE")
@@ -100,7 +100,7 @@ def test_a_locked_row_is_not_renewed_and_not_waited_for(postgres_url):
 
 
 def test_a_claim_behind_an_uncommitted_one_is_busy(postgres_url):
-    table = Table(OwnPostgres(postgres_url), 0)
+    table = Table(PostgresConnections(postgres_url), 0)
     inbox = Inbox(postgres_url, "billing")
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT 1")
@@ -118,7 +118,7 @@ def test_a_server_that_is_not_there():
 
 
 def test_a_server_that_says_nothing(postgres_url, monkeypatch):
-    own = OwnPostgres(postgres_url)
+    own = PostgresConnections(postgres_url)
     with monkeypatch.context() as hasty, pytest.raises(StoreError, match="said nothing") as refused:
         hasty.setattr(_Impatient, "patience", 0.2)
         own.run("SELECT pg_sleep(3600)", {})
@@ -128,7 +128,7 @@ def test_a_server_that_says_nothing(postgres_url, monkeypatch):
 
 
 def test_connections_that_the_server_has_ended_are_replaced(postgres_url):
-    own = OwnPostgres(postgres_url)
+    own = PostgresConnections(postgres_url)
     assert own.identity()
     with psycopg.connect(postgres_url, autocommit=True) as other:
         other.execute(
@@ -148,7 +148,7 @@ def test_a_file_in_a_folder_that_is_not_there(tmp_path):
 
 
 def test_a_keeper_does_not_wait_for_a_writer(tmp_path):
-    own = OwnSQLite(tmp_path / "shop.db")
+    own = SQLiteConnections(tmp_path / "shop.db")
     own.identity()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as other:
         other.execute("BEGIN IMMEDIATE")

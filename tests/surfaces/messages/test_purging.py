@@ -4,14 +4,14 @@ import pytest
 
 from oncekey import ConfigurationError
 from oncekey.messages import Message
-from oncekey.messages.purging import due_messages, purge_messages
+from oncekey.messages.purge import due_messages, purge_messages
 
 OLD = "UPDATE processed_messages SET expires_at = '2026-01-01 00:00:00' WHERE message_id <> 'm-0'"
 
 
 @pytest.mark.parametrize("name", ["psycopg", "sqlite3"])
 def test_what_expired_is_gone_in_batches(way_of, open_inbox, name, monkeypatch):
-    monkeypatch.setattr("oncekey.messages.purging.PURGE_BATCH", 4)
+    monkeypatch.setattr("oncekey.messages.purge.PURGE_BATCH", 4)
     way = way_of(name)
     inbox = open_inbox(way.url, "billing")
     for number in range(11):

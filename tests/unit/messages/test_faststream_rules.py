@@ -14,9 +14,15 @@ from faststream.redis import RedisBroker, RedisResponse
 from oncekey import ConfigurationError, Once
 from oncekey.core.codec import NotKeepableError, UnreadableBytesError
 from oncekey.messages import AsyncInbox, Inbox
-from oncekey.messages.faststream import InboxMiddleware, once_message
-from oncekey.messages.faststream_message import checked, message_from, put_back
-from oncekey.messages.faststream_reply import ACKED, ReplyCodec
+from oncekey.messages.faststream import (
+    ACKED,
+    InboxMiddleware,
+    ReplyCodec,
+    checked,
+    message_from,
+    once_message,
+    put_back,
+)
 
 
 def of_module(module, **facts):

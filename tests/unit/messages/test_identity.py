@@ -6,8 +6,8 @@ import pytest
 
 from oncekey import ConfigurationError, InvalidKeyError
 from oncekey.messages import Message, by_message_id, from_redis_stream
-from oncekey.messages.identity import message_of
 from oncekey.messages.keys import key_of
+from oncekey.messages.message import message_of
 
 
 def of_module(module, **facts):

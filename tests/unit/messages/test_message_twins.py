@@ -14,7 +14,6 @@ PAIRS = {
     "AsyncDelivery": "Delivery",
     "AsyncAtomic": "Atomic",
     "AsyncLeased": "Leased",
-    "AsyncMarks": "Marks",
     "AsyncInbox": "Inbox",
     "attempt_async": "attempt",
     "enter_async": "enter",
@@ -40,7 +39,7 @@ DRIVERS = {
     "get_raw_connection": "connection",
 }
 ONE_COLOUR = {"Django", "_UndoneError", "Claim", "Completing", "AsyncCompleting"}
-TWINS = ["transaction", "atomic", "leased", "marks", "inbox", "connections", "connections_psycopg"]
+TWINS = ["transaction", "atomic", "leased", "inbox", "drivers", "drivers_psycopg"]
 
 
 class Bleach(twins.Bleach):
@@ -81,7 +80,7 @@ def bleached(monkeypatch):
 def test_the_twins_are_equal_but_for_their_colour(name, bleached):
     sync = bleached(MESSAGES / f"{name}.py")
     coroutine = bleached(MESSAGES / f"{name}_async.py")
-    if name == "connections":  # each names the other one
+    if name == "drivers":  # each names the other one
         coroutine = [line.replace("kind, 'Inbox'", "kind, 'AsyncInbox'") for line in coroutine]
         sync = [line.replace("kind, 'Inbox'", "kind, 'AsyncInbox'") for line in sync]
     assert sync == coroutine

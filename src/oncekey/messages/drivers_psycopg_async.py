@@ -1,4 +1,4 @@
-"""Connections of psycopg 3, which send two statements at once where they may. Its twin awaits."""
+"""Async connections of psycopg 3. The twin of `connections_psycopg.py`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from psycopg.rows import tuple_row
 
 from oncekey.messages import rows
-from oncekey.messages.connections import OneByOne
-from oncekey.messages.dialect import POSTGRES, Values
 from oncekey.messages.driver import pyformat
-from oncekey.messages.pipelined import may_prepare, names_on, prepare, prepared, say, together
+from oncekey.messages.drivers_async import AsyncOneByOne
+from oncekey.messages.pipeline import may_prepare, names_on, prepare, prepared, say, together
 from oncekey.messages.statements import (
+    POSTGRES,
     RELEASE,
     ROLL_BACK,
     ROLL_BACK_LAST,
     SAVEPOINT,
     SAVEPOINT_LAST,
+    Values,
     statements,
 )
 
 CLAIM_NEW: Final = statements(POSTGRES).claim_new
 
 
-class Psycopg(OneByOne):
-    """A connection of psycopg 3, which sends two statements at once where it may."""
+class AsyncPsycopg(AsyncOneByOne):
+    """An AsyncConnection of psycopg 3, which sends two statements at once where it may."""
 
     dialect = POSTGRES
 
@@ -44,28 +45,28 @@ class Psycopg(OneByOne):
         """The rows of its cursors are made as the user likes; ours are tuples."""
         return self._connection.cursor(row_factory=tuple_row)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """It has, if it is inside."""
 
-    def savepoint(self) -> None:
+    async def savepoint(self) -> None:
         """Set."""
-        self._cursor.execute(SAVEPOINT)
+        await self._cursor.execute(SAVEPOINT)
 
-    def claim_new(self, statement: str, values: Values) -> list[Any]:
+    async def claim_new(self, statement: str, values: Values) -> list[Any]:
         """The savepoint and the claim at once, where the server knows the claim."""
         known = names_on(self._connection)
         if prepared(statement).name not in known or not may_prepare(self._connection):
-            self.savepoint()
+            await self.savepoint()
             return []
         try:
-            found = self._together((SAVEPOINT, None), (statement, values))
+            found = await self._together((SAVEPOINT, None), (statement, values))
             return [rows.new(token, values) for (token,) in found[1]]
         except InvalidSqlStatementName:  # a rollback of the user's has made it forget
             known.clear()
-            self._say(ROLL_BACK)
+            await self._say(ROLL_BACK)
             return []
 
-    def run_last(self, statement: str, values: Values) -> list[Any]:
+    async def run_last(self, statement: str, values: Values) -> list[Any]:
         """Both at once, where the server knows the statement; otherwise it does from now on.
 
         A savepoint of their own saves the work before them, should the server have forgotten.
@@ -74,51 +75,51 @@ class Psycopg(OneByOne):
         if may and prepared(statement).name in known:
             try:
                 both = (SAVEPOINT_LAST, None), (statement, values), (RELEASE, None)
-                return self._together(*both)[1]
+                return (await self._together(*both))[1]
             except InvalidSqlStatementName:
                 known.clear()
-                self._say(ROLL_BACK_LAST)
-        found = super().run_last(statement, values)
+                await self._say(ROLL_BACK_LAST)
+        found = await super().run_last(statement, values)
         if may and found:
-            self._prepare(statement)
-            self._prepare(CLAIM_NEW)
+            await self._prepare(statement)
+            await self._prepare(CLAIM_NEW)
         return found
 
-    def _together(self, *statements: tuple[str, Values | None]) -> list[list[Any]]:
+    async def _together(self, *statements: tuple[str, Values | None]) -> list[list[Any]]:
         connection = self._connection
         asked = together(connection.pgconn, [*statements])
-        with connection.lock:
-            answers: list[list[Any]] = connection.wait(asked)
+        async with connection.lock:
+            answers: list[list[Any]] = await connection.wait(asked)
         return answers
 
-    def _say(self, script: str) -> None:
+    async def _say(self, script: str) -> None:
         connection = self._connection
-        with connection.lock:
-            connection.wait(say(connection.pgconn, script))
+        async with connection.lock:
+            await connection.wait(say(connection.pgconn, script))
 
-    def _prepare(self, statement: str) -> None:
+    async def _prepare(self, statement: str) -> None:
         """The server knows the statement. Behind a pooler it may know it already."""
         connection = self._connection
-        self._say(SAVEPOINT)
+        await self._say(SAVEPOINT)
         try:
-            with connection.lock:
-                connection.wait(prepare(connection.pgconn, prepared(statement)))
+            async with connection.lock:
+                await connection.wait(prepare(connection.pgconn, prepared(statement)))
         except DuplicatePreparedStatement:
-            self._say(ROLL_BACK)
-        self._say(RELEASE)
+            await self._say(ROLL_BACK)
+        await self._say(RELEASE)
         names_on(connection).add(prepared(statement).name)
 
-    def run(self, statement: str, values: Values) -> list[Any]:
+    async def run(self, statement: str, values: Values) -> list[Any]:
         """The rows."""
-        self._cursor.execute(pyformat(statement), values)
-        found: list[Any] = self._cursor.fetchall() if self._cursor.description else []
+        await self._cursor.execute(pyformat(statement), values)
+        found: list[Any] = await self._cursor.fetchall() if self._cursor.description else []
         return found
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Released."""
-        self._cursor.execute(RELEASE)
+        await self._cursor.execute(RELEASE)
 
-    def roll_back(self) -> None:
+    async def roll_back(self) -> None:
         """Rolled back, and gone, unless the transaction is gone itself."""
         if self._connection.info.transaction_status.name != "IDLE":
-            self._say(f"{ROLL_BACK}; {RELEASE}")
+            await self._say(f"{ROLL_BACK}; {RELEASE}")

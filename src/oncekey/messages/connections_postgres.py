@@ -14,8 +14,8 @@ from psycopg.rows import tuple_row
 
 from oncekey.compat import generation
 from oncekey.messages import schema
-from oncekey.messages.dialect import POSTGRES, Values
 from oncekey.messages.driver import pyformat
+from oncekey.messages.statements import POSTGRES, Values
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess, stale
 from oncekey.stores.postgres.errors import explain, explain_connect
@@ -24,6 +24,7 @@ from oncekey.stores.postgres.schema import check_server
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
+
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def _in_time(gen: PQGen[T], connection: _Impatient) -> PQGen[T]:
             raise NoAnswerError(msg)
 
 
-class OwnPostgres:
+class PostgresConnections:
     """Connections of this process, opened when they are needed."""
 
     dialect = POSTGRES

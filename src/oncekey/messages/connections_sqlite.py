@@ -10,7 +10,7 @@ from typing import Any, Final
 from oncekey.compat import leave_alone, renew_after_fork
 from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
-from oncekey.messages.dialect import SQLITE, Values
+from oncekey.messages.statements import SQLITE, Values
 from oncekey.stores.sqlite.schema import statements_of
 from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
 
@@ -19,7 +19,7 @@ _OF_KEEPER: Final = 0.2
 """How long a statement waits for those who write: the keeper has other leases to renew."""
 
 
-class OwnSQLite:
+class SQLiteConnections:
     """Two connections: one for callers, one for the keeper, who must not wait for callers."""
 
     dialect = SQLITE

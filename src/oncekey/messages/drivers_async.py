@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol
 
-from oncekey.messages.dialect import POSTGRES, SQLITE, Dialect, Values
 from oncekey.messages.driver import (
     BEGIN_FOR_WRITING,
     another_colour,
@@ -20,7 +19,15 @@ from oncekey.messages.driver import (
     drivers_of,
     refused,
 )
-from oncekey.messages.statements import RELEASE, ROLL_BACK, SAVEPOINT
+from oncekey.messages.statements import (
+    POSTGRES,
+    RELEASE,
+    ROLL_BACK,
+    SAVEPOINT,
+    SQLITE,
+    Dialect,
+    Values,
+)
 
 
 class AsyncConnected(Protocol):
@@ -177,7 +184,7 @@ class AsyncSQLAlchemy(AsyncOneByOne):
 
 @cache
 def _psycopg_class() -> Callable[[Any], AsyncConnected]:
-    from oncekey.messages.connections_psycopg_async import AsyncPsycopg  # noqa: PLC0415 - where it is installed
+    from oncekey.messages.drivers_psycopg_async import AsyncPsycopg  # noqa: PLC0415 - where it is installed
 
     return AsyncPsycopg
 

@@ -18,11 +18,12 @@ from psycopg.errors import error_from_result
 from psycopg.generators import execute, fetch_many, send
 from psycopg.pq import ExecStatus
 
-from oncekey.messages.dialect import Values
+from oncekey.messages.statements import Values
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
+
 
 _PARAMETER: Final = re.compile(r"(?<![:\w']):(\w+)")
 _BINARY: Final = 1

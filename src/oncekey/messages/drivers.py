@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol
 
-from oncekey.messages.dialect import POSTGRES, SQLITE, Dialect, Values
 from oncekey.messages.driver import (
     BEGIN_FOR_WRITING,
     another_colour,
@@ -21,7 +20,15 @@ from oncekey.messages.driver import (
     pyformat,
     refused,
 )
-from oncekey.messages.statements import RELEASE, ROLL_BACK, SAVEPOINT
+from oncekey.messages.statements import (
+    POSTGRES,
+    RELEASE,
+    ROLL_BACK,
+    SAVEPOINT,
+    SQLITE,
+    Dialect,
+    Values,
+)
 
 
 class Connected(Protocol):
@@ -220,7 +227,7 @@ class Django(OneByOne):
 
 @cache
 def _psycopg_class() -> Callable[[Any], Connected]:
-    from oncekey.messages.connections_psycopg import Psycopg  # noqa: PLC0415 - where it is installed
+    from oncekey.messages.drivers_psycopg import Psycopg  # noqa: PLC0415 - where it is installed
 
     return Psycopg
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from oncekey.core.key import checked_scope
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
+from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
-from oncekey.messages.own_sqlite import OwnSQLite
-from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, Rules, inbox_terms
-from oncekey.messages.table import Own, Table
+from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, InboxRules, inbox_terms
+from oncekey.messages.table import Connections, Table
 from oncekey.observe import Observer
 from oncekey.once import Once
 from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds, terms
@@ -26,10 +26,10 @@ T = TypeVar("T")
 DeadLetterBox = Callable[[DeadLetter], Any]
 
 
-class Desk(Struct, frozen=True, kw_only=True):
+class InboxConfig(Struct, frozen=True, kw_only=True):
     """Where messages of one consumer are looked up and marked."""
 
-    rules: Rules
+    rules: InboxRules
     once: Once
     """The engine of leases stands on it, and it knows the observers."""
     table: Table | None
@@ -49,12 +49,12 @@ class Desk(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(msg)
         return self.table
 
-    def for_consumer(self, consumer: str) -> Desk:
-        """The same desk for messages of another consumer."""
+    def for_consumer(self, consumer: str) -> InboxConfig:
+        """The same config for messages of another consumer."""
         return replace(self, rules=replace(self.rules, **_whose(consumer, self.table)))
 
 
-class Settings(Struct, kw_only=True):
+class InboxSettings(Struct, kw_only=True):
     """Everything that an inbox may be told, apart from where it is and whose it is."""
 
     key: KeyOfMessage
@@ -68,12 +68,12 @@ class Settings(Struct, kw_only=True):
     fields: PolicyFields
 
 
-def open_desk(target: str | Once, consumer: str, said: Settings) -> Desk:
-    """The desk for what was named; nothing is opened before its first use."""
+def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxConfig:
+    """The config for what was named; nothing is opened before its first use."""
     if said.dead_letter is not None and not callable(said.dead_letter):
         msg = f"dead_letter must be a function of the dead letter, not {said.dead_letter!r}"
         raise ConfigurationError(msg)
-    own = own_of(target)
+    own = connections_of(target)
     if own is not None and own.dialect.name == "sqlite" and said.lock_timeout is not None:
         msg = "lock_timeout is for PostgreSQL; on SQLite set the timeout of your own connection"
         raise ConfigurationError(msg)
@@ -83,8 +83,8 @@ def open_desk(target: str | Once, consumer: str, said: Settings) -> Desk:
     once = _once(target, table, said)
     policy = once.having(policy=said.policy, fields=said.fields).policy.over(INBOX)
     limit = None if said.lock_timeout is None else seconds(said.lock_timeout, "lock_timeout")
-    return Desk(
-        rules=Rules(
+    return InboxConfig(
+        rules=InboxRules(
             **_whose(consumer, table),
             terms=inbox_terms(terms(policy)),
             strategy=said.key,
@@ -110,7 +110,7 @@ def _whose(consumer: str, table: Table | None) -> dict[str, str]:
     }
 
 
-def _once(target: str | Once, table: Table | None, said: Settings) -> Once:
+def _once(target: str | Once, table: Table | None, said: InboxSettings) -> Once:
     if not isinstance(target, Once):
         return Once(target if table is None else table, observers=said.observers, cache=False)
     if table is None:
@@ -120,19 +120,19 @@ def _once(target: str | Once, table: Table | None, said: Settings) -> Once:
     return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
 
 
-def own_of(target: str | Once) -> Own | None:
+def connections_of(target: str | Once) -> Connections | None:
     """Connections to the database that was named; None for a store without tables."""
     if isinstance(target, str):
         if target.startswith(("postgresql://", "postgres://")):
             return _own_postgres(target)
         store = open_store(target)
-        return OwnSQLite(store.file) if isinstance(store, SQLiteStore) else None
+        return SQLiteConnections(store.file) if isinstance(store, SQLiteStore) else None
     if not isinstance(target, Once):
         msg = f"an inbox needs a Once or the URL of a database, not {target!r}"
         raise ConfigurationError(msg)
     behind = _store_of(target)
     if isinstance(behind, SQLiteStore):
-        return OwnSQLite(behind.file)
+        return SQLiteConnections(behind.file)
     if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
         return None
     named = behind._target  # noqa: SLF001 - the same library
@@ -145,11 +145,11 @@ def own_of(target: str | Once) -> Own | None:
     return _own_postgres(named.conninfo)
 
 
-def _own_postgres(url: str) -> Own:
+def _own_postgres(url: str) -> Connections:
     with needing("postgres", "PostgreSQL"):
-        from oncekey.messages.own_postgres import OwnPostgres  # noqa: PLC0415 - comes with an extra
+        from oncekey.messages.connections_postgres import PostgresConnections  # noqa: PLC0415 - comes with an extra
 
-    return OwnPostgres(url)
+    return PostgresConnections(url)
 
 
 def _store_of(once: Once) -> Any:  # noqa: ANN401 - a store of either colour

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from oncekey.messages import schema
-from oncekey.messages.desk import own_of
+from oncekey.messages.config import connections_of
+from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.inbox import PURGE_BATCH
-from oncekey.messages.own_sqlite import OwnSQLite
 from oncekey.messages.rules import DEFAULT_GRACE
 from oncekey.messages.table import Table
 from oncekey.policy import Duration, microseconds, seconds
@@ -51,8 +51,8 @@ def _since(grace: Duration) -> int:
 @contextmanager
 def _table(url: str) -> Iterator[Table | None]:
     """The table of the inbox, if the database has one."""
-    own = own_of(url)
-    if own is None or (isinstance(own, OwnSQLite) and not own.path.exists()):
+    own = connections_of(url)
+    if own is None or (isinstance(own, SQLiteConnections) and not own.path.exists()):
         yield None
         return
     try:
