@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 import oncekey
 import oncekey.errors
 import oncekey.events
-import oncekey.events.trouble
+import oncekey.events.errors
 import oncekey.http
 import oncekey.jobs
 import oncekey.messages
@@ -21,9 +21,9 @@ import oncekey.messages.faststream
 import oncekey.stores
 import oncekey.testing
 from oncekey import Once, OncekeyError, Policy
-from oncekey.events.observing import Name as Happened
+from oncekey.events.observers import Name as Happened
 from oncekey.events.prometheus import PrometheusObserver
-from oncekey.events.settings import Settings as EventSettings
+from oncekey.events.settings import BusSettings as EventSettings
 from oncekey.observe import Name
 from oncekey.policy import FUNCTION
 from tests.docs.snippets import blocks
@@ -45,7 +45,7 @@ NAMES = [
 ]
 ERRORS = [
     error
-    for error in (vars(oncekey.errors) | vars(oncekey.events.trouble)).values()
+    for error in (vars(oncekey.errors) | vars(oncekey.events.errors)).values()
     if isinstance(error, type)
     and issubclass(error, OncekeyError)
     and not error.__name__.startswith("_")

@@ -79,9 +79,9 @@ def doctor(  # noqa: PLR0913 - each is an option of the command
 
 def _settings(domain: str, marker_ttl: str) -> object:
     """The settings of a bus, checked."""
-    from oncekey.events.settings import Settings  # noqa: PLC0415 - few ask for events
+    from oncekey.events.settings import BusSettings  # noqa: PLC0415 - few ask for events
 
-    return Settings(domain, state_ttl=marker_ttl, marker_ttl=marker_ttl)
+    return BusSettings(domain, state_ttl=marker_ttl, marker_ttl=marker_ttl)
 
 
 def _show(out: Console, finding: Finding) -> None:

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from oncekey.events.observing import Happening
+    from oncekey.events.observers import Happening
 
 _COUNTED: Final = ("routed", "reclaimed", "trimmed", "dead", "lost")
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oncekey.events.bus import AsyncBus, Bus
+from oncekey.events.bus import Bus
+from oncekey.events.bus_async import AsyncBus
 from oncekey.events.cursor import Cursor, Resync
-from oncekey.events.draft import Draft
-from oncekey.events.event import Event, Published, shard_of
+from oncekey.events.errors import BackpressureError, InvalidEventError
+from oncekey.events.event import Draft, Event, Published, shard_of
 from oncekey.events.gateway import Gateway
+from oncekey.events.log import Page
 from oncekey.events.memory import Memory
-from oncekey.events.reading import Page
 from oncekey.events.stages import Stages
-from oncekey.events.trouble import BackpressureError, InvalidEventError
 from oncekey.extras import needing
 
 if TYPE_CHECKING:

@@ -1,44 +1,45 @@
-"""The front door: a bus of one colour for a domain."""
+"""The events of a domain, for blocking code: publish, read, and the state of a job."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
-from oncekey.events.cursor import Cursor, Resync
-from oncekey.events.door import Door
-from oncekey.events.door_async import AsyncDoor
-from oncekey.events.draft import check_job
-from oncekey.events.event import Event
-from oncekey.events.following import Following
-from oncekey.events.observing import Observer, Observers
-from oncekey.events.opening import Where, open_place, open_place_async
-from oncekey.events.reading import Position, position
-from oncekey.events.settings import Settings
+from oncekey.errors import StoreError, doubted
+from oncekey.events.cursor import Cursor
+from oncekey.events.errors import refused
+from oncekey.events.event import (
+    Append,
+    Draft,
+    Event,
+    Published,
+    check_job,
+    prepare,
+    read_event,
+    shard_of,
+    strictly,
+)
+from oncekey.events.log import (
+    FIRST,
+    LIMIT,
+    EventLog,
+    LogFull,
+    Page,
+    Position,
+    check_limit,
+    page,
+    position,
+    verdict,
+)
+from oncekey.events.memory import MemoryLog, Where, memory_of
+from oncekey.events.observers import Observer, Observers
+from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.events.stages import Stages
-from oncekey.policy import Duration
+from oncekey.extras import needing
 
 
-class Options(TypedDict, total=False):
-    """What else can be set; `Settings` says what it means."""
-
-    shards: int
-    length: int
-    most: int | None
-    log_length: int
-    state_ttl: Duration
-    marker_ttl: Duration
-    max_data: str | int
-    dead_length: int
-
-
-def settings_of(domain: str, stages: Stages | None, options: Options) -> Settings:
-    """The settings, checked."""
-    return Settings(domain, Stages() if stages is None else stages, **options)
-
-
-class Bus(Door):
+class Bus:
     """The events of a domain, for blocking code."""
 
     def __init__(
@@ -48,16 +49,16 @@ class Bus(Door):
         domain: str,
         stages: Stages | None = None,
         observers: Iterable[Observer] = (),
-        **options: Unpack[Options],
+        **options: Unpack[BusOptions],
     ) -> None:
         """`where` is a URL, a client of redis-py, or a `Memory`. Nothing is sent yet."""
-        settings = settings_of(domain, stages, options)
-        told = Observers(settings.domain, observers)
-        super().__init__(open_place(where, settings, told), settings, told)
+        self.settings = settings_of(domain, stages, options)
+        self._observers = Observers(self.settings.domain, observers)
+        self._log = open_log(where, self.settings, self._observers)
 
     def close(self) -> None:
         """Our connections are closed. The next use opens new ones."""
-        self._place.close()
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -70,57 +71,100 @@ class Bus(Door):
     ) -> None:
         self.close()
 
-
-class AsyncBus(AsyncDoor):
-    """The events of a domain, for coroutines."""
-
-    def __init__(
+    def publish(  # noqa: PLR0913 - the parts of an event
         self,
-        where: Where,
+        job: str,
+        stage: str,
+        data: Any,  # noqa: ANN401 - whatever can be written as JSON
         *,
-        domain: str,
-        stages: Stages | None = None,
-        observers: Iterable[Observer] = (),
-        **options: Unpack[Options],
-    ) -> None:
-        """`where` is a URL, a client of redis.asyncio, or a `Memory`. Nothing is sent yet."""
-        settings = settings_of(domain, stages, options)
-        told = Observers(settings.domain, observers)
-        super().__init__(open_place_async(where, settings, told), settings, told)
-        self.following = Following(self._place, self._read, settings.shards, told)
+        seq: int | None = None,
+        step: int | None = None,
+        strict: bool = False,
+    ) -> Published:
+        """The event is in the job's log, once, whoever publishes it how often.
 
-    def subscribe(
-        self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
-    ) -> AsyncGenerator[Event | Resync, None]:
-        """Every event of the job after the one that was seen last, in order, once, and for ever.
-
-        A `Resync` among them says that the reader's place is not in the log: what it had does not
-        count, and what follows is the log from the first event that is left. While Redis is away
-        the iterator waits. It ends only with its reader: close it, or leave the loop.
+        `seq` is its number, or `step` its position in the range of its stage. A duplicate with
+        other data leaves the first and says `differs`; with `strict` it raises KeyReusedError.
         """
-        return self.follow(check_job(job), position(after, last_seq))
+        asks = [prepare((job, stage, data, seq, step), self.settings)]
+        try:
+            answers = self._log.append(asks)
+        except StoreError as error:
+            answers = self._appended_again(asks, error)
+        return self._made(asks, answers, strict=strict)[0]
 
-    async def aclose(self) -> None:
-        """The connections of the running loop are closed. The next use opens new ones."""
-        await self._place.aclose()
+    def publish_batch(self, drafts: Iterable[Draft], *, strict: bool = False) -> list[Published]:
+        """All of them, in their order, in one round trip. After an error publish all again."""
+        asks = [prepare(Draft(*draft), self.settings) for draft in drafts]
+        if not asks:
+            return []
+        try:
+            answers = self._log.append(asks)
+        except StoreError as error:
+            answers = self._appended_again(asks, error)
+        return self._made(asks, answers, strict=strict)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
+    def read(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
+        job: str,
+        *,
+        after: Cursor | str | None = None,
+        last_seq: int | None = None,
+        limit: int = LIMIT,
+    ) -> Page:
+        """The events of a job after the one that the reader saw last; without one, from the start.
 
-    async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:
-        """The same, for a job and a position that were checked."""
-        async with self.following(job, saw) as follower:
-            while True:
-                for batch in await follower.batches():
-                    if batch.resync is not None:
-                        yield batch.resync
-                    for event in batch.events:
-                        yield event
+        `after` is an event's cursor or its text, `last_seq` its number; 0 is the start.
+        """
+        saw = position(after, last_seq)
+        found = self._read(check_job(job), saw, check_limit(limit))
+        if found.resync is not None:
+            self._observers.tell("resync", reason=found.resync.reason)
+        return found
+
+    def state(self, job: str) -> Event | None:
+        """The event with the greatest seq, if the job has had one lately."""
+        shard = shard_of(check_job(job), self.settings.shards)
+        kept = self._log.state(job, shard)
+        return None if kept is None else read_event(kept.payload, kept.cursor)
+
+    def _appended_again(self, asks: list[Append], error: StoreError) -> list[Published | LogFull]:
+        """The marks are the same, so an event that is there already is known as ours."""
+        if error.happened is False:
+            raise error
+        try:
+            return self._log.append(asks)
+        except StoreError as again:
+            raise doubted(again) from again
+
+    def _made(
+        self, asks: list[Append], answers: list[Published | LogFull], *, strict: bool
+    ) -> list[Published]:
+        self._observers.tell_answers(answers)
+        made: list[Published] = []
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, LogFull):
+                raise refused(ask.shard, answer.length)
+            made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
+        return made
+
+    def _read(self, job: str, saw: Position, limit: int = LIMIT) -> Page:
+        shard = shard_of(job, self.settings.shards)
+        look = self._log.look(job, shard, saw.start, limit)
+        reason = verdict(saw, look)
+        if reason is not None:
+            look = self._log.look(job, shard, FIRST, limit)
+        return page(job, saw, look, reason)
+
+
+def open_log(where: Where, settings: BusSettings, observers: Observers) -> EventLog:
+    """Return the log for blocking code; nothing is sent yet."""
+    memory = memory_of(where)
+    if memory is not None:
+        return MemoryLog(memory, settings)
+    with needing("redis", "a bus in Redis"):
+        from oncekey.events.redis_log import RedisLog  # noqa: PLC0415 - an extra
+        from oncekey.stores.redis.client import Clients  # noqa: PLC0415 - an extra
+
+    make = Clients.of_url if isinstance(where, str) else Clients.of_client
+    return RedisLog(make(where), settings, observers)

@@ -16,12 +16,11 @@ from urllib.parse import parse_qsl
 
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import sse
-from oncekey.events.bus import AsyncBus
-from oncekey.events.draft import check_job
-from oncekey.events.event import shard_of
-from oncekey.events.follower import Follower
+from oncekey.events.bus_async import AsyncBus
+from oncekey.events.errors import InvalidEventError
+from oncekey.events.event import check_job, shard_of
 from oncekey.events.settings import positive
-from oncekey.events.trouble import InvalidEventError
+from oncekey.events.subscription import Follower
 from oncekey.policy import Duration, seconds
 
 Scope = MutableMapping[str, Any]

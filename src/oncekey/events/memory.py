@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View
-from oncekey.events.draft import Ask
-from oncekey.events.event import Published
-from oncekey.events.place import Entry, Full, Kept, Look, Start
-from oncekey.events.settings import Settings
+from oncekey.events.event import Append, Published
+from oncekey.events.log import Entry, Kept, LogFull, Look, Start
+from oncekey.events.settings import BusSettings
 
 _Name = tuple[str, str]
 
@@ -62,14 +62,14 @@ class _Ear(NamedTuple):
     heard: asyncio.Event
 
 
-class MemoryPlace:
+class MemoryLog:
     """One domain of a memory."""
 
-    def __init__(self, memory: Memory, settings: Settings) -> None:
+    def __init__(self, memory: Memory, settings: BusSettings) -> None:
         self._memory = memory
         self._settings = settings
 
-    def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+    def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Each is in its log, once."""
         with self._memory.lock:
             return [self._append(ask) for ask in asks]
@@ -117,7 +117,7 @@ class MemoryPlace:
                 if not self._memory.ears[name]:
                     del self._memory.ears[name]
 
-    def _append(self, ask: Ask) -> Published:
+    def _append(self, ask: Append) -> Published:
         job = self._living(ask.job) or _Job(ask.epoch, deque(maxlen=self._settings.log_length))
         marker = job.markers.get((ask.stage, ask.seq))
         if marker is not None:
@@ -152,24 +152,47 @@ class MemoryPlace:
         return found if found is not None and self._memory.clock() < found.end else None
 
 
-class AsyncMemoryPlace:
+class AsyncMemoryLog:
     """The same for coroutines: nothing in it ever waits."""
 
-    def __init__(self, memory: Memory, settings: Settings) -> None:
-        self._place = MemoryPlace(memory, settings)
-        self.listening = self._place.listening
+    def __init__(self, memory: Memory, settings: BusSettings) -> None:
+        self._log = MemoryLog(memory, settings)
+        self.listening = self._log.listening
 
-    async def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+    async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Each is in its log, once."""
-        return self._place.append(asks)
+        return self._log.append(asks)
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
         """Some events after the start."""
-        return self._place.look(job, shard, start, count)
+        return self._log.look(job, shard, start, count)
 
     async def state(self, job: str, shard: int, /) -> Kept | None:
         """The event with the greatest seq."""
-        return self._place.state(job, shard)
+        return self._log.state(job, shard)
 
     async def aclose(self) -> None:
         """There is nothing to close."""
+
+
+Where = Any
+"""A URL (redis://, rediss://, unix://, memory://), a client of redis-py, or a `Memory`."""
+
+
+def memory_of(where: Where) -> Memory | None:
+    """Return the memory that is meant; None where it is Redis."""
+    if isinstance(where, Memory):
+        return where
+    if not isinstance(where, str):
+        return None
+    scheme = where.partition("://")[0]
+    if scheme == "memory":
+        if where != "memory://":
+            msg = "a memory has no name; make one Memory() and give it to those who share it"
+            raise ConfigurationError(msg)
+        return Memory()
+    if scheme not in ("redis", "rediss", "unix"):
+        found = f"{scheme}://" if "://" in where else "so"  # the rest may hold a password
+        msg = f"the URL of a bus starts with redis://, rediss://, unix:// or memory://, not {found}"
+        raise ConfigurationError(msg)
+    return None

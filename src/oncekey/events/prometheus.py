@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncekey.events.observing import Happening, Name
+from oncekey.events.observers import Happening, Name
 from oncekey.extras import needing
 
 with needing("prometheus", __name__):

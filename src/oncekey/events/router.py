@@ -1,8 +1,4 @@
-"""The router: it keeps the newest state of each job and wakes those who watch it.
-
-Any number may run at once. Readers take events from the logs, so a router that dies or is late
-costs time, and never an event.
-"""
+"""The router: it keeps the newest state of each job and wakes those who watch it."""
 
 from __future__ import annotations
 
@@ -13,19 +9,242 @@ import socket
 import threading
 from collections.abc import Iterable
 from time import monotonic
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from oncekey.errors import ConfigurationError
-from oncekey.events.bus import Options, settings_of
-from oncekey.events.observing import Observer, Observers
-from oncekey.events.opening import Where
-from oncekey.events.redis_place import RedisPlace
-from oncekey.events.router_shard import Reader, ShardRouter
+from oncekey.events.cursor import parse
+from oncekey.events.errors import InvalidEventError
+from oncekey.events.event import Event, check_job, read_event
+from oncekey.events.memory import Where
+from oncekey.events.observers import Observer, Observers
+from oncekey.events.redis_commands import Names, Script, script, words
+from oncekey.events.redis_log import RedisLog
+from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.policy import Duration, seconds
 from oncekey.stores.redis.client import Clients
+from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import CAUGHT, explain
+
+# An entry of a shard's stream, as a router reads it.
+
+
+class StreamEntry(NamedTuple):
+    """Its id, its fields and values one after the other, and how often it was delivered."""
+
+    id: bytes
+    fields: tuple[bytes, ...]
+    deliveries: int = 1
+
+    @property
+    def payload(self) -> bytes:
+        """The event, as JSON."""
+        return self._field(b"data")
+
+    def event(self) -> Event:
+        """The event in it. Raises ValueError or InvalidEventError, with the reason, for none."""
+        cursor = parse(self._field(b"id").decode())
+        if cursor is None:
+            raise InvalidEventError("the field id is no epoch.offset.mark")
+        event = read_event(self.payload, cursor)
+        check_job(event.job)
+        return event
+
+    def _field(self, name: bytes) -> bytes:
+        pairs = dict(zip(self.fields[::2], self.fields[1::2], strict=False))
+        if name not in pairs:
+            raise InvalidEventError(f"the entry has no field {name.decode()}")
+        return pairs[name]
+
+
+def delivered(reply: Any) -> list[StreamEntry]:  # noqa: ANN401 - it depends on client and protocol
+    """The entries of one stream in a reply to XREADGROUP."""
+    if not reply:
+        return []
+    found = next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
+    while found and isinstance(found[0], list) and found[0] and not isinstance(found[0][0], bytes):
+        found = found[0]  # redis-py wraps it once more in RESP3
+    return [StreamEntry(name, _flat(fields)) for name, fields in found if fields]
+
+
+def reclaimed(reply: Any) -> tuple[int, list[StreamEntry]]:  # noqa: ANN401 - a reply of our script
+    """How many were lost, and those that are ours now."""
+    lost, taken = reply
+    return lost, [StreamEntry(name, tuple(fields), count) for name, fields, count in taken]
+
+
+def _flat(fields: Any) -> tuple[bytes, ...]:  # noqa: ANN401 - the same
+    if isinstance(fields, dict):
+        return tuple(part for pair in fields.items() for part in pair)
+    return tuple(fields)
+
+
+# One shard of a router: what it reads, it applies, passes on and acknowledges.
+
+
+BATCH: Final = 100
+_FORGET: Final = 24 * 3600 * 1000
+"""How long a consumer that is gone is remembered, in milliseconds."""
+_log = logging.getLogger("oncekey.events")
+
+
+class Reader(NamedTuple):
+    """Who reads, and with how much patience."""
+
+    group: str
+    consumer: str
+    claim_after: int
+    """Milliseconds after which an entry is taken from a consumer that has not acknowledged it."""
+    max_deliveries: int
+
+
+class ShardRouter:
+    """The entries of one shard's stream, each handled once by whichever router gets it."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        settings: BusSettings,
+        reader: Reader,
+        shard: int,
+        observers: Observers,
+    ) -> None:
+        self._clients = clients
+        self._observers = observers
+        self._settings = settings
+        self._reader = reader
+        self._shard = shard
+        self._names = Names(settings.domain)
+        self._stream = self._names.stream(shard)
+
+    def join(self) -> None:
+        """The group exists; a new one starts with the oldest entry."""
+        start = ("XGROUP", "CREATE", self._stream, self._reader.group, "0", "MKSTREAM")
+        try:
+            self._clients.ask(start)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    def take(self, block: int | None) -> int:
+        """Entries that nobody has had yet are handled; so many. Waits at most `block` ms."""
+        patience: Words = () if block is None else ("BLOCK", block)
+        command = ("XREADGROUP", "GROUP", *self._reader[:2], "COUNT", BATCH, *patience)
+        entries = delivered(self._clients.ask((*command, "STREAMS", self._stream, ">")))
+        self._handle(entries)
+        return len(entries)
+
+    def reclaim(self) -> int:
+        """Entries of routers that died or hang are handled; so many."""
+        reader = self._reader
+        arguments = (reader.group, reader.consumer, reader.claim_after, BATCH)
+        lost, entries = reclaimed(self._run("reclaim", (self._stream,), *arguments))
+        if lost:
+            _log.error("%d entries of %s were deleted before a router", lost, self._stream)
+            self._observers.tell("lost", lost)
+        self._observers.tell("reclaimed", len(entries))
+        self._handle(entries)
+        return len(entries)
+
+    def tidy(self) -> None:
+        """The stream has its length, as far as every group allows."""
+        arguments = (self._reader.group, self._settings.length, _FORGET)
+        self._observers.tell("trimmed", self._run("tidy", (self._stream,), *arguments))
+
+    def leave(self) -> None:
+        """The group has forgotten us, unless we hold an entry that another must take."""
+        self._run("leave", (self._stream,), *self._reader[:2])
+
+    def _handle(self, entries: list[StreamEntry]) -> None:
+        sound: list[StreamEntry] = []
+        commands: list[Words] = []
+        for entry in entries:
+            try:
+                commands.append(self._route(entry))
+            except (ValueError, InvalidEventError) as error:
+                self._bury(entry, f"malformed: {error}")
+            else:
+                sound.append(entry)
+        routed = 0
+        for entry, answer in zip(sound, self._sent(commands), strict=True):
+            if isinstance(answer, Exception):
+                self._failed(entry, answer)
+            else:
+                routed += answer
+        self._observers.tell("routed", routed)
+
+    def _route(self, entry: StreamEntry) -> Words:
+        event = entry.event()
+        names, shard = self._names, self._shard
+        return words(
+            script("route"),
+            (self._stream, names.job(shard, event.job), names.state(shard, event.job)),
+            self._reader.group,
+            entry.id,
+            event.seq,
+            event.id,
+            entry.payload,
+            self._settings.state_seconds,
+            names.nudge(shard),
+            event.job,
+        )
+
+    def _failed(self, entry: StreamEntry, error: Exception) -> None:
+        """It stays pending and is taken again after a while, but not for ever."""
+        _log.warning("entry %s of %s failed: %s", entry.id.decode(), self._stream, error)
+        if entry.deliveries >= self._reader.max_deliveries:
+            self._bury(entry, str(error))
+
+    def _bury(self, entry: StreamEntry, reason: str) -> None:
+        _log.error("entry %s of %s is dead: %s", entry.id.decode(), self._stream, reason)
+        keys = (self._stream, self._names.dead(self._shard))
+        facts = (self._reader.group, entry.id, reason, entry.deliveries, self._settings.dead_length)
+        self._observers.tell("dead", self._run("bury", keys, *facts, *entry.fields))
+
+    def _sent(self, commands: list[Words]) -> list[Any]:
+        """What the server says to each, errors of single commands included."""
+        if not commands:
+            return []
+        if len(commands) == 1:  # as it is where entries come one by one: the short way
+            try:
+                return [self._ask(script("route"), commands[0])]
+            except ResponseError as error:
+                return [error]
+        client = self._clients.client()
+        answers = _piped(client, commands)
+        unknown = [n for n, one in enumerate(answers) if isinstance(one, NoScriptError)]
+        if unknown:  # another connection may have taught the server in the middle of the pipeline
+            client.script_load(script("route").text)
+            again = _piped(client, [commands[n] for n in unknown])
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return answers
+
+    def _run(self, name: str, keys: tuple[str, ...], *arguments: str | bytes | int) -> Any:  # noqa: ANN401 - whatever it answers
+        chosen = script(name)
+        return self._ask(chosen, words(chosen, keys, *arguments))
+
+    def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
+        try:
+            return self._clients.ask(command)
+        except NoScriptError:
+            return self._clients.ask(("EVAL", chosen.text, *command[2:]))
+
+
+def _piped(client: Any, commands: list[Words]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+    line = client.pipeline(transaction=False)
+    for command in commands:
+        line.execute_command(*command, NEVER_DECODE=True)
+    answers: list[Any] = line.execute(raise_on_error=False)
+    return answers
+
+
+# The router: it keeps the newest state of each job and wakes those who watch it.
+#
+# Any number may run at once. Readers take events from the logs, so a router that dies or is late
+# costs time, and never an event.
+
 
 _BLOCK: Final = 500
 _SIGNALS: Final = 0.5
@@ -33,7 +252,6 @@ _SIGNALS: Final = 0.5
 _TIDY: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
-_log = logging.getLogger("oncekey.events")
 
 
 class Router:
@@ -49,7 +267,7 @@ class Router:
         claim_after: Duration = "30s",
         max_deliveries: int = 5,
         observers: Iterable[Observer] = (),
-        **options: Unpack[Options],
+        **options: Unpack[BusOptions],
     ) -> None:
         """`where` is a URL or a client of redis-py. Nothing is sent yet.
 
@@ -66,7 +284,7 @@ class Router:
             Clients.of_url(where) if isinstance(where, str) else Clients.of_client(where)
         )
         told = Observers(settings.domain, observers)
-        self._place = RedisPlace(self._clients, settings, told)
+        self._log = RedisLog(self._clients, settings, told)
         self._period = seconds(claim_after, "claim_after")
         name = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         reader = Reader(group, name, max(1, round(self._period * 1000)), max_deliveries)
@@ -81,7 +299,7 @@ class Router:
     def step(self) -> int:
         """What is there now is handled, without waiting; so many entries."""
         try:
-            self._place.agree()
+            self._log.agree()
             for shard in self._shards:
                 shard.join()
             handled = sum(shard.reclaim() for shard in self._shards)
@@ -128,7 +346,7 @@ class Router:
         while not self._stopped.is_set():
             try:
                 if not joined:
-                    self._place.agree()
+                    self._log.agree()
                     shard.join()
                     joined = True
                 if monotonic() >= look:

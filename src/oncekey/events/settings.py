@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, TypedDict
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.stages import Stages
@@ -15,7 +15,7 @@ _DOMAIN: Final = re.compile(r"[^\s{}]{1,100}")
 
 
 @dataclass(frozen=True)
-class Settings:
+class BusSettings:
     """The settings of one domain. Publishers, routers and readers of a domain share them."""
 
     domain: str
@@ -81,3 +81,21 @@ def positive(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{name} must be a whole number above zero, not {value!r}")
     return value
+
+
+class BusOptions(TypedDict, total=False):
+    """What else can be set; `BusSettings` says what it means."""
+
+    shards: int
+    length: int
+    most: int | None
+    log_length: int
+    state_ttl: Duration
+    marker_ttl: Duration
+    max_data: str | int
+    dead_length: int
+
+
+def settings_of(domain: str, stages: Stages | None, options: BusOptions) -> BusSettings:
+    """Return the settings, checked."""
+    return BusSettings(domain, Stages() if stages is None else stages, **options)

@@ -9,7 +9,7 @@ import msgspec
 
 from oncekey.events.cursor import Resync
 from oncekey.events.event import Body, Event
-from oncekey.events.reading import Position, position
+from oncekey.events.log import Position, position
 
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from oncekey.errors import ConfigurationError
-from oncekey.events.trouble import InvalidEventError
+from oncekey.events.errors import InvalidEventError
 
 Range = tuple[int, int]
 """The first and the last number of a stage."""

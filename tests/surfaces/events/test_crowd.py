@@ -19,7 +19,7 @@ CLIENTS, CUTS, EVENTS = (100, 20, 400) if HEAVY else (20, 6, 60)
 @pytest.mark.row("E5", "E7")
 async def test_a_crowd_that_is_cut_off_anywhere_ends_with_the_whole_log(empty_redis, monkeypatch):
     """Nobody hangs, though nobody is woken for the last events."""
-    monkeypatch.setattr("oncekey.events.following.PATIENCE", 0.5)
+    monkeypatch.setattr("oncekey.events.subscription.PATIENCE", 0.5)
     chance = random.Random(5)  # noqa: S311 - no secret
     system = System(empty_redis.url, asynchronous=True, router=True)
     bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
@@ -58,7 +58,7 @@ async def test_a_client_that_takes_nothing_is_told_to_start_anew_and_others_are_
         name = happening.name, happening.reason
         counts[name] = counts.get(name, 0) + happening.count
 
-    watcher = AsyncBus(bus._place._place._memory, domain="scan", stages=MANY, observers=[count])
+    watcher = AsyncBus(bus._log._log._memory, domain="scan", stages=MANY, observers=[count])
     large = "x" * 100_000
     async with asyncio.timeout(PATIENCE), serving(Gateway(watcher, allow=None, queue=10)) as port:
         slow, quick = Browser(port, "job-1"), Browser(port, "job-1")
@@ -89,7 +89,9 @@ async def test_a_client_that_takes_nothing_is_told_to_start_anew_and_others_are_
 @pytest.mark.row("E5")
 async def test_browsers_of_one_job_share_its_reads(empty_redis, monkeypatch):
     """What a crowd costs Redis does not grow with the crowd."""
-    monkeypatch.setattr("oncekey.events.following.PATIENCE", 2 * PATIENCE)  # nobody looks unasked
+    monkeypatch.setattr(
+        "oncekey.events.subscription.PATIENCE", 2 * PATIENCE
+    )  # nobody looks unasked
     system = System(empty_redis.url, asynchronous=True, router=True)
     bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
     with empty_redis.client() as client:

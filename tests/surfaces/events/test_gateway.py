@@ -157,7 +157,7 @@ async def test_an_address_that_is_no_job_is_not_found(path, caplog):
 
 async def test_a_quiet_client_hears_that_the_line_is_alive_and_is_forgotten_when_it_goes():
     bus = AsyncBus("memory://", domain="scan")
-    ears = bus._place._place._memory.ears
+    ears = bus._log._log._memory.ears
     gateway = Gateway(bus, allow=None, heartbeat="10ms")
     async with asyncio.timeout(PATIENCE), serving(gateway) as port:
         browser = Browser(port, "job-1")

@@ -87,7 +87,7 @@ async def test_routers_that_are_killed_and_paused_lose_nothing(empty_redis, spaw
 @pytest.mark.row("E7")
 async def test_watchers_that_hear_nothing_still_get_everything(empty_redis, monkeypatch):
     """600 events, 30 % published twice, and nobody wakes the gateway for 100 of them."""
-    monkeypatch.setattr("oncekey.events.following.PATIENCE", 0.1)
+    monkeypatch.setattr("oncekey.events.subscription.PATIENCE", 0.1)
     retries, again = random.Random(11), 0  # noqa: S311 - no secret
     async with (
         AsyncBus(empty_redis.url, domain="scan", stages=MANY) as bus,

@@ -19,7 +19,7 @@ from oncekey.events import (
     Stages,
     shard_of,
 )
-from oncekey.events.observing import Happening, Name
+from oncekey.events.observers import Happening, Name
 from oncekey.events.prometheus import PrometheusObserver
 from tests.patience import PATIENCE, until
 from tests.surfaces.events.ways import collected

@@ -6,7 +6,8 @@ import pytest
 from redis.exceptions import NoScriptError
 
 from oncekey import ConfigurationError, StoreError
-from oncekey.events import Bus, Router, Stages, router_shard, scripts, shard_of
+from oncekey.events import Bus, Router, Stages, redis_commands, shard_of
+from oncekey.events import router as router_shard
 from tests.patience import PATIENCE, until
 
 JOB = "job-1"
@@ -59,7 +60,7 @@ def test_what_was_routed_counts_when_the_server_learned_the_script_on_the_way(
         if first:
             return piped(given, commands)
         first.append(len(commands))
-        given.script_load(scripts.script("route").text)
+        given.script_load(redis_commands.script("route").text)
         return [NoScriptError("no matching script"), *piped(given, commands[1:])]
 
     monkeypatch.setattr(router_shard, "_piped", half_known)

@@ -102,7 +102,7 @@ async def test_a_connection_that_was_taken_away_is_a_store_that_failed(bus, monk
         return None.writelines
 
     with monkeypatch.context() as broken:
-        broken.setattr(bus._place._clients, "ask", none)
+        broken.setattr(bus._log._clients, "ask", none)
         for asked in (
             bus.publish("job-1", "work", 1, seq=1),
             bus.read("job-1"),

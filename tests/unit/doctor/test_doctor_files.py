@@ -9,7 +9,7 @@ import pytest
 from oncekey import Once
 from oncekey.doctor import examine, examine_async, mounts, sqlite
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.events.settings import Settings
+from oncekey.events.settings import BusSettings
 from oncekey.stores import MemoryStore, SQLiteStore
 
 TABLE = """\
@@ -184,7 +184,7 @@ def test_lifetimes_are_written_as_people_write_them(by_check):
 
 
 def test_markers_of_events_must_outlive_the_last_retry_too(by_check):
-    bus = Settings("scan")
+    bus = BusSettings("scan")
     found = by_check(examine(MemoryStore(), retry_horizon="3h", events=bus))
     assert found["lifetime.marker_ttl"].severity == "danger"
     assert found["lifetime.marker_ttl"].evidence == "marker_ttl=2h, retry horizon=3h"

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from oncekey import ConfigurationError
 from oncekey.events import InvalidEventError, Published, Stages, shard_of
-from oncekey.events import draft as drafts
+from oncekey.events import event as drafts
 from oncekey.events.cursor import Cursor
-from oncekey.events.draft import Draft, prepare
-from oncekey.events.event import Identity, read_event
-from oncekey.events.settings import Settings
+from oncekey.events.event import Draft, Identity, prepare, read_event
+from oncekey.events.settings import BusSettings
 
 
 @pytest.mark.row("E2")
@@ -107,7 +106,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_is_sent_comes_back(data):
-    ask = prepare(Draft("job-1", "vision", data, step=3), Settings("scan"))
+    ask = prepare(Draft("job-1", "vision", data, step=3), BusSettings("scan"))
     event = read_event(ask.payload, Cursor("ab", 7, "cd"))
     assert event.identity == Identity("scan", "job-1", "vision", 13)
     assert (event.data, event.offset, event.id) == (data, 7, "ab.7.cd")
@@ -115,7 +114,7 @@ def test_what_is_sent_comes_back(data):
 
 def test_two_asks_of_one_event_differ_in_their_marks_alone():
     one, other = (
-        prepare(Draft("job-1", "vision", {"a": order}, 10), Settings("scan"))
+        prepare(Draft("job-1", "vision", {"a": order}, 10), BusSettings("scan"))
         for order in ({"x": 1, "y": 2}, {"y": 2, "x": 1})
     )
     assert one.digest == other.digest
@@ -130,10 +129,10 @@ def test_the_time_of_the_producer_is_written_as_python_writes_it(monkeypatch):
         (1_900_000_000, 0, "2030-03-17T17:46:40.000000+00:00"),  # a clock may go back
     ]:
         monkeypatch.setattr(drafts, "time_ns", lambda now=second * 10**9 + rest: now)
-        ask = prepare(Draft("job-1", "vision", None, 10), Settings("scan"))
+        ask = prepare(Draft("job-1", "vision", None, 10), BusSettings("scan"))
         assert read_event(ask.payload, Cursor("ab", 7, "cd")).timestamp == written
         assert datetime.fromisoformat(written).timestamp() == pytest.approx(second + rest / 1e9)
 
 
 def test_a_null_is_no_nan():
-    assert prepare(Draft("job-1", "vision", [None, "null"], 10), Settings("scan")).payload
+    assert prepare(Draft("job-1", "vision", [None, "null"], 10), BusSettings("scan")).payload

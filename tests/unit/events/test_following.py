@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oncekey import UnreadableError
-from oncekey.events import AsyncBus, Memory, Resync, Stages, following
+from oncekey.events import AsyncBus, Memory, Resync, Stages, subscription
 from oncekey.events.cursor import Cursor
-from oncekey.events.follower import Batch
-from oncekey.events.place import Entry
-from oncekey.events.reading import Position, position
+from oncekey.events.log import Entry, Position, position
+from oncekey.events.subscription import Batch
 from tests.patience import PATIENCE
 
 MANY = Stages({"work": (1, 9999)})
@@ -25,13 +24,13 @@ PAGE = 4
 
 @pytest.fixture(autouse=True)
 def short_pages(monkeypatch):
-    monkeypatch.setattr(following, "LIMIT", PAGE)
+    monkeypatch.setattr(subscription, "LIMIT", PAGE)
 
 
 @pytest.fixture(autouse=True)
 def _nobody_looks_unasked(monkeypatch):
     """Who is not woken is too late."""
-    monkeypatch.setattr(following, "PATIENCE", 2 * PATIENCE)
+    monkeypatch.setattr(subscription, "PATIENCE", 2 * PATIENCE)
 
 
 @pytest.fixture
@@ -60,13 +59,13 @@ def numbers(batches):
 
 def looks(bus, monkeypatch):
     """Counts the reads of the log."""
-    counted, look = [], bus._place.look
+    counted, look = [], bus._log.look
 
     async def counting(*arguments):
         counted.append(arguments)
         return await look(*arguments)
 
-    monkeypatch.setattr(bus._place, "look", counting)
+    monkeypatch.setattr(bus._log, "look", counting)
     return counted
 
 
@@ -116,7 +115,7 @@ async def test_whoever_joins_catches_up_from_its_own_place(bus):
 
 @pytest.mark.row("E7")
 async def test_what_comes_while_the_log_is_read_is_heard(bus, monkeypatch):
-    look = bus._place.look
+    look = bus._log.look
 
     async def slowly(*arguments):
         found = await look(*arguments)
@@ -125,7 +124,7 @@ async def test_what_comes_while_the_log_is_read_is_heard(bus, monkeypatch):
             await still()
         return found
 
-    monkeypatch.setattr(bus._place, "look", slowly)
+    monkeypatch.setattr(bus._log, "look", slowly)
     async with bus.following(JOB, Position()) as follower, asyncio.timeout(PATIENCE):
         assert numbers(await follower.batches()) == [1]
 
@@ -178,7 +177,7 @@ async def test_an_iterator_that_dawdles_misses_nothing(bus):
 
 
 async def test_with_the_last_follower_the_reader_ends_and_the_next_has_a_new_one(bus):
-    ears = bus._place._place._memory.ears
+    ears = bus._log._log._memory.ears
     for _ in range(2):
         async with bus.following(JOB, Position()):
             await still()
@@ -188,7 +187,7 @@ async def test_with_the_last_follower_the_reader_ends_and_the_next_has_a_new_one
 
 
 async def test_whoever_comes_while_a_reader_ends_is_read_for(bus, monkeypatch):
-    ends = following._Reader.end
+    ends = subscription._Reader.end
     met = []
 
     async def slowly(reader):
@@ -202,7 +201,7 @@ async def test_whoever_comes_while_a_reader_ends_is_read_for(bus, monkeypatch):
             await fill(bus, 1)
             return numbers(await follower.batches())
 
-    monkeypatch.setattr(following._Reader, "end", slowly)
+    monkeypatch.setattr(subscription._Reader, "end", slowly)
     async with bus.following(JOB, Position()):
         await still()
     assert await met[0] == [1]
@@ -232,7 +231,7 @@ async def test_a_resync_reaches_all_who_stand_there_and_nobody_else(bus):
 
 async def test_an_entry_that_is_no_event_is_told_to_those_who_meet_it(bus):
     await fill(bus, 2)
-    [job] = bus._place._place._memory.jobs.values()
+    [job] = bus._log._log._memory.jobs.values()
     job.entries[0] = Entry(1, job.entries[0].mark, b"nonsense")
     first = Position(Cursor(job.epoch, 1, job.entries[0].mark))
     async with (
@@ -250,7 +249,7 @@ async def test_a_reader_that_breaks_tells_everybody_also_those_who_come_later(bu
     def broken(*_):
         raise RuntimeError("no ears")
 
-    monkeypatch.setattr(bus._place, "listening", broken)
+    monkeypatch.setattr(bus._log, "listening", broken)
     async with bus.following(JOB, Position()) as one:
         with pytest.raises(RuntimeError, match="no ears"):
             await one.batches()

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from oncekey import ConfigurationError
-from oncekey.events import AsyncBus, Bus, Memory, Resync, Router, Stages, following
+from oncekey.events import AsyncBus, Bus, Memory, Resync, Router, Stages, subscription
 from tests.patience import PATIENCE, until_async
 
 MANY = Stages({"work": (0, 9999)})
@@ -59,7 +59,7 @@ def test_threads_that_publish_the_same_find_one_winner():
 
 
 async def test_a_thread_wakes_a_watcher(monkeypatch):
-    monkeypatch.setattr(following, "PATIENCE", 2 * PATIENCE)  # it does not look by itself
+    monkeypatch.setattr(subscription, "PATIENCE", 2 * PATIENCE)  # it does not look by itself
     memory = Memory()
     bus, watcher = Bus(memory, domain="scan"), AsyncBus(memory, domain="scan")
     async with aclosing(watcher.subscribe("job-1")) as watched:

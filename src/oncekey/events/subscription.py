@@ -1,9 +1,4 @@
-"""Those who follow one job share a reader: its log is read once for all of them.
-
-Each has its own place in the log, and gets only what was read from exactly there. Those who stand
-at one place are read for together. Whoever joins comes with a place of its own, and stands with
-the others as soon as it has what they have: so nothing is missed there, and nothing comes twice.
-"""
+"""Those who follow one job share a reader: its log is read once for all of them."""
 
 from __future__ import annotations
 
@@ -11,16 +6,120 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from oncekey.compat import running_loop
 from oncekey.errors import StoreError
-from oncekey.events.door_async import LIMIT
-from oncekey.events.event import shard_of
-from oncekey.events.follower import Batch, Follower
-from oncekey.events.observing import Observers
-from oncekey.events.place import AsyncPlace
-from oncekey.events.reading import Page, Position
+from oncekey.events import sse
+from oncekey.events.cursor import Resync
+from oncekey.events.event import Event, shard_of
+from oncekey.events.log import LIMIT, AsyncEventLog, Page, Position
+from oncekey.events.observers import Observers
+
+# One who follows a job: what was read for it and waits, within bounds, until it is taken.
+
+
+class Batch:
+    """What was read at once: one object for all who are handed it."""
+
+    def __init__(
+        self, events: list[Event], resync: Resync | None = None, *, last: bool = False
+    ) -> None:
+        """A resync comes before the events. After the `last` batch nothing follows."""
+        self.events = events
+        self.resync = resync
+        self.last = last
+
+    @cached_property
+    def frames(self) -> bytes:
+        """All of it as server-sent events, encoded when first asked for."""
+        told = b"" if self.resync is None else sse.resync_frame(self.resync)
+        return told + b"".join(map(sse.event_frame, self.events))
+
+
+_SLOW: Final = Batch([], Resync("slow"), last=True)
+
+
+class Follower:
+    """Its place in the log, and a queue that holds no more than one page or `most` events."""
+
+    def __init__(
+        self, saw: Position, most: int, enter: Callable[[Follower], None], *, ends: bool
+    ) -> None:
+        """`enter` has it read for; `ends`: one that is too slow is told so and gets no more."""
+        self.saw = saw
+        self.slow = False
+        """Whether it was too slow. What waited for it is dropped, and one batch says so."""
+        self._most = most
+        self._enter = enter
+        self._ends = ends
+        self._batches: list[Batch] = []
+        self._count = 0
+        self._apart = False
+        self._error: Exception | None = None
+        self._called = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def batches(self) -> list[Batch]:
+        """What has come, as soon as something has. Nothing for one that was only woken."""
+        while not (self._batches or self._called or self._error is not None):
+            self._waiter = running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._called = False
+        taken, self._batches, self._count = self._batches, [], 0
+        if taken and self._apart:
+            self._apart = False
+            self._enter(self)
+        if not taken and self._error is not None:
+            raise self._error.with_traceback(None)  # it is the same for all
+        return taken
+
+    def wake(self) -> None:
+        """`batches` returns."""
+        self._called = True
+        self._rouse()
+
+    def fail(self, error: Exception) -> None:
+        """`batches` raises it when everything before it is taken."""
+        self._error = error
+        self._rouse()
+
+    def hand(self, batch: Batch, then: Position, *, more: bool) -> bool:
+        """Whether it goes on with the others from `then`.
+
+        It does not where there is `more` than a page, or no room: it comes by itself, when it has
+        taken what it was handed.
+        """
+        count = max(1, len(batch.events))
+        if self._batches and self._count + count > self._most:
+            if self._ends:
+                self.slow, self._batches, self._count = True, [_SLOW], 0
+            else:
+                self._apart = True
+            return False
+        self.saw = then
+        self._batches.append(batch)
+        self._count += count
+        self._rouse()
+        self._apart = more
+        return not more
+
+    def _rouse(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+# Those who follow one job share a reader: its log is read once for all of them.
+#
+# Each has its own place in the log, and gets only what was read from exactly there. Those who stand
+# at one place are read for together. Whoever joins comes with a place of its own, and stands with
+# the others as soon as it has what they have: so nothing is missed there, and nothing comes twice.
+
 
 PATIENCE: Final = 5.0
 """How long a reader that is not woken waits before it looks by itself, in seconds."""
@@ -33,9 +132,9 @@ Read = Callable[[str, Position, int], Awaitable[Page]]
 class Following:
     """The readers of a bus, one for each job that is followed on an event loop."""
 
-    def __init__(self, place: AsyncPlace, read: Read, shards: int, observers: Observers) -> None:
+    def __init__(self, log: AsyncEventLog, read: Read, shards: int, observers: Observers) -> None:
         """`read` gives a page of at most so many events."""
-        self._place = place
+        self._log = log
         self._read = read
         self._shards = shards
         self._observers = observers
@@ -56,7 +155,7 @@ class Following:
         reader = readers.get(job)
         if reader is None:
             shard = shard_of(job, self._shards)
-            reader = readers[job] = _Reader(self._place, self._read, (job, shard), self._observers)
+            reader = readers[job] = _Reader(self._log, self._read, (job, shard), self._observers)
         most = LIMIT if queue is None else queue
         follower = Follower(saw, most, reader.enter, ends=queue is not None)
         reader.join(follower)
@@ -73,10 +172,10 @@ class _Reader:
     """A task that reads the log of one job for whoever is ready for more."""
 
     def __init__(
-        self, place: AsyncPlace, read: Read, job: tuple[str, int], observers: Observers
+        self, log: AsyncEventLog, read: Read, job: tuple[str, int], observers: Observers
     ) -> None:
         self.followers: set[Follower] = set()
-        self._place = place
+        self._log = log
         self._read = read
         self._job, self._shard = job
         self._observers = observers
@@ -116,7 +215,7 @@ class _Reader:
 
     async def _run(self) -> None:
         try:
-            async with self._place.listening(self._job, self._shard) as heard:
+            async with self._log.listening(self._job, self._shard) as heard:
                 self._heard = heard
                 await self._read_on(heard)
         except Exception as error:  # noqa: BLE001 - handed to those who follow

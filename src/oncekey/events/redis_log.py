@@ -7,29 +7,28 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from oncekey.events import redis_replies as replies
-from oncekey.events.draft import Ask
-from oncekey.events.event import Published
-from oncekey.events.observing import Observers
-from oncekey.events.place import Full, Kept, Look, Start
-from oncekey.events.scripts import Names, Script, script
-from oncekey.events.settings import Settings
+from oncekey.events import redis_commands as replies
+from oncekey.events.event import Append, Published
+from oncekey.events.log import Kept, LogFull, Look, Start
+from oncekey.events.observers import Observers
+from oncekey.events.redis_commands import Names, Script, script
+from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
 
-class RedisPlace:
+class RedisLog:
     """One domain on a server, through a client of redis-py."""
 
-    def __init__(self, clients: Clients, settings: Settings, observers: Observers) -> None:
+    def __init__(self, clients: Clients, settings: BusSettings, observers: Observers) -> None:
         self._clients = clients
         self._settings = settings
         self._names = Names(settings.domain)
         self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
 
-    def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+    def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Each is in its log and in its shard's stream, once, after one round trip."""
         commands = list(map(self._publishing.words, asks))
         try:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.event import Published
-from oncekey.events.place import Full
+from oncekey.events.log import LogFull
 
 Name = Literal[
     "published",  # appended
@@ -74,7 +74,7 @@ class Observers:
             except Exception:
                 logging.getLogger("oncekey.events").exception("an observer failed on %s", name)
 
-    def tell_answers(self, answers: Iterable[Published | Full]) -> None:
+    def tell_answers(self, answers: Iterable[Published | LogFull]) -> None:
         """What became of events that were to be appended."""
         if not self._all:
             return
@@ -83,4 +83,4 @@ class Observers:
         self.tell("published", len(taken) - duplicates)
         self.tell("duplicate", duplicates)
         self.tell("differs", sum(one.differs for one in taken))
-        self.tell("refused", sum(isinstance(one, Full) for one in answers))
+        self.tell("refused", sum(isinstance(one, LogFull) for one in answers))

@@ -1,19 +1,87 @@
-"""What is sent to the scripts, and what their replies mean."""
+"""The scripts of events in Redis, their keys, and what their replies mean."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import cache
+from hashlib import sha1
+from importlib import resources
+from typing import Any, Final, NamedTuple
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View, parse
-from oncekey.events.draft import Ask
-from oncekey.events.event import Published
-from oncekey.events.observing import Observers
-from oncekey.events.place import Entry, Full, Kept, Look, Start
-from oncekey.events.scripts import Names, Script, publish_script, script
-from oncekey.events.settings import Settings
+from oncekey.events.event import Append, Published
+from oncekey.events.log import Entry, Kept, LogFull, Look, Start
+from oncekey.events.observers import Observers
+from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import CAUGHT
+
+# The scripts of events, and the names of the keys that they work on.
+
+
+_PARTS: Final = {"publish": ("trim", "publish"), "tidy": ("trim", "tidy")}
+
+
+class Script(NamedTuple):
+    """The text, and the name by which a server that has seen it knows it."""
+
+    text: str
+    sha: str
+
+
+@cache
+def script(name: str, first: str = "") -> Script:
+    """The script of this name after this first line; the same text for every server."""
+    folder = resources.files("oncekey.events") / "lua"
+    parts = _PARTS.get(name, (name,))
+    text = first + "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def publish_script(settings: BusSettings) -> Script:
+    """The script that appends an event. What a domain has set is not sent with every event."""
+    facts = (
+        f"'{settings.marker_seconds}'",
+        *(settings.length, settings.slack, settings.hard_cap, settings.log_length),
+    )
+    names = "local lifetime, wanted, slack, most, kept"
+    return script("publish", f"{names} = {', '.join(map(str, facts))}\n")
+
+
+class Names:
+    """The keys of a domain. Those of one shard share its hash tag, and so a node of a cluster."""
+
+    def __init__(self, domain: str) -> None:
+        self.shards = f"{{{domain}}}:shards"
+        self._domain = domain
+
+    def stream(self, shard: int) -> str:
+        """The stream that routers read."""
+        return f"{{{self._domain}:{shard}}}:events"
+
+    def dead(self, shard: int) -> str:
+        """The stream of entries that no router could handle."""
+        return f"{{{self._domain}:{shard}}}:dead"
+
+    def nudge(self, shard: int) -> str:
+        """The channel on which readers are woken."""
+        return f"{{{self._domain}:{shard}}}:nudge"
+
+    def log(self, shard: int, job: str) -> str:
+        """The events of a job, in order."""
+        return f"{{{self._domain}:{shard}}}:log:{job}"
+
+    def job(self, shard: int, job: str) -> str:
+        """What is known of a job: epoch, newest offset, markers."""
+        return f"{{{self._domain}:{shard}}}:job:{job}"
+
+    def state(self, shard: int, job: str) -> str:
+        """The event of a job with the greatest seq."""
+        return f"{{{self._domain}:{shard}}}:state:{job}"
+
+
+# What is sent to the scripts, and what their replies mean.
+
 
 TROUBLE: Final = (*CAUGHT, AttributeError)
 """What redis-py may raise. In a cluster it closes connections that are in use by other coroutines,
@@ -33,7 +101,7 @@ def whole(chosen: Script, command: Words) -> Words:
 class Publishing:
     """The command that appends an event of a domain, and what its reply means."""
 
-    def __init__(self, settings: Settings, names: Names, observers: Observers) -> None:
+    def __init__(self, settings: BusSettings, names: Names, observers: Observers) -> None:
         """What every command has is made once."""
         self.script = publish_script(settings)
         self._observers = observers
@@ -43,7 +111,7 @@ class Publishing:
             for shard in range(settings.shards)
         ]
 
-    def words(self, ask: Ask) -> Words:
+    def words(self, ask: Append) -> Words:
         """The command."""
         head, log, job = self._shards[ask.shard]
         name, seq = ask.job, ask.seq
@@ -59,13 +127,13 @@ class Publishing:
             ask.payload,
         )
 
-    def published(self, reply: Any) -> Published | Full:  # noqa: ANN401 - as the script makes it
+    def published(self, reply: Any) -> Published | LogFull:  # noqa: ANN401 - as the script makes it
         """What became of it."""
         if type(reply) is bytes:  # the usual case: epoch, offset and mark
             epoch, offset, _ = reply.decode().split(".")
             return Published(int(offset), epoch, duplicate=False, differs=False)
         if reply[0] is None:
-            return Full(reply[1])
+            return LogFull(reply[1])
         name, place, duplicate, differs, trimmed = reply
         self._observers.tell("trimmed", trimmed)
         return Published(place, name.decode(), bool(duplicate), bool(differs))
@@ -99,7 +167,7 @@ def kept(reply: list[Any]) -> Kept | None:
     return None if cursor is None else Kept(cursor, payload)
 
 
-def agreed(found: bytes | None, settings: Settings) -> None:
+def agreed(found: bytes | None, settings: BusSettings) -> None:
     """Raises where the domain has another number of shards than we were told."""
     if found is not None and found != str(settings.shards).encode():
         msg = (

@@ -1,21 +1,18 @@
-"""Being woken when a job's log has grown. Whoever is not woken looks by itself, a little later."""
+"""Wake-ups for those who follow a job in Redis: one subscription for each event loop.
+
+A wake-up may be missed. Whoever is not woken looks at the log by itself, a little later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from redis.exceptions import ConnectionError  # noqa: A004 - redis-py calls it so
 
-from oncekey.compat import running_loop
-from oncekey.events.observing import Observers
-from oncekey.events.redis_place_async import AsyncRedisPlace
-from oncekey.events.scripts import Names
-from oncekey.events.settings import Settings
+from oncekey.events.redis_commands import Names
+from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import AsyncClients
 
 _SILENCE: Final = 10.0
@@ -24,31 +21,10 @@ _LONGEST: Final = 2.0
 _log = logging.getLogger("oncekey.events")
 
 
-class NudgedRedisPlace(AsyncRedisPlace):
-    """Events in Redis, with one subscription per event loop however many listen."""
-
-    def __init__(self, clients: AsyncClients, settings: Settings, observers: Observers) -> None:
-        super().__init__(clients, settings, observers)
-        self._nudges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Nudges] = WeakKeyDictionary()
-
-    @asynccontextmanager
-    async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
-        """In the block the event is set whenever the log may have grown. It may be missed."""
-        loop = running_loop()
-        nudges = self._nudges.get(loop)
-        if nudges is None:
-            nudges = self._nudges[loop] = _Nudges(self._clients, self._settings)
-        heard = nudges.enter(job)
-        try:
-            yield heard
-        finally:
-            await nudges.leave(job, heard)
-
-
-class _Nudges:
+class Wakeups:
     """A task that listens while somebody wants it to, and begins again for ever when cut off."""
 
-    def __init__(self, clients: AsyncClients, settings: Settings) -> None:
+    def __init__(self, clients: AsyncClients, settings: BusSettings) -> None:
         names = Names(settings.domain)
         self._clients = clients
         self._channels = [names.nudge(shard) for shard in range(settings.shards)]

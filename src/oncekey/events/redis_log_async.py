@@ -1,35 +1,40 @@
-"""Events in Redis or Valkey for coroutines: the twin of `redis_place.py`."""
+"""Events in Redis or Valkey for coroutines: the twin of `redis_log.py`, and wake-ups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import NoScriptError
 
-from oncekey.events import redis_replies as replies
-from oncekey.events.draft import Ask
-from oncekey.events.event import Published
-from oncekey.events.observing import Observers
-from oncekey.events.place import Full, Kept, Look, Start
-from oncekey.events.scripts import Names, Script, script
-from oncekey.events.settings import Settings
+from oncekey.compat import running_loop
+from oncekey.events import redis_commands as replies
+from oncekey.events.event import Append, Published
+from oncekey.events.log import Kept, LogFull, Look, Start
+from oncekey.events.observers import Observers
+from oncekey.events.redis_commands import Names, Script, script
+from oncekey.events.settings import BusSettings
+from oncekey.events.wakeups import Wakeups
 from oncekey.stores.redis.client import AsyncClients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
 
-class AsyncRedisPlace:
+class AsyncRedisLog:
     """One domain on a server, through a client of redis-py."""
 
-    def __init__(self, clients: AsyncClients, settings: Settings, observers: Observers) -> None:
+    def __init__(self, clients: AsyncClients, settings: BusSettings, observers: Observers) -> None:
         self._clients = clients
         self._settings = settings
         self._names = Names(settings.domain)
         self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
+        self._wakeups: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictionary()
 
-    async def append(self, asks: Sequence[Ask], /) -> list[Published | Full]:
+    async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Each is in its log and in its shard's stream, once, after one round trip."""
         commands = list(map(self._publishing.words, asks))
         try:
@@ -64,6 +69,19 @@ class AsyncRedisPlace:
             return replies.kept(await self._clients.ask(("HMGET", name, "id", "data")))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
+
+    @asynccontextmanager
+    async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
+        """In the block the event is set whenever the log may have grown. It may be missed."""
+        loop = running_loop()
+        wakeups = self._wakeups.get(loop)
+        if wakeups is None:
+            wakeups = self._wakeups[loop] = Wakeups(self._clients, self._settings)
+        heard = wakeups.enter(job)
+        try:
+            yield heard
+        finally:
+            await wakeups.leave(job, heard)
 
     async def aclose(self) -> None:
         """The connections of the running loop are closed. Other loops close theirs."""

@@ -1,0 +1,197 @@
+"""The events of a domain, for coroutines: publish, read, follow, and the state of a job."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from oncekey.errors import StoreError, doubted
+from oncekey.events.cursor import Cursor, Resync
+from oncekey.events.errors import refused
+from oncekey.events.event import (
+    Append,
+    Draft,
+    Event,
+    Published,
+    check_job,
+    prepare,
+    read_event,
+    shard_of,
+    strictly,
+)
+from oncekey.events.log import (
+    FIRST,
+    LIMIT,
+    AsyncEventLog,
+    LogFull,
+    Page,
+    Position,
+    check_limit,
+    page,
+    position,
+    verdict,
+)
+from oncekey.events.memory import AsyncMemoryLog, Where, memory_of
+from oncekey.events.observers import Observer, Observers
+from oncekey.events.settings import BusOptions, BusSettings, settings_of
+from oncekey.events.stages import Stages
+from oncekey.events.subscription import Following
+from oncekey.extras import needing
+
+
+class AsyncBus:
+    """The events of a domain, for coroutines."""
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        domain: str,
+        stages: Stages | None = None,
+        observers: Iterable[Observer] = (),
+        **options: Unpack[BusOptions],
+    ) -> None:
+        """`where` is a URL, a client of redis.asyncio, or a `Memory`. Nothing is sent yet."""
+        self.settings = settings_of(domain, stages, options)
+        self._observers = Observers(self.settings.domain, observers)
+        self._log = open_log_async(where, self.settings, self._observers)
+        self.following = Following(self._log, self._read, self.settings.shards, self._observers)
+
+    def subscribe(
+        self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
+    ) -> AsyncGenerator[Event | Resync, None]:
+        """Every event of the job after the one that was seen last, in order, once, and for ever.
+
+        A `Resync` among them says that the reader's place is not in the log: what it had does not
+        count, and what follows is the log from the first event that is left. While Redis is away
+        the iterator waits. It ends only with its reader: close it, or leave the loop.
+        """
+        return self.follow(check_job(job), position(after, last_seq))
+
+    async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:
+        """The same, for a job and a position that were checked."""
+        async with self.following(job, saw) as follower:
+            while True:
+                for batch in await follower.batches():
+                    if batch.resync is not None:
+                        yield batch.resync
+                    for event in batch.events:
+                        yield event
+
+    async def aclose(self) -> None:
+        """The connections of the running loop are closed. The next use opens new ones."""
+        await self._log.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def publish(  # noqa: PLR0913 - the parts of an event
+        self,
+        job: str,
+        stage: str,
+        data: Any,  # noqa: ANN401 - whatever can be written as JSON
+        *,
+        seq: int | None = None,
+        step: int | None = None,
+        strict: bool = False,
+    ) -> Published:
+        """The event is in the job's log, once, whoever publishes it how often.
+
+        `seq` is its number, or `step` its position in the range of its stage. A duplicate with
+        other data leaves the first and says `differs`; with `strict` it raises KeyReusedError.
+        """
+        asks = [prepare((job, stage, data, seq, step), self.settings)]
+        try:
+            answers = await self._log.append(asks)
+        except StoreError as error:
+            answers = await self._appended_again(asks, error)
+        return self._made(asks, answers, strict=strict)[0]
+
+    async def publish_batch(
+        self, drafts: Iterable[Draft], *, strict: bool = False
+    ) -> list[Published]:
+        """All of them, in their order, in one round trip. After an error publish all again."""
+        asks = [prepare(Draft(*draft), self.settings) for draft in drafts]
+        if not asks:
+            return []
+        try:
+            answers = await self._log.append(asks)
+        except StoreError as error:
+            answers = await self._appended_again(asks, error)
+        return self._made(asks, answers, strict=strict)
+
+    async def read(
+        self,
+        job: str,
+        *,
+        after: Cursor | str | None = None,
+        last_seq: int | None = None,
+        limit: int = LIMIT,
+    ) -> Page:
+        """The events of a job after the one that the reader saw last; without one, from the start.
+
+        `after` is an event's cursor or its text, `last_seq` its number; 0 is the start.
+        """
+        saw = position(after, last_seq)
+        found = await self._read(check_job(job), saw, check_limit(limit))
+        if found.resync is not None:
+            self._observers.tell("resync", reason=found.resync.reason)
+        return found
+
+    async def state(self, job: str) -> Event | None:
+        """The event with the greatest seq, if the job has had one lately."""
+        shard = shard_of(check_job(job), self.settings.shards)
+        kept = await self._log.state(job, shard)
+        return None if kept is None else read_event(kept.payload, kept.cursor)
+
+    async def _appended_again(
+        self, asks: list[Append], error: StoreError
+    ) -> list[Published | LogFull]:
+        """The marks are the same, so an event that is there already is known as ours."""
+        if error.happened is False:
+            raise error
+        try:
+            return await self._log.append(asks)
+        except StoreError as again:
+            raise doubted(again) from again
+
+    def _made(
+        self, asks: list[Append], answers: list[Published | LogFull], *, strict: bool
+    ) -> list[Published]:
+        self._observers.tell_answers(answers)
+        made: list[Published] = []
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, LogFull):
+                raise refused(ask.shard, answer.length)
+            made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
+        return made
+
+    async def _read(self, job: str, saw: Position, limit: int = LIMIT) -> Page:
+        shard = shard_of(job, self.settings.shards)
+        look = await self._log.look(job, shard, saw.start, limit)
+        reason = verdict(saw, look)
+        if reason is not None:
+            look = await self._log.look(job, shard, FIRST, limit)
+        return page(job, saw, look, reason)
+
+
+def open_log_async(where: Where, settings: BusSettings, observers: Observers) -> AsyncEventLog:
+    """Return the log for coroutines; nothing is sent yet."""
+    memory = memory_of(where)
+    if memory is not None:
+        return AsyncMemoryLog(memory, settings)
+    with needing("redis", "a bus in Redis"):
+        from oncekey.events.redis_log_async import AsyncRedisLog  # noqa: PLC0415 - an extra
+        from oncekey.stores.redis.client import AsyncClients  # noqa: PLC0415 - an extra
+
+    make = AsyncClients.of_url if isinstance(where, str) else AsyncClients.of_client
+    return AsyncRedisLog(make(where), settings, observers)
