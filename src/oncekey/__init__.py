@@ -1,8 +1,9 @@
 """Oncekey: an operation that arrives twice happens once, and whoever asks twice gets one answer."""
 
-from oncekey.attempt import AsyncAttempt, Attempt, Outcome, current, current_async
+from oncekey.attempt import AsyncAttempt, Attempt, current, current_async
 from oncekey.core.decide import Done, NotDone, Unknown
 from oncekey.core.record import Record
+from oncekey.engine.run_base import Outcome
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,

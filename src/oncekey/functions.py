@@ -26,14 +26,14 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncekey import attempt
-from oncekey.attempt import Outcome
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
 from oncekey.core.decide import served
 from oncekey.core.fingerprint import of_arguments, of_value
 from oncekey.core.key import ArgumentPath, Template, checked_scope, escape, function_key, readable
 from oncekey.core.record import Record
+from oncekey.engine import run, run_async
+from oncekey.engine.run_base import Outcome
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, terms
 
@@ -421,18 +421,18 @@ class Protected(_Protected[P], Generic[P, R]):
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         engine = core.engine()
-        ticket = attempt.admit(engine, call, active=active)
+        ticket = run.admit(engine, call, active=active)
         if ticket.duplicate:
             first: R = served(ticket.record, call)
             return first
-        value: R = attempt.run(engine, ticket, self._function, given, kwargs)
+        value: R = run.live(engine, ticket, self._function, given, kwargs)
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
-        return attempt.perform(core.engine(), call, self._function, given, kwargs, active=active)
+        return run.perform(core.engine(), call, self._function, given, kwargs, active=active)
 
     def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
         """The record of a call with these arguments, if there is one."""
@@ -465,18 +465,18 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         engine = core.engine_async()
-        ticket = await attempt.admit_async(engine, call, active=active)
+        ticket = await run_async.admit(engine, call, active=active)
         if ticket.duplicate:
             first: R = served(ticket.record, call)
             return first
-        value: R = await attempt.run_async(engine, ticket, self._function, given, kwargs)
+        value: R = await run_async.live(engine, ticket, self._function, given, kwargs)
         return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """The result, and whether it is a duplicate's."""
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
-        return await attempt.perform_async(
+        return await run_async.perform(
             core.engine_async(), call, self._function, given, kwargs, active=active
         )
 

@@ -18,13 +18,16 @@ from typing import (
     overload,
 )
 
-from oncekey import attempt
-from oncekey.attempt import AsyncAttempt, Attempt
+from oncekey.attempt import AsyncAttempt, Attempt, attempt_of
 from oncekey.core.call import Call
 from oncekey.core.codec import PLAIN, Codec
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import checked_key, checked_scope
 from oncekey.core.record import Record, Status
+from oncekey.engine import run as blocking
+from oncekey.engine import run_async as awaiting
+from oncekey.engine.run import Run
+from oncekey.engine.run_async import AsyncRun
 from oncekey.engine.runtime import Core
 from oncekey.errors import ConfigurationError
 from oncekey.functions import (
@@ -63,8 +66,8 @@ from oncekey.stores import AsyncStore, Store
 class AttemptBlock:
     """The way into an attempt: `with` it in code that blocks, `async with` it in coroutines."""
 
-    _attempt: Attempt
-    _attempt_async: AsyncAttempt
+    _run: Run
+    _run_async: AsyncRun
 
     def __init__(self, view: Once, call: Call) -> None:
         """The call that is to be attempted."""
@@ -74,8 +77,8 @@ class AttemptBlock:
     def __enter__(self) -> Attempt:
         """The attempt: running, or a duplicate with its result."""
         core, active, call = self._view.use(self._call, self._call.terms)
-        self._attempt = attempt.enter(core.engine(), call, active=active)
-        return self._attempt.__enter__()
+        self._run = blocking.enter(core.engine(), call, active=active)
+        return attempt_of(self._run.__enter__())
 
     def __exit__(
         self,
@@ -84,14 +87,14 @@ class AttemptBlock:
         trace: TracebackType | None,
     ) -> None:
         """The attempt has ended."""
-        self._attempt.__exit__(kind, error, trace)
+        self._run.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncAttempt:
         """The attempt: running, or a duplicate with its result."""
         core, active, call = self._view.use(self._call, self._call.terms)
         engine = core.engine_async()
-        self._attempt_async = await attempt.enter_async(engine, call, active=active)
-        return await self._attempt_async.__aenter__()
+        self._run_async = await awaiting.enter(engine, call, active=active)
+        return attempt_of(await self._run_async.__aenter__())
 
     async def __aexit__(
         self,
@@ -100,7 +103,7 @@ class AttemptBlock:
         trace: TracebackType | None,
     ) -> None:
         """The attempt has ended."""
-        await self._attempt_async.__aexit__(kind, error, trace)
+        await self._run_async.__aexit__(kind, error, trace)
 
 
 _STATUSES: Final = ("running", "completed", "failed", "released", "held")
@@ -254,7 +257,7 @@ class Once:
             msg = f"{name_of(function)} is a coroutine function; use `await once.run_async(...)`"
             raise ConfigurationError(msg)
         core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
-        done = attempt.perform(core.engine(), call, function, args, kwargs, active=active)
+        done = blocking.perform(core.engine(), call, function, args, kwargs, active=active)
         return cast("T", done.value)
 
     async def run_async(
@@ -268,7 +271,7 @@ class Once:
         """What the coroutine function returns, now or the first time."""
         checked_function(function)
         core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
-        done = await attempt.perform_async(
+        done = await awaiting.perform(
             core.engine_async(), call, function, args, kwargs, active=active
         )
         return cast("T", done.value)

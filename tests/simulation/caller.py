@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncekey import attempt
 from oncekey.core.call import Call
 from oncekey.core.codec import PLAIN
+from oncekey.engine import run, run_async
 from oncekey.engine.breaker import OPENS_AFTER
 from oncekey.errors import (
     InProgressError,
@@ -116,12 +116,10 @@ class Try:
         try:
             if in_coroutine:
                 made = hub.drive(
-                    attempt.perform_async(
-                        process.engine_async, call, handle, (self,), {}, active=True
-                    )
+                    run_async.perform(process.engine_async, call, handle, (self,), {}, active=True)
                 )
             else:
-                made = attempt.perform(process.engine, call, handle, (self,), {}, active=True)
+                made = run.perform(process.engine, call, handle, (self,), {}, active=True)
         except BaseException as error:  # noqa: BLE001 - sorted out there
             self.outcome = self._failed(error)
             error.__traceback__ = None  # what is refused knows its frames, and they know it

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncekey.attempt import BaseAttempt, running
+from oncekey.attempt import BaseAttempt, attempt_of
 from oncekey.core.decide import Done, NotDone
 from oncekey.core.record import Record
+from oncekey.engine.run_base import running
 from oncekey.errors import LeaseLostError, StoreError
 from tests.simulation.dice import mix
 from tests.simulation.hub import MICRO, DeadError
@@ -26,20 +27,21 @@ def handle(call: "Try") -> object:
     """What the protected function does."""
     story, plan = call.story, call.story.plan
     hub = call.process.world.hub
-    attempt = running.get()
-    assert attempt is not None
+    life = running.get()
+    assert life is not None
+    attempt = attempt_of(life)  # type: ignore[call-overload]  # of either colour
     story.runs = run = story.runs + 1
     call.ran = True
     call.unprotected = not attempt.protected
     bits = mix(story.world.seed, 40 + story.number, run)
     if plan.notes:
-        finish(attempt.note(began=run), hub)  # type: ignore[attr-defined]  # of either colour
+        finish(attempt.note(began=run), hub)
     hub.wait(plan.before * MICRO)
     if bits & 0xFFFF < plan.errors:
         call.world.seen.add("declined")
         raise Declined(run)
     if plan.notes > 1:
-        finish(attempt.note(again=run), hub)  # type: ignore[attr-defined]  # of either colour
+        finish(attempt.note(again=run), hub)
     value = (_step if plan.stepped else perform_effect)(call, attempt, bits)
     hub.wait(plan.after * MICRO)
     return value

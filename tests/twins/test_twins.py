@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "oncekey"
 # Everything that may differ.
 PAIRS = {
     "AsyncEngine": "Engine",
-    "AsyncAttempt": "Attempt",
+    "AsyncRun": "Run",
     "AsyncRecords": "Records",
     "AsyncMarkers": "Markers",
     "enter_async": "enter",
@@ -25,8 +25,8 @@ PAIRS = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
 }
-TWINS = ["engine/engine"]
-TOGETHER = ["attempt", "records", "markers"]
+TWINS = ["engine/engine", "engine/run"]
+TOGETHER = ["records", "markers"]
 """Modules in which both colours stand."""
 
 

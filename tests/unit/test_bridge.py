@@ -5,7 +5,11 @@ import asyncio
 import pytest
 
 from oncekey import ConfigurationError, Once, current, current_async
-from oncekey.attempt import bridge
+
+
+def bridge(attempt):
+    """Let blocking code on a thread ask for the attempt, as the middlewares do."""
+    attempt._run.loop = asyncio.get_running_loop()
 
 
 @pytest.fixture

@@ -8,24 +8,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableMapping
+from functools import partial
 from typing import Any, Final, Unpack
 
-from oncekey.attempt import AsyncAttempt
+from oncekey.attempt import AsyncAttempt, attempt_of
 from oncekey.compat import running_loop
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.functions import UNSET
-from oncekey.http.asgi_exchange import Exchange
-from oncekey.http.asgi_messages import App, Receive, Scope, Send, send_reply
-from oncekey.http.asgi_request import PLACE, inner, request_of
+from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
-from oncekey.http.protocol import Rules
+from oncekey.http.exchange_async import AsyncExchange
+from oncekey.http.protocol import Asked, Rules
+from oncekey.http.reply import Reply, Unkept
+from oncekey.http.request import Headers, Request, nobody
 from oncekey.http.settings import Settings
 from oncekey.once import Once
 
 _log = logging.getLogger("oncekey")
 
 __all__ = ["AnsweredError", "IdempotencyMiddleware", "claim"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PLACE: Final = "oncekey.exchange"
+"""Where the exchange is in the scope."""
+
+_HELD_FOR: Final = 1.0
+_IDENTITY: Final = (b"accept-encoding", b"identity")
+# The response would go past us by these, or without us.
+_PAST_US: Final = frozenset(
+    f"http.response.{name}" for name in ("pathsend", "zerocopysend", "trailers", "push")
+)
+
+_LOWER: Final = frozenset(
+    {
+        *(b"cache-control", b"content-length", b"content-type", b"date", b"etag", b"location"),
+        *(b"server", b"set-cookie", b"vary", b"x-request-id"),
+    }
+)
 
 
 class IdempotencyMiddleware:
@@ -51,13 +76,13 @@ class IdempotencyMiddleware:
         if rules.status is not None and rules.status.meant(scope["method"], scope["path"]):
             await self._tell(scope, send)
             return
-        exchange = Exchange(rules, receive, send)
+        exchange = ASGIExchange(rules, receive, send)
         runs = await exchange.enter(scope)
         if runs is None:
             await self._pass(scope, receive, send)
         elif runs:
             loop = running_loop()
-            task = loop.create_task(exchange.run(self.app, inner(scope, exchange)))
+            task = loop.create_task(exchange.call(self.app, _inner(scope, exchange)))
             over = self._running[task] = loop.create_future()
             task.add_done_callback(self._when_over)
             try:  # it runs to its end, also when nobody waits for it any more
@@ -78,14 +103,14 @@ class IdempotencyMiddleware:
         """Whoever asks has heard how the request is doing."""
         rules = self.rules
         try:
-            pointing = rules.looked_for(request_of(scope))
+            pointing = rules.looked_for(_request_of(scope))
             record = None
             if pointing is not None:
                 record = await rules.once.get_async(pointing.key, scope=pointing.scope)
             reply = rules.told(pointing, record)
         except OncekeyError as error:
             reply = rules.answers.refusal(error)
-        await send_reply(send, reply)
+        await _send_reply(send, reply)
 
     def _is_over(self, task: asyncio.Task[None]) -> None:
         over = self._running.pop(task)
@@ -113,5 +138,340 @@ async def claim(request: Any, *, scope: str | None = UNSET) -> AsyncAttempt | No
     if PLACE not in asgi:
         msg = "nothing can be claimed here: install IdempotencyMiddleware with claim='handler'"
         raise ConfigurationError(msg)
-    exchange: Exchange | None = asgi[PLACE]  # None: not covered, or without a key
+    exchange: ASGIExchange | None = asgi[PLACE]  # None: not covered, or without a key
     return None if exchange is None else await exchange.claim_for(scope)
+
+
+class ASGIExchange(AsyncExchange):
+    """One covered request: it is read and claimed, the application runs, its response is held."""
+
+    _unclaimed: tuple[Asked, Body] | None = None  # what a handler can still claim
+    _body: Body | None = None  # where it is on disk, or still needed for a claim
+    _message: Message | None = None  # the body, if it came in one piece
+    _messages: Iterator[Message] | None = None  # the body, if it did not
+    _sending = False
+    _listening: asyncio.Event | None = None  # told when the response goes out
+    _timer: asyncio.Task[None] | None = None
+    _changing: asyncio.Lock | None = None  # there is one where there is a timer
+    _start: Message
+    _headers: Headers  # those of the start, in lower case
+    _parts: list[bytes] | None = None
+    _held = 0
+    _finished = False
+    _deaf = False
+
+    def __init__(self, rules: Rules, receive: Receive, send: Send) -> None:
+        """Read nothing yet."""
+        self.rules = rules
+        self._from_client = receive
+        self._to_client = send
+
+    def detach(self) -> None:
+        """Send nothing more: nobody waits for the response."""
+        self._deaf = True
+
+    # The claim
+
+    async def enter(self, scope: Scope) -> bool | None:
+        """Return whether the application is to run; None: the request is not covered.
+
+        If it is not, the client has its answer, or is gone.
+        """
+        rules = self.rules
+        try:
+            asked = _find(rules, scope)
+        except OncekeyError as error:
+            await _send_reply(self._to_client, rules.answers.refusal(error))
+            return False
+        if asked is None:
+            return None
+        self.echo = asked.echo
+        body, runs = rules.body(asked), False
+        try:
+            while True:
+                message = await self._from_client()
+                if message["type"] == "http.disconnect":
+                    return False  # and nothing has begun
+                body.feed(message.get("body", b""))
+                if not message.get("more_body", False):
+                    break
+            if rules.profile.signature is not None:
+                rules.verify(asked, body, _url_of(scope))
+            call = None if rules.by_handler else rules.call(asked, body)
+            reply = await self.claim(asked, body, call)
+            runs = reply is None
+        except OncekeyError as error:
+            reply = rules.answers.refusal(error)
+        finally:
+            if not runs:
+                body.close()
+        if reply is None:
+            self._keep(asked, body)
+        else:
+            await _send_reply(self._to_client, reply)
+        return runs
+
+    def _keep(self, asked: Asked, body: Body) -> None:
+        """Keep what is needed while the application runs."""
+        if body.spooled:
+            self._messages = _messages_of(body)
+        else:
+            self._message = {"type": "http.request", "body": body.whole(), "more_body": False}
+        if self.run is None:
+            self._unclaimed = asked, body
+            self._body = body
+        elif body.spooled:
+            self._body = body
+
+    async def claim_for(self, principal: str | None) -> AsyncAttempt | None:
+        """Return the attempt of a handler that claims by itself; None where there is no key."""
+        rules = self.rules
+        if principal is not UNSET and not rules.by_handler:
+            raise ConfigurationError("the middleware has claimed already; tell it claim='handler'")
+        if self.run is None and self._unclaimed is not None:
+            asked, body = self._unclaimed
+            try:
+                reply = await self.claim(asked, body, rules.call(asked, body, principal))
+            except OncekeyError as error:
+                reply = rules.answers.refusal(error)
+            if reply is not None:
+                self.answer = reply
+                raise AnsweredError(reply)
+            if self.run is not None:
+                self.run.become_current()
+        return None if self.run is None else attempt_of(self.run)
+
+    async def call(self, app: App, scope: Scope) -> None:
+        """Run the application, record what it answered, and send that."""
+        if self.run is not None:
+            self.run.become_current()
+        try:
+            await app(scope, self.receive, self.send)
+        except BaseException as error:
+            if self.answer is None or not isinstance(error, Exception):
+                reply = await self.failed(error)
+                if reply is not None:
+                    await self._reply(reply)
+                raise
+        else:
+            await self._returned()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._leave()
+            if self._body is not None:
+                self._body.close()
+        if self.answer is not None:
+            await self._reply(self.answer)
+
+    def _leave(self) -> None:
+        """Let the run know neither its context nor its loop any more.
+
+        Else every request would leave garbage that only the collector finds.
+        """
+        run = self.run
+        if run is not None:
+            run.abandon()
+            try:  # noqa: SIM105 - it costs less
+                run.stop_being_current()
+            except RuntimeError:  # a `with` block of the handler has done so
+                pass
+            run.loop = None
+
+    async def _returned(self) -> None:
+        await self.over()
+        self._finished = self._sending = True
+        if self._listening is not None:
+            self._listening.set()
+
+    # What the application reads
+
+    async def receive(self) -> Message:
+        """Return the body, piece by piece; then nothing, until the response goes out.
+
+        A client that leaves before cannot stop the work; a stream may end with its client.
+        """
+        message, self._message = self._message, None
+        if message is None and self._messages is not None:
+            message = next(self._messages, None)
+        if message is not None:
+            return message
+        if not self._sending:
+            self._listening = self._listening or asyncio.Event()
+            await self._listening.wait()
+        if self._finished or self._deaf:
+            return {"type": "http.disconnect"}
+        return await self._from_client()
+
+    # What the application answers
+
+    def send(self, message: Message) -> Coroutine[Any, Any, None]:
+        """Send the response to the client when it is recorded how the request ended."""
+        if self._changing is None or self.sent:
+            return self._send(message)
+        return self._send_in_turn(message, self._changing)
+
+    async def _send_in_turn(self, message: Message, changing: asyncio.Lock) -> None:
+        async with changing:
+            await self._send(message)
+
+    async def _send(self, message: Message) -> None:
+        if self.answer is not None:
+            return  # whatever the framework makes of AnsweredError is not the answer
+        kind = message["type"]
+        if self.run is None or self.sent:
+            await self._forward(message)
+        elif kind == "http.response.start":
+            self._start, self._headers = message, _lowered(message.get("headers", ()))
+            if self.rules.endless(self._headers):
+                await self._let_through("the response is a stream")
+        elif kind != "http.response.body":
+            await self._forward(message)
+        elif message.get("more_body", False):
+            await self._hold(message.get("body", b""))
+        else:  # the whole response is here: it is recorded, then sent
+            body, status = message.get("body", b""), self._start["status"]
+            if self._parts is not None:
+                body = b"".join([*self._parts, body])
+                message = {"type": "http.response.body", "body": body}
+            reply = await self.end(status, self.rules.kept(status, self._headers, body))
+            if reply is None:
+                await self._forward(self._started())
+                await self._forward(message)
+            else:
+                await self._reply(reply)
+            self.sent = True
+
+    async def _hold(self, part: bytes) -> None:
+        if self._parts is None:
+            self._parts = []
+        self._parts.append(part)
+        self._held += len(part)
+        if self._held > self.rules.terms.max_result:
+            await self._let_through("the response is larger than max_result")
+        elif self._timer is None:
+            self._changing = asyncio.Lock()
+            self._timer = asyncio.create_task(self._lose_patience(self._changing))
+
+    async def _lose_patience(self, changing: asyncio.Lock) -> None:
+        await asyncio.sleep(_HELD_FOR)
+        async with changing:
+            if not self.sent:
+                await self._let_through("the response takes longer than a second to write")
+
+    async def _let_through(self, why: str) -> None:
+        """Record the response as not replayable, then send it as it comes."""
+        status = self._start["status"]
+        reply = await self.end(status, Unkept(why)) if self.keeps(status) else None
+        if reply is None:
+            await self._forward(self._started())
+            body = b"".join(self._parts or ())
+            if body:
+                await self._forward({"type": "http.response.body", "body": body, "more_body": True})
+        else:
+            await self._reply(reply)
+        self.sent = True
+
+    # What the client gets
+
+    def _started(self) -> Message:
+        """Return the start of the response, with the key where it is sent back."""
+        headers = self._headers
+        for pair in self.echo:
+            if pair[0] not in dict(headers):
+                headers.append(pair)
+        return {**self._start, "headers": headers}
+
+    async def _reply(self, reply: Reply) -> None:
+        """Send our answer, and nothing more of the application's."""
+        await _send_reply(self._forward, reply)
+        self._deaf = True
+
+    async def _forward(self, message: Message) -> None:
+        if not self._deaf:
+            await self._to_client(message)
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._finished = True
+        self._sending = True
+        if self._listening is not None:
+            self._listening.set()
+
+
+def _find(rules: Rules, scope: Scope) -> Asked | None:
+    """The request, if it is covered."""
+    return rules.find(scope["method"], scope["path"], scope["headers"], partial(_request_of, scope))
+
+
+def _request_of(scope: Scope) -> Request:
+    """The request for the rules. Its user is whom another middleware has found."""
+    return Request(
+        scope["method"],
+        scope["path"],
+        scope.get("query_string", b""),
+        scope["headers"],
+        scope,
+        (lambda: _user(scope["user"])) if "user" in scope else nobody,
+    )
+
+
+def _user(user: Any) -> str | None:  # noqa: ANN401 - as the framework has it
+    """Who it is: Starlette's `identity`, Django's `pk`, or the user itself if it is a name."""
+    if user is None or getattr(user, "is_authenticated", True) is False:
+        return None
+    for name in ("identity", "pk", "id"):
+        try:
+            found = getattr(user, name, None)
+        except NotImplementedError:  # Starlette's SimpleUser has no identity
+            continue
+        if found is not None:
+            return str(found)
+    found = getattr(user, "username", user)
+    if isinstance(found, (str, int)):
+        return str(found)
+    msg = f"by_user cannot tell who a {type(user).__name__} is; pass scope= a function instead"
+    raise ConfigurationError(msg)
+
+
+def _url_of(scope: Scope) -> str:
+    """As the client wrote it."""
+    headers = dict(scope["headers"])
+    host = headers.get(b"host", b"localhost").decode("latin-1")
+    query = scope.get("query_string", b"").decode("latin-1")
+    path = scope.get("raw_path") or scope["path"].encode()
+    url = f"{scope.get('scheme', 'http')}://{host}{path.decode('latin-1')}"
+    return f"{url}?{query}" if query else url
+
+
+def _inner(scope: Scope, exchange: object) -> Scope:
+    """The request as the application sees it: its response is whole, plain and through us."""
+    headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+    headers.append(_IDENTITY)
+    seen = {**scope, "headers": headers, PLACE: exchange}
+    extensions = scope.get("extensions")
+    if extensions:
+        seen["extensions"] = {name: one for name, one in extensions.items() if name not in _PAST_US}
+    return seen
+
+
+async def _send_reply(send: Send, reply: Reply) -> None:
+    """The client has the reply."""
+    start = {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+def _messages_of(body: Body) -> Iterator[Message]:
+    """A body, piece by piece."""
+    left = body.size
+    for chunk in body.chunks():
+        left -= len(chunk)
+        yield {"type": "http.request", "body": chunk, "more_body": left > 0}
+
+
+def _lowered(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """A copy of the headers, as the rules see them: bytes, and names in lower case."""
+    copy = list(headers)
+    for name, value in copy:
+        if type(name) is not bytes or name not in _LOWER or type(value) is not bytes:
+            return [(bytes(name).lower(), bytes(value)) for name, value in copy]
+    return copy

@@ -12,8 +12,7 @@ from oncekey.functions import UNSET
 from oncekey.http.marks import EVERYBODY
 from oncekey.http.reply import Reply
 from oncekey.http.settings import Settings
-from oncekey.http.wsgi import IdempotencyMiddleware, exchange_of
-from oncekey.http.wsgi_request import PLACE
+from oncekey.http.wsgi import PLACE, IdempotencyMiddleware, exchange_of
 from oncekey.once import Once
 
 with needing("flask", __name__):

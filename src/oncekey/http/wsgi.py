@@ -7,32 +7,41 @@ is held back until the record says how it ended: no client hears "done" before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from typing import Final, Unpack
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from http.client import responses
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Unpack
+from wsgiref.util import request_uri
 
-from oncekey.attempt import Attempt
+from oncekey.attempt import Attempt, attempt_of
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
+from oncekey.http.exchange import Exchange
 from oncekey.http.protocol import Asked, Rules
-from oncekey.http.reply import Reply
-from oncekey.http.request import Request
+from oncekey.http.reply import Reply, Unkept
+from oncekey.http.request import Headers, Request, nobody
 from oncekey.http.settings import Settings
-from oncekey.http.wsgi_exchange import Exchange
-from oncekey.http.wsgi_request import (
-    PLACE,
-    headers_named,
-    inner,
-    path_of,
-    read,
-    request_of,
-    url_of,
-)
-from oncekey.http.wsgi_response import App, Environ, Response, StartResponse, send_start
 from oncekey.once import Once
 
 __all__ = ["AnsweredError", "IdempotencyMiddleware", "claim", "exchange_of"]
+
+Environ = dict[str, Any]
+Texts = list[tuple[str, str]]
+Trouble = tuple[type[BaseException], BaseException, TracebackType | None]
+Write = Callable[[bytes], object]
+StartResponse = Callable[..., Write]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+PLACE: Final = "oncekey.exchange"
+"""Where the exchange is in the environ."""
+
+_HELD_FOR: Final = 1.0
+_CHUNK: Final = 1 << 16
+_BARE: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})  # headers whose names have no HTTP_
 
 
 class IdempotencyMiddleware:
@@ -51,12 +60,12 @@ class IdempotencyMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """The response of the application, made now or before."""
         rules = self.rules
-        method, path = environ["REQUEST_METHOD"], path_of(environ)
+        method, path = environ["REQUEST_METHOD"], _path_of(environ)
         if rules.status is not None and rules.status.meant(method, path):
-            return _send(start_response, self._told(request_of(environ, path)))
+            return _send(start_response, self._told(_request_of(environ, path)))
         try:
-            keys = headers_named(self._keys, environ)  # the others are not made for nothing
-            asked = rules.find(method, path, keys, lambda: request_of(environ, path))
+            keys = _headers_named(self._keys, environ)  # the others are not made for nothing
+            asked = rules.find(method, path, keys, lambda: _request_of(environ, path))
         except OncekeyError as error:
             return _send(start_response, rules.answers.refusal(error))
         if asked is None:
@@ -69,19 +78,21 @@ class IdempotencyMiddleware:
             if isinstance(found, Reply):
                 return _send(start_response, found)
             closing.pop_all()  # from here on the exchange closes it
-        return Response(found, start_response).run(self.app, inner(environ, found, body))
+        return WSGIResponse(found, start_response).run(self.app, _inner(environ, found, body))
 
-    def _claimed(self, asked: Asked, body: Body, environ: Environ) -> Exchange | Reply:
+    def _claimed(self, asked: Asked, body: Body, environ: Environ) -> WSGIExchange | Reply:
         """The exchange in which the application runs, or what the client is told at once."""
         rules = self.rules
         try:
-            refused = read(environ, body)
+            refused = _read(environ, body)
             if refused is not None:
                 return refused
             if rules.profile.signature is not None:
-                rules.verify(asked, body, url_of(environ))
-            exchange = Exchange(rules, asked, body)
-            reply = None if rules.by_handler else exchange.claim(rules.call(asked, body))
+                rules.verify(asked, body, _url_of(environ))
+            exchange = WSGIExchange(rules, asked, body)
+            reply = None
+            if not rules.by_handler:
+                reply = exchange.claim(asked, body, rules.call(asked, body))
         except OncekeyError as error:
             return rules.answers.refusal(error)
         exchange.stream.seek(0)  # whoever looked at the body has left it at its end
@@ -111,10 +122,10 @@ def claim(environ: Environ, *, scope: str | None = UNSET) -> Attempt | None:
     return None if exchange is None else exchange.claim_for(scope)
 
 
-def exchange_of(environ: Environ) -> Exchange | None:
+def exchange_of(environ: Environ) -> WSGIExchange | None:
     """What is going on with the request; None when it is not covered, or without a key."""
     try:
-        exchange: Exchange | None = environ[PLACE]
+        exchange: WSGIExchange | None = environ[PLACE]
     except (KeyError, TypeError, IndexError):
         if isinstance(environ, dict) and "REQUEST_METHOD" in environ:
             msg = "nothing can be claimed here: oncekey.http.wsgi.IdempotencyMiddleware is missing"
@@ -125,5 +136,402 @@ def exchange_of(environ: Environ) -> Exchange | None:
 
 
 def _send(start_response: StartResponse, reply: Reply) -> list[bytes]:
-    send_start(start_response, reply)
+    _send_start(start_response, reply)
     return [reply.body]
+
+
+class WSGIExchange(Exchange):
+    """One covered request, whose body was read whole."""
+
+    def __init__(self, rules: Rules, asked: Asked, body: Body) -> None:
+        """Claim nothing yet."""
+        super().__init__(rules, asked.echo)
+        self.stream = body.stream()
+        self._asked = asked
+        self._body = body
+        self._error: BaseException | None = None
+
+    def ask_for(self, principal: str | None) -> Reply | None:
+        """Claim for a handler. Return what it must answer at once; None: it runs."""
+        if self.run is not None:
+            if principal is not UNSET and not self.rules.by_handler:
+                msg = "the middleware has claimed already; tell it claim='handler'"
+                raise ConfigurationError(msg)
+            return None
+        if self.sent:
+            raise ConfigurationError("claim before the response begins: a part of it was sent")
+        asked, body, read = self._asked, self._body, self.stream.tell()
+        try:
+            reply = self.claim(asked, body, self.rules.call(asked, body, principal))
+        except OncekeyError as error:
+            return self.rules.answers.refusal(error)
+        finally:
+            self.stream.seek(read)  # the fingerprint has read the body too
+        if reply is None:
+            self.become_current()
+        return reply
+
+    def claim_for(self, principal: str | None) -> Attempt | None:
+        """Return the attempt of a handler that claims by itself; None where there is no key."""
+        self.answer = self.ask_for(principal)
+        if self.answer is not None:
+            raise AnsweredError(self.answer)
+        return None if self.run is None else attempt_of(self.run)
+
+    def become_current(self) -> None:
+        """Let the application's code ask for its attempt."""
+        if self.run is not None:
+            self.run.become_current()
+
+    def stop_being_current(self) -> None:
+        """Let the thread go on to something else."""
+        if self.run is not None:
+            self.run.stop_being_current()
+
+    def raised(self, error: BaseException) -> None:
+        """Hear what the application failed with, of which it makes a response by itself."""
+        self._error = error
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> Reply | None:
+        """Record the whole response. Return what is to be sent instead of it, if anything is."""
+        if self._error is not None:
+            return self.failed(self._error)
+        return self.end(status, self.rules.kept(status, headers, body))
+
+    def not_replayable(self, status: int, why: str) -> Reply | None:
+        """Record that the response is not kept. Return what is to be sent instead of it."""
+        return self.end(status, Unkept(why)) if self.keeps(status) else None
+
+    def over(self) -> None:
+        """Close what the application left open."""
+        try:
+            run = self.open()
+            if run is not None and self._error is not None:
+                run.fail(self._error)
+            else:
+                super().over()
+        finally:
+            if self.run is not None:
+                self.run.abandon()
+            self._body.close()
+
+
+class WSGIResponse:
+    """What the client gets. It is the iterable of a response that is passed on as it comes."""
+
+    def __init__(self, exchange: WSGIExchange, start_response: StartResponse) -> None:
+        """The application has not been called yet."""
+        self._exchange = exchange
+        self._rules = exchange.rules
+        self._to_client = start_response
+        self._write_to_client: Write | None = None
+        self._start: tuple[str, Texts] | None = None
+        self._made: Iterator[bytes] = iter(())
+        self._made_all = False
+        self._close: Callable[[], object] | None = None
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._patient_until: float | None = None
+        self._endless = False
+        self._deaf = False
+        self._then: BaseException | None = None
+
+    def run(self, app: App, environ: Environ) -> Iterable[bytes]:
+        """The response, which may be sent now: it is recorded how the request ended."""
+        exchange = self._exchange
+        exchange.become_current()
+        try:
+            made = app(environ, self._begin)
+            self._close = getattr(made, "close", None)
+            self._made = iter(made)
+            for part in self._made:
+                self._take(part)
+                if exchange.sent:
+                    return self
+            self._finish()
+        except AnsweredError as answered:
+            self._reply(answered.reply)
+        except BaseException as error:
+            reply = exchange.failed(error)
+            if reply is None:
+                self._made_all = True
+                self.close()
+                raise
+            self._reply(reply)
+            self._then = error
+        finally:
+            exchange.stop_being_current()
+        self._made_all = True
+        if self._then is not None:
+            return self
+        exchange.over()
+        return self._parts if self._close is None else _Closing(self._parts, self._close)
+
+    # What the application is given
+
+    def _begin(self, status: str, headers: Texts, exc_info: Trouble | None = None) -> Write:
+        """The `start_response` of the application."""
+        if exc_info is not None:
+            try:
+                if self._exchange.sent:
+                    raise exc_info[1].with_traceback(exc_info[2])
+                self._exchange.raised(exc_info[1])
+                self._parts.clear()  # nobody has seen the response that failed
+                self._held = 0
+            finally:
+                exc_info = None  # it holds this frame
+        elif self._start is not None:
+            msg = "start_response was called again, without exc_info"
+            raise RuntimeError(msg)
+        self._start = status, headers
+        return self._write
+
+    def _write(self, part: bytes) -> None:
+        """What old applications call to send a part at once."""
+        self._take(part)
+        if self._exchange.sent:
+            assert self._write_to_client is not None  # noqa: S101 - the response has begun
+            for held in self._parts:
+                self._write_to_client(held)
+            self._parts.clear()
+
+    # What becomes of it
+
+    def _take(self, part: bytes) -> None:
+        if not part or self._deaf:
+            return
+        self._parts.append(part)
+        if self._exchange.sent:
+            return
+        if self._exchange.run is None:
+            self._pass_on()
+            return
+        self._held += len(part)
+        why = self._why_not_wait()
+        if why:
+            status, _ = self._started()
+            reply = self._exchange.not_replayable(int(status[:3]), why)
+            self._pass_on() if reply is None else self._reply(reply)
+
+    def _why_not_wait(self) -> str:
+        """Why the rest of the response is not waited for; empty while it is."""
+        now = monotonic()
+        if self._patient_until is None:
+            self._patient_until = now + _HELD_FOR
+            self._endless = self._rules.endless(_bytes(self._started()[1]))
+        if self._endless:
+            return "the response is a stream"
+        if self._held > self._rules.terms.max_result:
+            return "the response is larger than max_result"
+        if now > self._patient_until:
+            return "the response takes longer than a second to write"
+        return ""
+
+    def _finish(self) -> None:
+        """The whole response is here: it is recorded, then sent."""
+        if self._exchange.sent:
+            return
+        status, headers = self._started()
+        if self._exchange.run is not None:
+            body = b"".join(self._parts)
+            self._parts = [body]
+            reply = self._exchange.answered(int(status[:3]), _bytes(headers), body)
+            if reply is not None:
+                self._reply(reply)
+                return
+        self._pass_on()
+
+    def _started(self) -> tuple[str, Texts]:
+        if self._start is None:
+            msg = "the application did not call start_response"
+            raise RuntimeError(msg)
+        return self._start
+
+    def _pass_on(self) -> None:
+        """The client has the application's headers, and gets the parts that follow."""
+        exchange = self._exchange
+        if exchange.answer is not None:  # and a framework has made something else of it
+            self._reply(exchange.answer)
+            return
+        status, headers = self._started()
+        if exchange.run is not None:
+            headers = [*headers, *_texts(exchange.echo)]
+        self._write_to_client = self._to_client(status, headers)
+        exchange.sent = True
+
+    def _reply(self, reply: Reply) -> None:
+        """The client has our answer, and hears nothing more of the application's."""
+        self._write_to_client = _send_start(self._to_client, reply)
+        self._parts = [reply.body]
+        self._deaf = True
+        self._exchange.sent = True
+
+    # The iterable, while the application still writes
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._parts:
+            return self._parts.pop(0)
+        if self._then is not None:  # the client has its answer; the server hears of the error
+            error, self._then = self._then, None
+            raise error
+        while True:
+            part = self._advance()
+            if not self._deaf:
+                return part
+
+    def _advance(self) -> bytes:
+        exchange = self._exchange
+        exchange.become_current()
+        try:
+            return next(self._made)
+        except BaseException as error:
+            self._made_all = True
+            if not isinstance(error, StopIteration):
+                exchange.failed(error)
+            exchange.over()
+            raise
+        finally:
+            exchange.stop_being_current()
+
+    def close(self) -> None:
+        """The application's work is done, also if the client has left, and it was told so."""
+        try:
+            if self._exchange.run is not None and not self._endless:
+                while not self._made_all:
+                    self._advance()
+        except StopIteration:
+            return
+        finally:
+            try:
+                if self._close is not None:
+                    self._close()
+            finally:
+                self._exchange.over()
+
+
+class _Closing(list[bytes]):
+    """A response that is whole; its `close` is the application's."""
+
+    def __init__(self, parts: list[bytes], close: Callable[[], object]) -> None:
+        super().__init__(parts)
+        self.close = close
+
+
+def _send_start(start_response: StartResponse, reply: Reply) -> Write:
+    """The client has the status and the headers of the reply."""
+    status = f"{reply.status} {responses.get(reply.status, 'Unknown')}"
+    return start_response(status, _texts(reply.headers))
+
+
+def _texts(headers: Headers) -> Texts:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def _bytes(headers: Texts) -> Headers:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def _path_of(environ: Environ) -> str:
+    """The path from the root of the server. PEP 3333 has its bytes as if they were latin-1."""
+    path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    if path.isascii():
+        return path
+    # Bytes that are no UTF-8 must stay apart: different paths are different requests.
+    return path.encode("latin-1").decode("utf-8", "backslashreplace")
+
+
+def _headers_named(names: Iterable[str], environ: Environ) -> Headers:
+    """Those of these headers that were sent; the server has joined repeated ones with commas."""
+    sent = ((name, environ.get(_variable(name))) for name in names)
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in sent
+        if value is not None
+    ]
+
+
+@lru_cache(1024)
+def _variable(name: str) -> str:
+    return "HTTP_" + name.upper().replace("-", "_")
+
+
+def _headers(environ: Environ) -> Headers:
+    return [
+        (_name(variable), value.encode("latin-1"))
+        for variable, value in environ.items()
+        if variable.startswith("HTTP_") or (variable in _BARE and value)
+    ]
+
+
+@lru_cache(1024)
+def _name(variable: str) -> bytes:
+    return variable.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1")
+
+
+def _request_of(environ: Environ, path: str) -> Request:
+    """The request for the rules. Its user is whom the server, or what is outside, has found."""
+    return Request(
+        environ["REQUEST_METHOD"],
+        path,
+        environ.get("QUERY_STRING", "").encode("latin-1"),
+        _headers(environ),
+        environ,
+        (lambda: environ["REMOTE_USER"] or None) if "REMOTE_USER" in environ else nobody,
+    )
+
+
+def _url_of(environ: Environ) -> str:
+    """As the client wrote it, where the server still knows."""
+    raw = environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""
+    whole = request_uri(environ)
+    if not raw.startswith("/"):
+        return whole
+    scheme, _, rest = whole.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}{raw}"
+
+
+def _read(environ: Environ, body: Body) -> Reply | None:
+    """The body was read; otherwise what is said about it, and nothing has begun."""
+    stream, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+    chunked = "HTTP_TRANSFER_ENCODING" in environ
+    terminated = environ.get("wsgi.input_terminated", False)
+    if chunked and not terminated:
+        return _plain(411, b"Send a Content-Length: this server cannot tell where the body ends.")
+    if length and not (length.isascii() and length.isdecimal()):
+        return _plain(400, b"Content-Length is no number.")
+    expected = int(length) if length and not chunked else 0
+    if chunked or (terminated and not length):
+        while chunk := stream.read(_CHUNK):
+            body.feed(chunk)
+        return None
+    while body.size < expected:
+        chunk = stream.read(min(_CHUNK, expected - body.size))
+        if not chunk:
+            return _plain(400, b"The body is shorter than Content-Length says.")  # to nobody
+        body.feed(chunk)
+    return None
+
+
+def _plain(status: int, text: bytes) -> Reply:
+    return Reply(
+        status, [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))], text
+    )
+
+
+def _inner(environ: Environ, exchange: WSGIExchange, body: Body) -> Environ:
+    """The request as the application sees it: its response is whole, plain and through us."""
+    seen = {
+        **environ,
+        "wsgi.input": exchange.stream,
+        "wsgi.input_terminated": True,
+        "HTTP_ACCEPT_ENCODING": "identity",
+        PLACE: exchange,
+    }
+    if "HTTP_TRANSFER_ENCODING" in seen or body.size:
+        seen["CONTENT_LENGTH"] = str(body.size)
+    seen.pop("HTTP_TRANSFER_ENCODING", None)
+    seen.pop("wsgi.file_wrapper", None)  # it would go past us
+    return seen

@@ -10,11 +10,11 @@ from typing import Final, Generic, Literal, TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
-from oncekey import attempt
-from oncekey.attempt import BaseAttempt
 from oncekey.core.call import Call
 from oncekey.core.key import function_key
 from oncekey.core.requests import Forget
+from oncekey.engine import run, run_async
+from oncekey.engine.run_base import BaseRun
 from oncekey.errors import ConfigurationError, LeaseLostError, NotRecordedError, OncekeyError
 from oncekey.functions import made_key
 from oncekey.jobs.job import Job, by_task_id
@@ -63,7 +63,8 @@ class Tag(Struct, array_like=True):
         """The value of the header."""
         return msgspec.json.encode(self).decode()
 
-    def _ask(self) -> Forget:
+    def forget(self) -> Forget:
+        """Return the request that frees the record."""
         # By force: the producer may not have settled yet. What it then tries is refused, and that
         # is success too.
         return Forget(self.scope, self.key, token=self.token, force=True)
@@ -87,7 +88,7 @@ def free_tagged(once: Once, tag: Tag | None, moment: JobMoment) -> None:
     if tag is None or moment not in _FREES[tag.until]:
         return
     try:
-        once.store.forget(tag._ask())  # noqa: SLF001 - the same module
+        once.store.forget(tag.forget())
     except OncekeyError as error:
         _log.warning("an enqueued job could not be freed, its ttl will: %s", error)
 
@@ -97,7 +98,7 @@ async def free_tagged_async(once: Once, tag: Tag | None, moment: JobMoment) -> N
     if tag is None or moment not in _FREES[tag.until]:
         return
     try:
-        await once.store_async.forget(tag._ask())  # noqa: SLF001 - the same module
+        await once.store_async.forget(tag.forget())
     except OncekeyError as error:
         _log.warning("an enqueued job could not be freed, its ttl will: %s", error)
 
@@ -164,8 +165,8 @@ def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and all have 
     core, active, call = once.use(call, call.terms)
     done: Enqueued[H] | None = None
     try:
-        with attempt.enter(core.engine(), call, active=active) as running:
-            if running.duplicate:
+        with run.enter(core.engine(), call, active=active) as running:
+            if running.ticket.duplicate:
                 return Enqueued(running.result, duplicate=True)
             done = Enqueued(publish(_headers(running, rule)), duplicate=False)
             running.complete(done.handle)
@@ -193,8 +194,8 @@ async def enqueue_once_async(  # noqa: PLR0913 - each is an option of its own, a
     core, active, call = once.use(call, call.terms)
     done: Enqueued[H] | None = None
     try:
-        async with await attempt.enter_async(core.engine_async(), call, active=active) as running:
-            if running.duplicate:
+        async with await run_async.enter(core.engine_async(), call, active=active) as running:
+            if running.ticket.duplicate:
                 return Enqueued(running.result, duplicate=True)
             done = Enqueued(await publish(_headers(running, rule)), duplicate=False)
             await running.complete(done.handle)
@@ -240,8 +241,8 @@ def _terms(said: Policy, policy: Policy, below: Policy) -> Terms:
     return terms(own.over(said).over(policy).over(below).over(ENQUEUE).over(FUNCTION))
 
 
-def _headers(running: BaseAttempt, until: Until) -> Headers:
-    if not running.protected:
+def _headers(running: BaseRun, until: Until) -> Headers:
+    if not running.ticket.protected:
         return _NOT_TAGGED
-    tag = Tag(running.scope, running.key, running.token, until)
+    tag = Tag(running.call.scope, running.call.key, running.record.token, until)
     return {HEADER: tag.text()}

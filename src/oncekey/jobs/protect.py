@@ -8,12 +8,13 @@ from typing import Any, Final, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
-from oncekey import attempt
-from oncekey.attempt import Outcome, current, current_async
+from oncekey.attempt import current, current_async
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import function_key, readable
+from oncekey.engine import run, run_async
+from oncekey.engine.run_base import Outcome
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -202,7 +203,7 @@ class JobGuard:
         """The outcome of the job, which ran now or before."""
         core, active, call = self.once.use(self.call(job), self._terms)
         try:
-            return attempt.perform(
+            return run.perform(
                 core.engine(), call, self._watched(function), args, kwargs, active=active
             )
         except NotRecordedError as error:
@@ -214,7 +215,7 @@ class JobGuard:
         """The outcome of the job, which ran now or before."""
         core, active, call = self.once.use(self.call(job), self._terms)
         try:
-            return await attempt.perform_async(
+            return await run_async.perform(
                 core.engine_async(),
                 call,
                 self._watched_async(function),

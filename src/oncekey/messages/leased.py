@@ -6,12 +6,12 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey import attempt
-from oncekey.attempt import Attempt
 from oncekey.compat import invoke
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
+from oncekey.engine import run
 from oncekey.engine.engine import Engine
+from oncekey.engine.run import Run
 from oncekey.messages.config import InboxConfig, here
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.message import Message
@@ -25,7 +25,7 @@ class Leased:
     """`with` it: others see that the message is being processed, and by whom."""
 
     _engine: Engine
-    _attempt: Attempt
+    _run: Run
     _delivery: Delivery
 
     def __init__(self, config: InboxConfig, message: Message, returns: object) -> None:
@@ -40,13 +40,13 @@ class Leased:
         """The delivery: to be processed, or a duplicate with its result."""
         core, active, call = self._config.once.use(self._asked, self._rules.terms)
         self._engine = core.engine()
-        running = attempt.enter(self._engine, call, active=active)
-        if not running.duplicate and self._rules.too_often(running.number):
+        running = run.enter(self._engine, call, active=active)
+        if not running.ticket.duplicate and self._rules.too_often(running.record.attempt):
             self._bury(running, None)
-            running = attempt.enter(self._engine, call, active=active)
-        self._attempt = running
-        self._attempt.__enter__()
-        self._delivery = Delivery(self._message, call, running.record, running.number)
+            running = run.enter(self._engine, call, active=active)
+        self._run = running
+        self._run.__enter__()
+        self._delivery = Delivery(self._message, call, running.record, running.record.attempt)
         self._delivery._block = self  # noqa: SLF001 - the other half of the block
         return self._delivery
 
@@ -57,23 +57,23 @@ class Leased:
 
     def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401 - of any driver
         """The message is processed; with a connection, as soon as its transaction is committed."""
-        running = self._attempt
-        if connection is None or not running.protected:
+        running = self._run
+        if connection is None or not running.ticket.protected:
             running.complete(result)
             return
-        ticket = running._ticket  # noqa: SLF001 - the same library
+        ticket = running.ticket
         transaction = Transaction(self._config, connection)
         transaction.begin()
-        ask = running._settling(result)  # noqa: SLF001 - the same library
+        ask = running.settlement(result)
         # From here on the row is locked: nobody renews it, and nobody can take it over.
         self._engine.let_go(ticket)
         if not transaction.settle(ask):
             ticket.lost = True
-            self._engine.observers.tell("lost", ticket.call, running.number)
+            self._engine.observers.tell("lost", ticket.call, running.record.attempt)
             raise lost(ticket.call)
-        running._ended, running._value = True, result  # noqa: SLF001 - the same library
+        running.settled(result)
         self._in_transaction = True
-        self._engine.observers.tell("completed", ticket.call, running.number)
+        self._engine.observers.tell("completed", ticket.call, running.record.attempt)
 
     def __exit__(
         self,
@@ -82,43 +82,43 @@ class Leased:
         trace: TracebackType | None,
     ) -> None:
         """The message is completed, or may be processed again, or is dead."""
-        running = self._attempt
-        if error is None and not running._ended:  # noqa: SLF001 - the same library
+        running = self._run
+        if error is None and not running.ended:
             self._delivery._value = None  # noqa: SLF001 - the other half of the block
         try:
             if self._in_transaction:
                 self._after_transaction(running, error)
             elif error is not None and self._dies(running, error) and self._bury(running, error):
-                running._ended = True  # noqa: SLF001 - the same library
+                running.ended = True
         finally:
             running.__exit__(kind, error, trace)
 
-    def _after_transaction(self, running: Attempt, error: BaseException | None) -> None:
+    def _after_transaction(self, running: Run, error: BaseException | None) -> None:
         """The transaction has lasted, is still open, or is gone with its completion."""
         if error is not None:
             self._leave(running, error)
             return
-        ticket = running._ticket  # noqa: SLF001 - the same library
+        ticket = running.ticket
         ask = ticket.call.release(ticket.record)
         if here(self._config.tables("leased mode").undone, ask):
             raise rolled_back(ticket.call)
 
-    def _leave(self, running: Attempt, error: BaseException) -> None:
-        ticket = running._ticket  # noqa: SLF001 - the same library
+    def _leave(self, running: Run, error: BaseException) -> None:
+        ticket = running.ticket
         self._engine.leave(ticket, ticket.call.release(ticket.record, encode_error(error)))
 
-    def _dies(self, running: Attempt, error: BaseException) -> bool:
-        live = not running._ended and running.protected  # noqa: SLF001 - the same library
-        return live and self._rules.is_last(running.number, error)
+    def _dies(self, running: Run, error: BaseException) -> bool:
+        live = not running.ended and running.ticket.protected
+        return live and self._rules.is_last(running.record.attempt, error)
 
-    def _bury(self, running: Attempt, error: BaseException | None) -> bool:
+    def _bury(self, running: Run, error: BaseException | None) -> bool:
         """Whether the message is dead from now on, and whoever wants to know has been told.
 
         Who could not be told is told by the next delivery.
         """
         record = running.record
-        ticket = running._ticket  # noqa: SLF001 - the same library
-        letter = self._rules.dead_letter(self._message, record, running.number, error)
+        ticket = running.ticket
+        letter = self._rules.dead_letter(self._message, record, running.record.attempt, error)
         try:
             if self._config.box is not None:
                 invoke(self._config.box, letter)

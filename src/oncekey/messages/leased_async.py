@@ -6,12 +6,12 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey import attempt
-from oncekey.attempt import AsyncAttempt
 from oncekey.compat import invoke_async
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
+from oncekey.engine import run_async
 from oncekey.engine.engine_async import AsyncEngine
+from oncekey.engine.run_async import AsyncRun
 from oncekey.messages.config import InboxConfig, on_thread
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.message import Message
@@ -25,7 +25,7 @@ class AsyncLeased:
     """`async with` it: others see that the message is being processed, and by whom."""
 
     _engine: AsyncEngine
-    _attempt: AsyncAttempt
+    _run: AsyncRun
     _delivery: AsyncDelivery
 
     def __init__(self, config: InboxConfig, message: Message, returns: object) -> None:
@@ -40,13 +40,13 @@ class AsyncLeased:
         """The delivery: to be processed, or a duplicate with its result."""
         core, active, call = self._config.once.use(self._asked, self._rules.terms)
         self._engine = core.engine_async()
-        running = await attempt.enter_async(self._engine, call, active=active)
-        if not running.duplicate and self._rules.too_often(running.number):
+        running = await run_async.enter(self._engine, call, active=active)
+        if not running.ticket.duplicate and self._rules.too_often(running.record.attempt):
             await self._bury(running, None)
-            running = await attempt.enter_async(self._engine, call, active=active)
-        self._attempt = running
-        await self._attempt.__aenter__()
-        self._delivery = AsyncDelivery(self._message, call, running.record, running.number)
+            running = await run_async.enter(self._engine, call, active=active)
+        self._run = running
+        await self._run.__aenter__()
+        self._delivery = AsyncDelivery(self._message, call, running.record, running.record.attempt)
         self._delivery._block = self  # noqa: SLF001 - the other half of the block
         return self._delivery
 
@@ -57,23 +57,23 @@ class AsyncLeased:
 
     async def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401 - of any driver
         """The message is processed; with a connection, as soon as its transaction is committed."""
-        running = self._attempt
-        if connection is None or not running.protected:
+        running = self._run
+        if connection is None or not running.ticket.protected:
             await running.complete(result)
             return
-        ticket = running._ticket  # noqa: SLF001 - the same library
+        ticket = running.ticket
         transaction = AsyncTransaction(self._config, connection)
         await transaction.begin()
-        ask = running._settling(result)  # noqa: SLF001 - the same library
+        ask = running.settlement(result)
         # From here on the row is locked: nobody renews it, and nobody can take it over.
         self._engine.let_go(ticket)
         if not await transaction.settle(ask):
             ticket.lost = True
-            self._engine.observers.tell("lost", ticket.call, running.number)
+            self._engine.observers.tell("lost", ticket.call, running.record.attempt)
             raise lost(ticket.call)
-        running._ended, running._value = True, result  # noqa: SLF001 - the same library
+        running.settled(result)
         self._in_transaction = True
-        self._engine.observers.tell("completed", ticket.call, running.number)
+        self._engine.observers.tell("completed", ticket.call, running.record.attempt)
 
     async def __aexit__(
         self,
@@ -82,8 +82,8 @@ class AsyncLeased:
         trace: TracebackType | None,
     ) -> None:
         """The message is completed, or may be processed again, or is dead."""
-        running = self._attempt
-        if error is None and not running._ended:  # noqa: SLF001 - the same library
+        running = self._run
+        if error is None and not running.ended:
             self._delivery._value = None  # noqa: SLF001 - the other half of the block
         try:
             if self._in_transaction:
@@ -93,36 +93,36 @@ class AsyncLeased:
                 and self._dies(running, error)
                 and await self._bury(running, error)
             ):
-                running._ended = True  # noqa: SLF001 - the same library
+                running.ended = True
         finally:
             await running.__aexit__(kind, error, trace)
 
-    async def _after_transaction(self, running: AsyncAttempt, error: BaseException | None) -> None:
+    async def _after_transaction(self, running: AsyncRun, error: BaseException | None) -> None:
         """The transaction has lasted, is still open, or is gone with its completion."""
         if error is not None:
             await self._leave(running, error)
             return
-        ticket = running._ticket  # noqa: SLF001 - the same library
+        ticket = running.ticket
         ask = ticket.call.release(ticket.record)
         if await on_thread(self._config.tables("leased mode").undone, ask):
             raise rolled_back(ticket.call)
 
-    async def _leave(self, running: AsyncAttempt, error: BaseException) -> None:
-        ticket = running._ticket  # noqa: SLF001 - the same library
+    async def _leave(self, running: AsyncRun, error: BaseException) -> None:
+        ticket = running.ticket
         await self._engine.leave(ticket, ticket.call.release(ticket.record, encode_error(error)))
 
-    def _dies(self, running: AsyncAttempt, error: BaseException) -> bool:
-        live = not running._ended and running.protected  # noqa: SLF001 - the same library
-        return live and self._rules.is_last(running.number, error)
+    def _dies(self, running: AsyncRun, error: BaseException) -> bool:
+        live = not running.ended and running.ticket.protected
+        return live and self._rules.is_last(running.record.attempt, error)
 
-    async def _bury(self, running: AsyncAttempt, error: BaseException | None) -> bool:
+    async def _bury(self, running: AsyncRun, error: BaseException | None) -> bool:
         """Whether the message is dead from now on, and whoever wants to know has been told.
 
         Who could not be told is told by the next delivery.
         """
         record = running.record
-        ticket = running._ticket  # noqa: SLF001 - the same library
-        letter = self._rules.dead_letter(self._message, record, running.number, error)
+        ticket = running.ticket
+        letter = self._rules.dead_letter(self._message, record, running.record.attempt, error)
         try:
             if self._config.box is not None:
                 await invoke_async(self._config.box, letter)

@@ -74,9 +74,9 @@ def test_only_a_response_can_be_kept_whatever_it_is(once):
 
 def test_an_attempt_with_a_response_may_be_told_to_keep_it(once):
     with once.attempt("request") as attempt:
-        attempt._keeps = False  # as the middlewares do
+        attempt._run.keeps = False  # as the middlewares do
         attempt.keep()
-        assert attempt._keeps
+        assert attempt._run.keeps
 
 
 def test_a_block_that_raises_frees_or_keeps(once):

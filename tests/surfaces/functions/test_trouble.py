@@ -13,8 +13,8 @@ from oncekey import (
     UnreadableError,
     current,
 )
-from oncekey.attempt import BaseAttempt
 from oncekey.engine import engine as leaving_module
+from oncekey.engine.run_base import BaseRun
 from tests.patience import until
 from tests.surfaces.functions.things import (
     CUT_OFF,
@@ -358,7 +358,7 @@ def test_an_attempt_that_is_cut_off_before_it_can_end_leaves_nobody_waiting(once
         raise CUT_OFF
 
     with monkeypatch.context() as cut:
-        cut.setattr(BaseAttempt, "_settling", cut_off)
+        cut.setattr(BaseRun, "settlement", cut_off)
         with pytest.raises(CUT_OFF):
             once.run("cut", answer_two)
         with pytest.raises(CUT_OFF), once.attempt("cut block"):

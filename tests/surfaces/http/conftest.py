@@ -32,10 +32,7 @@ SHELLS = sorted(path.stem for path in (Path(__file__).parent / "shells").glob("[
 NUMBERS = count(1)
 
 
-HELD_FOR = [
-    f"oncekey.http.{module}._HELD_FOR"
-    for module in ("asgi_response", "django_streams", "wsgi_response")
-]
+HELD_FOR = [f"oncekey.http.{module}._HELD_FOR" for module in ("asgi", "django", "wsgi")]
 
 
 @pytest.fixture(autouse=True)

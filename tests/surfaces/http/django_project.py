@@ -23,7 +23,7 @@ from tests.surfaces.http.suite.site import TOKENS, WHICH, Run, Site
 
 COMMON = "django.middleware.common.CommonMiddleware"
 OURS = "oncekey.http.django.IdempotencyMiddleware"
-HELD_FOR = "oncekey.http.django_streams._HELD_FOR"
+HELD_FOR = "oncekey.http.django._HELD_FOR"
 SHARED = "file:django_tests?mode=memory&cache=shared"
 """A database that is there for all threads while one has it open."""
 SITES: dict[str, tuple[Site, str]] = {}

@@ -158,7 +158,7 @@ class TestClaimed:
             assert shop.post(data, content_type="text/plain")["Idempotent-Replayed"]
 
     def test_without_the_middleware_it_says_so(self, monkeypatch):
-        monkeypatch.setattr("oncekey.http.django_claimed._seen", [])
+        monkeypatch.setattr("oncekey.http.django._seen", [])
         view = claimed(scope=anybody)(lambda _request: HttpResponse("ran"))
         with pytest.raises(ConfigurationError, match="in MIDDLEWARE"):
             view(RequestFactory().post("/"))

@@ -11,7 +11,7 @@ from django.test import override_settings  # type: ignore[import-untyped]  # Dja
 
 from oncekey import ConfigurationError, Once, Policy
 from oncekey.http import WEBHOOK
-from oncekey.http.django_settings import rules_of
+from oncekey.http.django import _rules_of as rules_of
 from tests.surfaces.http.django_project import OURS
 
 MEMORY: dict[Any, Any] = {"store": "memory://", "scope": None}

@@ -20,7 +20,7 @@ from tests.surfaces.http.suite.service import ANY, ROUTES, Answer, Asked
 from tests.surfaces.http.suite.site import TOKENS, Run, Site
 
 SERVER = "asgi"
-HELD_FOR = "oncekey.http.asgi_response._HELD_FOR"
+HELD_FOR = "oncekey.http.asgi._HELD_FOR"
 
 
 class Backend(AuthenticationBackend):

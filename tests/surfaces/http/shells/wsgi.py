@@ -11,7 +11,7 @@ from tests.surfaces.http.suite.service import ROUTES, Asked
 from tests.surfaces.http.suite.site import TOKENS, Site
 
 SERVER = "wsgi"
-HELD_FOR = "oncekey.http.wsgi_response._HELD_FOR"
+HELD_FOR = "oncekey.http.wsgi._HELD_FOR"
 
 
 def make(site: Site, **settings: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncekey.http.asgi_messages import lowered
+from oncekey.http.asgi import _lowered as lowered
 
 PLAIN = [(b"content-type", b"text/plain"), (b"vary", b"accept")]
 

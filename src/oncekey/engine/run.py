@@ -1,0 +1,150 @@
+"""The life of one attempt in blocking code: every surface enters, ends or abandons it here."""
+
+# ruff: noqa: ANN401, PLR0913
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from oncekey.compat import invoke
+from oncekey.core.call import Call
+from oncekey.core.codec import codec_of, encode_error
+from oncekey.core.decide import served
+from oncekey.core.requests import Settle
+from oncekey.engine.engine import Engine
+from oncekey.engine.run_base import BaseRun, Outcome, forbid_nesting
+from oncekey.engine.ticket import Ticket, unprotected
+
+
+class Run(BaseRun):
+    """The life of one attempt: entered, then completed, failed, released or abandoned."""
+
+    engine: Engine
+
+    def note(self, facts: dict[str, object]) -> None:
+        """Keep the facts, so that they survive a crash and reach the next attempt."""
+        self.must_live("note")
+        ask = self._noting(lambda notes: notes.with_facts(facts))
+        self._noted(self.engine.note(self.ticket, ask))
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Return the result of the step, which is not done again by a later attempt."""
+        codec = codec_of(function)
+        if self._begin_step(name):
+            return self._step_result(name, codec)
+        value = invoke(function, *args, **kwargs)
+        ask = self._step_noting(name, value, codec)
+        self._unnoted.add(name)  # it is done, and the next attempt would not know
+        self._noted(self.engine.note(self.ticket, ask))
+        self._unnoted.discard(name)
+        return value
+
+    def complete(self, value: object = None) -> None:
+        """End: the call is done, and duplicates get this value from now on."""
+        self.must_live("complete")
+        recorded = self.engine.settle(self.ticket, self.settlement(value))
+        self.settled(value, recorded=recorded)
+
+    def release(self, why: str = "", *, uncertain: bool = False) -> None:
+        """End: the key is free again, or the policy decides where the end is uncertain."""
+        self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain))
+
+    def fail(self, error: BaseException) -> bool:
+        """End with this error. Return whether another attempt's answer stands instead."""
+        ask = self._failing(error, encode_error(error))
+        if not isinstance(ask, Settle):
+            if isinstance(error, GeneratorExit):  # who is being closed must not wait any more
+                self.engine.leave_later(self.ticket, ask)
+            else:
+                self.engine.leave(self.ticket, ask)
+            return False
+        self.engine.settle(self.ticket, ask)
+        return self.ticket.duplicate
+
+    def __enter__(self) -> Self:
+        self.become_current()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete without a value, or fail with the error, unless it has ended already."""
+        self.stop_being_current()
+        if self.ended:
+            return
+        try:
+            if error is None:
+                self.complete(None)
+            else:
+                self.fail(error)
+        finally:
+            self.abandon()
+
+
+def enter(engine: Engine, call: Call, *, active: bool) -> Run:
+    """Return the run of a call, which lives or is answered already; it is not current yet."""
+    return Run(engine, admit(engine, call, active=active))
+
+
+def admit(engine: Engine, call: Call, *, active: bool) -> Ticket:
+    """Return the right to run the call, or the record that answers it.
+
+    Without protection it runs, and no store hears of it.
+    """
+    if not active:
+        admitted: Ticket = invoke(unprotected, call)
+        return admitted
+    forbid_nesting(call, engine.observers)
+    return engine.enter(call)
+
+
+def perform(
+    engine: Engine,
+    call: Call,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    active: bool,
+) -> Outcome[Any]:
+    """Return the outcome of the function, which runs now or ran before."""
+    ticket = admit(engine, call, active=active)
+    value = live(engine, ticket, function, args, kwargs)
+    return Outcome(value, ticket.duplicate, call.key, ticket.record.attempt)
+
+
+def live(
+    engine: Engine,
+    ticket: Ticket,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Return what the function returns, now or the first time."""
+    if ticket.duplicate:
+        return served(ticket.record, ticket.call)
+    run = Run(engine, ticket)
+    run.become_current()
+    try:
+        value = invoke(function, *args, **kwargs)
+    except BaseException as error:
+        if run.ended or not run.fail(error):
+            raise
+    else:
+        if not run.ended:
+            run.settled(value, recorded=engine.settle(ticket, run.settlement(value)))
+    finally:
+        run.stop_being_current()
+        run.abandon()
+    return run.result

@@ -1,0 +1,150 @@
+"""The life of one attempt in a coroutine: every surface enters, ends or abandons it here."""
+
+# ruff: noqa: ANN401, PLR0913
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from oncekey.compat import invoke_async
+from oncekey.core.call import Call
+from oncekey.core.codec import codec_of, encode_error
+from oncekey.core.decide import served
+from oncekey.core.requests import Settle
+from oncekey.engine.engine_async import AsyncEngine
+from oncekey.engine.run_base import BaseRun, Outcome, forbid_nesting
+from oncekey.engine.ticket import Ticket, unprotected
+
+
+class AsyncRun(BaseRun):
+    """The life of one attempt: entered, then completed, failed, released or abandoned."""
+
+    engine: AsyncEngine
+
+    async def note(self, facts: dict[str, object]) -> None:
+        """Keep the facts, so that they survive a crash and reach the next attempt."""
+        self.must_live("note")
+        ask = self._noting(lambda notes: notes.with_facts(facts))
+        self._noted(await self.engine.note(self.ticket, ask))
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Return the result of the step, which is not done again by a later attempt."""
+        codec = codec_of(function)
+        if self._begin_step(name):
+            return self._step_result(name, codec)
+        value = await invoke_async(function, *args, **kwargs)
+        ask = self._step_noting(name, value, codec)
+        self._unnoted.add(name)  # it is done, and the next attempt would not know
+        self._noted(await self.engine.note(self.ticket, ask))
+        self._unnoted.discard(name)
+        return value
+
+    async def complete(self, value: object = None) -> None:
+        """End: the call is done, and duplicates get this value from now on."""
+        self.must_live("complete")
+        recorded = await self.engine.settle(self.ticket, self.settlement(value))
+        self.settled(value, recorded=recorded)
+
+    async def release(self, why: str = "", *, uncertain: bool = False) -> None:
+        """End: the key is free again, or the policy decides where the end is uncertain."""
+        await self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain))
+
+    async def fail(self, error: BaseException) -> bool:
+        """End with this error. Return whether another attempt's answer stands instead."""
+        ask = self._failing(error, encode_error(error))
+        if not isinstance(ask, Settle):
+            if isinstance(error, GeneratorExit):  # who is being closed must not wait any more
+                self.engine.leave_later(self.ticket, ask)
+            else:
+                await self.engine.leave(self.ticket, ask)
+            return False
+        await self.engine.settle(self.ticket, ask)
+        return self.ticket.duplicate
+
+    async def __aenter__(self) -> Self:
+        self.become_current()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete without a value, or fail with the error, unless it has ended already."""
+        self.stop_being_current()
+        if self.ended:
+            return
+        try:
+            if error is None:
+                await self.complete(None)
+            else:
+                await self.fail(error)
+        finally:
+            self.abandon()
+
+
+async def enter(engine: AsyncEngine, call: Call, *, active: bool) -> AsyncRun:
+    """Return the run of a call, which lives or is answered already; it is not current yet."""
+    return AsyncRun(engine, await admit(engine, call, active=active))
+
+
+def admit(engine: AsyncEngine, call: Call, *, active: bool) -> Awaitable[Ticket]:
+    """Return the right to run the call, or the record that answers it.
+
+    Without protection it runs, and no store hears of it.
+    """
+    if not active:
+        admitted: Awaitable[Ticket] = invoke_async(unprotected, call)
+        return admitted
+    forbid_nesting(call, engine.observers)
+    return engine.enter(call)
+
+
+async def perform(
+    engine: AsyncEngine,
+    call: Call,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    active: bool,
+) -> Outcome[Any]:
+    """Return the outcome of the function, which runs now or ran before."""
+    ticket = await admit(engine, call, active=active)
+    value = await live(engine, ticket, function, args, kwargs)
+    return Outcome(value, ticket.duplicate, call.key, ticket.record.attempt)
+
+
+async def live(
+    engine: AsyncEngine,
+    ticket: Ticket,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Return what the function returns, now or the first time."""
+    if ticket.duplicate:
+        return served(ticket.record, ticket.call)
+    run = AsyncRun(engine, ticket)
+    run.become_current()
+    try:
+        value = await invoke_async(function, *args, **kwargs)
+    except BaseException as error:
+        if run.ended or not await run.fail(error):
+            raise
+    else:
+        if not run.ended:
+            run.settled(value, recorded=await engine.settle(ticket, run.settlement(value)))
+    finally:
+        run.stop_being_current()
+        run.abandon()
+    return run.result

@@ -1,0 +1,247 @@
+"""What both colours of a run share: its facts, its notes, and the requests that end it."""
+
+# ruff: noqa: ANN401
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from oncekey.compat import generation
+from oncekey.core.call import Call
+from oncekey.core.codec import Codec, NotKeepableError, UnreadableBytesError
+from oncekey.core.decide import Fail, after_error, lost, served
+from oncekey.core.record import Notes, Record, read_notes
+from oncekey.core.requests import Note, Release, Settle, Verdict
+from oncekey.engine.ticket import Ticket
+from oncekey.errors import ConfigurationError, NotRecordedError, ResultNotKeptError, UnreadableError
+from oncekey.observe import Observers
+
+T = TypeVar("T")
+
+_NOTHING: Final = object()
+
+running: Final[ContextVar[BaseRun | None]] = ContextVar("oncekey_attempt", default=None)
+"""The run whose code this is."""
+
+
+class Outcome(Struct, Generic[T]):
+    """A value, and how it came about."""
+
+    value: T
+    duplicate: bool
+    key: str
+    attempt: int
+
+
+class BaseRun:
+    """The life of one attempt: entered, then completed, failed, released or abandoned.
+
+    Every surface goes through it. What user code sees of it is an `Attempt`.
+    """
+
+    # What most runs have no need of stands here, and is not made for each.
+    outer: BaseRun | None = None
+    """The run inside of which this one was entered."""
+    keeps: bool | None = None
+    """Whether the response is to be kept whatever it is; None where there is no response."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """The loop through which blocking code on a thread may use this run of a coroutine."""
+    attempt: Any = None
+    """What user code sees of this run, made when it first asks."""
+    _value: object = _NOTHING
+    _notes: Notes | None = None
+    _steps: set[str] | None = None
+    _revision = 0
+    _reset: Token[BaseRun | None]
+
+    def __init__(self, engine: Any, ticket: Ticket) -> None:
+        """Live as the ticket says; the engine, of the same colour, talks to the store."""
+        self.engine = engine
+        self.ticket: Final = ticket
+        self.call: Final = ticket.call
+        self.observers: Final[Observers] = engine.observers
+        self.ended = ticket.duplicate
+        self._generation: Final = generation()
+        self._unnoted: Final[set[str]] = set()
+
+    @property
+    def record(self) -> Record:
+        """The record as this run saw it last."""
+        return self.ticket.record
+
+    @property
+    def lives(self) -> bool:
+        """Whether code of this run may be running in this process."""
+        return not self.ended and self._generation == generation()
+
+    @property
+    def result(self) -> Any:
+        """Return what was completed here, or a copy of the first result, or raise its failure."""
+        if self.ticket.duplicate:
+            return served(self.ticket.record, self.call)
+        if self._value is _NOTHING:
+            msg = f"{self.call.name} has no result before complete()"
+            raise ConfigurationError(msg)
+        return self._value
+
+    def must_live(self, what: str) -> None:
+        """Refuse `what` to a duplicate, and after the end."""
+        if self.ticket.duplicate:
+            msg = f"{what} is for code that runs, but {self.call.name} is a duplicate"
+            raise ConfigurationError(msg)
+        if self.ended:
+            msg = f"{what} was used after {self.call.name} had ended"
+            raise ConfigurationError(msg)
+
+    def become_current(self) -> None:
+        """Let code that is called from here find this run."""
+        self.outer = running.get()
+        self._reset = running.set(self)
+        if self.call.trace is not None:
+            self.call.trace.attach()
+
+    def stop_being_current(self) -> None:
+        """Let code that is called from here find the run outside of this one again."""
+        self.attempt = None  # it knows this run: no circle
+        try:
+            running.reset(self._reset)
+        except ValueError:  # closed from another context, in which it never was the current one
+            return
+        if self.call.trace is not None:
+            self.call.trace.detach()
+
+    def abandon(self) -> None:
+        """Renew the lease no more and let nobody wait here, if the run was cut off at its end."""
+        if not self.ended:
+            self.engine.let_go(self.ticket)
+
+    # Notes and steps
+
+    def read_notes(self) -> Notes:
+        """Return what this run and those before it have noted."""
+        if self._notes is None:
+            try:
+                self._notes = read_notes(self.ticket.record.noted)
+            except UnreadableBytesError as error:
+                msg = f"the notes of {self.call.name} cannot be read: {error}"
+                raise UnreadableError(msg, key=self.call.key, scope=self.call.scope) from None
+        return self._notes
+
+    def _noting(self, change: Callable[[Notes], Notes]) -> Note:
+        """Return the request that keeps the changed notes. What is noted later holds all of it."""
+        with self._noting_one_by_one():
+            self._notes = change(self.read_notes())
+            self._revision = max(self._revision, self.ticket.record.revision) + 1
+            return self.call.note(self.ticket.record, self._notes.encode(), self._revision)
+
+    def _noting_one_by_one(self) -> threading.Lock:
+        """Return the lock of this run's notes, made by whoever notes first."""
+        lock: threading.Lock = vars(self).setdefault("_lock", threading.Lock())
+        return lock
+
+    def _noted(self, verdict: Verdict) -> None:
+        if verdict is not Verdict.DONE:
+            self.ticket.lost = True
+            raise lost(self.call)
+
+    def _begin_step(self, name: str) -> bool:
+        """Return whether the step was done by an earlier attempt."""
+        self.must_live("step")
+        if not isinstance(name, str) or not name:
+            msg = "a step needs a name, for example step('load', load, path)"
+            raise ConfigurationError(msg)
+        if self._steps is None:
+            self._steps = set()
+        if name in self._steps:
+            msg = f"{self.call.name} has a step {name!r} already; each step needs its own name"
+            raise ConfigurationError(msg)
+        self._steps.add(name)
+        return name in self.read_notes().steps
+
+    def _step_result(self, name: str, codec: Codec) -> Any:
+        data = self.read_notes().steps[name]
+        if data is None:
+            msg = f"the step {name!r} of {self.call.name} was done, but its result was not kept"
+            raise ResultNotKeptError(msg, key=self.call.key, scope=self.call.scope)
+        try:
+            return codec.decode(data)
+        except UnreadableBytesError as error:
+            msg = f"the step {name!r} of {self.call.name} cannot be read: {error}"
+            raise UnreadableError(msg, key=self.call.key, scope=self.call.scope) from None
+
+    def _step_noting(self, name: str, value: object, codec: Codec) -> Note:
+        try:
+            data = codec.encode(value)
+        except NotKeepableError as error:
+            data = None
+            self._not_kept(f"step {name!r}: {error}", codec)
+        return self._noting(lambda notes: notes.with_step(name, data))
+
+    # The end
+
+    def settlement(self, value: object) -> Settle:
+        """Return the request that keeps the value, or only that it is done if it cannot be kept."""
+        call = self.call
+        data: bytes | None = None
+        if self.ticket.renewal is None and not self.ticket.protected:
+            return call.settle(self.ticket.record, "completed")  # switched off: nobody reads it
+        try:
+            data = call.codec.encode(value)
+        except NotKeepableError as error:
+            self._not_kept(str(error), call.codec)
+        if data is not None and len(data) > call.terms.max_result:
+            self._not_kept(f"{len(data)} bytes are more than max_result", call.codec)
+            data = None
+        return call.settle(self.ticket.record, "completed", result=data)
+
+    def _not_kept(self, why: str, codec: Codec) -> None:
+        hint = "" if codec.typed else "; annotate what the function returns so that it can be"
+        self.observers.tell("not_kept", self.call, self.record.attempt, detail=why + hint)
+
+    def settled(self, value: object, *, recorded: bool = True) -> None:
+        """End with the value; raise NotRecordedError where the store had to be told and was not."""
+        self.ended = True
+        if not recorded and not self.call.terms.fail_open:
+            msg = (
+                f"{self.call.name} was done, but the store could not be told yet; recording goes "
+                f"on in the background: ask again with the same key"
+            )
+            call = self.call
+            raise NotRecordedError(msg, key=call.key, scope=call.scope, result=value)
+        self._value = value
+
+    def _releasing(self, why: str, *, uncertain: bool) -> Release:
+        """Return the request that frees the key, or holds it where nobody knows how it ended."""
+        self.must_live("release")
+        self.ended = True
+        hold = uncertain and self.call.terms.hold and self.call.reconcile is None
+        data = why.encode() or None
+        return self.call.release(self.ticket.record, data, uncertain=uncertain, hold=hold)
+
+    def _failing(self, error: BaseException, data: bytes) -> Settle | Release:
+        """Return the request that ends the run after its code raised `error`."""
+        self.ended = True
+        ending = after_error(error, self.call, unsure=bool(self._unnoted))
+        record = self.ticket.record
+        if isinstance(ending, Fail):
+            return self.call.settle(record, "failed", error=data)
+        return self.call.release(record, data, uncertain=ending.uncertain, hold=ending.hold)
+
+
+def forbid_nesting(call: Call, observers: Observers) -> None:
+    """Refuse a call inside of itself, which would wait for itself.
+
+    `observers` stands for the store: every `Once` has its own.
+    """
+    outer = running.get()
+    while outer is not None:
+        if outer.lives and outer.call.identity == call.identity and outer.observers is observers:
+            msg = f"{call.name} is called from inside itself; call the plain function instead"
+            raise ConfigurationError(msg)
+        outer = outer.outer
