@@ -111,7 +111,9 @@ class BaseRun:
         self.attempt = None  # it knows this run: no circle
         try:
             running.reset(self._reset)
-        except ValueError:  # closed from another context, in which it never was the current one
+        except (ValueError, RuntimeError):
+            # Closed from another context, in which it never was the current one; or a `with` block
+            # of user code around the attempt has ended before.
             return
         if self.call.trace is not None:
             self.call.trace.detach()

@@ -272,10 +272,7 @@ class ASGIExchange(AsyncExchange):
         run = self.run
         if run is not None:
             run.abandon()
-            try:  # noqa: SIM105 - it costs less
-                run.stop_being_current()
-            except RuntimeError:  # a `with` block of the handler has done so
-                pass
+            run.stop_being_current()
             run.loop = None
 
     async def _returned(self) -> None:
