@@ -8,6 +8,8 @@ PIP  := $(PY) -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 # Compiled modules are kept, whatever the shell says: the processes of the tests import them often.
 unexport PYTHONDONTWRITEBYTECODE
+# What a process prints waits in its buffer, whatever the shell says: nobody's shell hides that.
+unexport PYTHONUNBUFFERED
 
 # Stamps: a file is younger than what it was made from, or it is made again.
 STAMP_VENV := $(VENV)/.stamp-venv

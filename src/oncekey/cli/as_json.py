@@ -15,9 +15,14 @@ from oncekey.observe.redaction import hashed
 _PERSONAL: Final = ("reference", "notes", "failure", "result")
 
 
-def print_json(fields: dict[str, Any]) -> None:
-    """The fields are one line of the output, in ASCII, which any reader takes."""
+def print_json(fields: dict[str, Any], *, at_once: bool = False) -> None:
+    """Write the fields as one line of the output, in ASCII, which any reader takes.
+
+    `at_once` is for commands that go on: whoever reads a pipe sees the line now.
+    """
     sys.stdout.write(json.dumps(plain(fields)) + "\n")
+    if at_once:
+        sys.stdout.flush()
 
 
 def fields_of(

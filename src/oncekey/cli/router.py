@@ -116,7 +116,7 @@ def _telling(tally: Tally, period: float, *, as_json: bool) -> Iterator[None]:
 
     def say(event: str) -> None:
         if as_json:
-            print_json({"event": event, **tally.fields()})
+            print_json({"event": event, **tally.fields()}, at_once=True)
         else:
             typer.echo(tally.line())
 

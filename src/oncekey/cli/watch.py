@@ -80,13 +80,14 @@ def _views(
 def _print(view: View | StoreError, *, redact: bool) -> None:
     """One line of JSON, at once."""
     if isinstance(view, StoreError):
-        print_json({"at": iso(now()), "error": str(view)})
+        print_json({"at": iso(now()), "error": str(view)}, at_once=True)
     else:
         told = [fields_of(one, None, redact=redact) for one in view.records]
         for fields in told:
             del fields["result_size"]
         head = {"at": iso(view.counts.now), **fields_of_counts(view.counts)}
-        print_json({**head, "new": view.new, "complete": view.complete, "records": told})
+        fields = {**head, "new": view.new, "complete": view.complete, "records": told}
+        print_json(fields, at_once=True)
     sys.stdout.flush()
 
 

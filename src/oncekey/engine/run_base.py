@@ -101,7 +101,9 @@ class BaseRun:
 
     def become_current(self) -> None:
         """Let code that is called from here find this run."""
-        self.outer = running.get()
+        outer = running.get()
+        if outer is not self:  # entered once more: it is not inside of itself
+            self.outer = outer
         self._reset = running.set(self)
         if self.call.trace is not None:
             self.call.trace.attach()

@@ -27,7 +27,7 @@ CHANGING: Final = (
 
 def environment() -> dict[str, str]:
     """Ours, without what would change the output, and with the program of this interpreter."""
-    ours = ("ONCEKEY_", "REDIS_URL", "NO_COLOR", "FORCE_COLOR", "TTY_")
+    ours = ("ONCEKEY_", "REDIS_URL", "NO_COLOR", "FORCE_COLOR", "TTY_", "PYTHONUNBUFFERED")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     programs = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     return {**kept, "PATH": programs, "COLUMNS": "80", "TERM": "xterm-256color"}
