@@ -1,5 +1,6 @@
 """`oncekey ls`: which records there are. Results are never printed."""
 
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Final
@@ -75,6 +76,7 @@ def ls(  # noqa: PLR0913 - each is an option of the command
     shown = _as_json(redact=redact) if as_json else _as_columns(redact=redact)
     with records(ctx, store) as once:
         last, seen = _listed(once.store, ask, shown, every=not limit)
+    sys.stdout.flush()  # where both go to one file, the records come first
     if last.after is not None:
         console(error=True).print(_more(last, seen, limit), soft_wrap=True)
     elif not seen and not as_json:
