@@ -69,6 +69,8 @@ FILES: Mapping[str, Pair] = {
     "stores/postgres/listen": Pair(
         names={"asyncio": "time"}, phrases={"tasks of one loop": "threads"}
     ),
+    "events/bus": Pair(phrases={"read, follow, and": "read, and"}),
+    "events/redis_log": Pair(phrases={"Other loops close theirs": "The next use opens new ones"}),
 }
 """The pairs, by their path in the package without `_async.py`."""
 
