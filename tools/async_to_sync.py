@@ -69,6 +69,18 @@ FILES: Mapping[str, Pair] = {
     "stores/postgres/listen": Pair(
         names={"asyncio": "time"}, phrases={"tasks of one loop": "threads"}
     ),
+    "messages/transaction": Pair(),
+    "messages/atomic": Pair(),
+    "messages/leased": Pair(),
+    "messages/inbox": Pair(),
+    "messages/drivers": Pair(
+        phrases={
+            "aiosqlite": "sqlite3",
+            "An AsyncSession or AsyncConnection": "A Session or Connection",
+            "an AsyncConnection": "a Connection",
+        }
+    ),
+    "messages/drivers_psycopg": Pair(phrases={"An AsyncConnection": "A connection"}),
     "events/bus": Pair(phrases={"read, follow, and": "read, and"}),
     "events/redis_log": Pair(phrases={"Other loops close theirs": "The next use opens new ones"}),
 }
