@@ -42,7 +42,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-serve tour check test tests test-all test-plain test-pythons test-servers \
-        lint types types-src coverage outside bench bench-ops bench-sizes walk defects simulate faults soak docs clean
+        generate lint types types-src coverage outside bench bench-ops bench-sizes walk defects simulate faults soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -75,7 +75,11 @@ test-pythons: ## The tests on each of PYTHONS that starts, in environments of th
 	done; \
 	[ -n "$$tried" ] || { echo "None of PYTHONS starts: nothing was tried." >&2; exit 1; }
 
-lint: $(STAMP_DEV) ## ruff (rules and format) and the direction of imports
+generate: $(STAMP_DEV) ## Write the sync files that are generated from async ones
+	$(PY) -m tools.async_to_sync
+
+lint: $(STAMP_DEV) ## ruff (rules and format), generated files and the direction of imports
+	$(PY) -m tools.async_to_sync --check
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) $(VENV)/bin/lint-imports

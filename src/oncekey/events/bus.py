@@ -1,4 +1,6 @@
-"""The events of a domain, for blocking code: publish, read, and the state of a job."""
+"""The events of a domain, for code that blocks: publish, read, and the state of a job."""
+
+# Generated from bus_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ from oncekey.extras import needing
 
 
 class Bus:
-    """The events of a domain, for blocking code."""
+    """The events of a domain, for code that blocks."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Bus:
         self._log = open_log(where, self.settings, self._observers)
 
     def close(self) -> None:
-        """Our connections are closed. The next use opens new ones."""
+        """The connections are closed. The next use opens new ones."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -158,7 +160,7 @@ class Bus:
 
 
 def open_log(where: Where, settings: BusSettings, observers: Observers) -> EventLog:
-    """Return the log for blocking code; nothing is sent yet."""
+    """Return the log for code that blocks; nothing is sent yet."""
     memory = memory_of(where)
     if memory is not None:
         return MemoryLog(memory, settings)

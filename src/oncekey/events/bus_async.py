@@ -56,8 +56,10 @@ class AsyncBus:
         self.settings = settings_of(domain, stages, options)
         self._observers = Observers(self.settings.domain, observers)
         self._log = open_log_async(where, self.settings, self._observers)
+        # async only
         self.following = Following(self._log, self._read, self.settings.shards, self._observers)
 
+    # async only
     def subscribe(
         self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
     ) -> AsyncGenerator[Event | Resync, None]:
@@ -69,6 +71,7 @@ class AsyncBus:
         """
         return self.follow(check_job(job), position(after, last_seq))
 
+    # async only
     async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:
         """The same, for a job and a position that were checked."""
         async with self.following(job, saw) as follower:

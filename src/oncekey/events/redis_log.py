@@ -1,5 +1,7 @@
 """Events in Redis or Valkey: a domain's streams, logs and states."""
 
+# Generated from redis_log_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -65,7 +67,7 @@ class RedisLog:
             raise self._explained(error) from error
 
     def close(self) -> None:
-        """Our connections are closed. The next use opens new ones."""
+        """The connections are closed. The next use opens new ones."""
         self._clients.close()
 
     def agree(self) -> None:

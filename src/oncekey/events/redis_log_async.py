@@ -1,4 +1,4 @@
-"""Events in Redis or Valkey for coroutines: the twin of `redis_log.py`, and wake-ups."""
+"""Events in Redis or Valkey: a domain's streams, logs and states."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class AsyncRedisLog:
         self._names = Names(settings.domain)
         self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
+        # async only
         self._wakeups: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictionary()
 
     async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
@@ -70,6 +71,7 @@ class AsyncRedisLog:
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
+    # async only
     @asynccontextmanager
     async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
         """In the block the event is set whenever the log may have grown. It may be missed."""

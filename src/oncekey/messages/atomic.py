@@ -1,4 +1,6 @@
-"""Atomic mode: claim, work and completion are one transaction. Its twin awaits."""
+"""Atomic mode: claim, work and completion are one transaction."""
+
+# Generated from atomic_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 

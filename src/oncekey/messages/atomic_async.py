@@ -1,4 +1,4 @@
-"""Atomic mode: claim, work and completion are one transaction. The twin of `atomic.py`."""
+"""Atomic mode: claim, work and completion are one transaction."""
 
 from __future__ import annotations
 

@@ -1,25 +1,17 @@
 """The user's own connection, whichever driver it is of: what the inbox does inside a transaction.
 
 Each class knows one driver: whether its connection is inside a transaction, how a savepoint is
-set there and left again, and how a statement is run. Its twin awaits.
+set there and left again, and how a statement is run.
 """
+
+# Generated from drivers_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from oncekey.messages.driver import (
-    BEGIN_FOR_WRITING,
-    another_colour,
-    as_text_clause,
-    dialect_named,
-    drivers_of,
-    pyformat,
-    refused,
-)
+from oncekey.messages.driver import BEGIN_FOR_WRITING, as_text_clause, dialect_named, refused
 from oncekey.messages.statements import (
     POSTGRES,
     RELEASE,
@@ -181,73 +173,3 @@ class SQLAlchemy(OneByOne):
     def _core(self) -> Any:  # noqa: ANN401 - a Connection
         session = hasattr(self._given, "get_bind")
         return self._given.connection() if session else self._given
-
-
-class _UndoneError(Exception):
-    """What Django is told so that it rolls back."""
-
-
-class Django(OneByOne):
-    """A connection of Django: `django.db.connection`, or one of `connections`."""
-
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - as above
-        """The alias tells which one it is."""
-        self._connection = connection
-        self._atomic: Any = None
-        self.dialect = dialect_named(connection.vendor)
-
-    def inside(self) -> bool:
-        """Whether it is inside transaction.atomic()."""
-        return bool(self._connection.in_atomic_block)
-
-    def begin(self) -> None:
-        """It has, if it is inside."""
-
-    def savepoint(self) -> None:
-        """Set by Django, which then knows what a failed statement leaves behind."""
-        from django.db import transaction  # type: ignore[import-untyped]  # noqa: PLC0415 - Django brings no types
-
-        self._atomic = transaction.atomic(using=self._connection.alias)
-        self._atomic.__enter__()
-
-    def run(self, statement: str, values: Values) -> list[Any]:
-        """The rows."""
-        with self._connection.cursor() as cursor:
-            cursor.execute(pyformat(statement), values)
-            return list(cursor.fetchall()) if cursor.description else []
-
-    def release(self) -> None:
-        """Released."""
-        self._atomic.__exit__(None, None, None)
-
-    def roll_back(self) -> None:
-        """Rolled back, and gone."""
-        self._atomic.__exit__(_UndoneError, _UndoneError(), None)
-
-
-@cache
-def _psycopg_class() -> Callable[[Any], Connected]:
-    from oncekey.messages.drivers_psycopg import Psycopg  # noqa: PLC0415 - where it is installed
-
-    return Psycopg
-
-
-def _psycopg(connection: Any) -> Connected:  # noqa: ANN401 - as above
-    return _psycopg_class()(connection)
-
-
-_KINDS: Final[dict[str, Callable[[Any], Connected]]] = {
-    "psycopg": _psycopg,
-    "sqlalchemy": SQLAlchemy,
-    "scoped": lambda scoped: SQLAlchemy(scoped()),
-    "django": Django,
-    "sqlite3": SQLite,
-}
-
-
-def connected(given: Any) -> Connected:  # noqa: ANN401 - a connection of any driver
-    """What the inbox can do with the connection; refused when it knows no such driver."""
-    kind = drivers_of(given)
-    if kind in _KINDS:
-        return _KINDS[kind](given)
-    raise another_colour(given, kind, "AsyncInbox")

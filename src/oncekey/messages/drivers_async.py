@@ -1,24 +1,15 @@
 """The user's own connection, whichever driver it is of: what the inbox does inside a transaction.
 
 Each class knows one driver: whether its connection is inside a transaction, how a savepoint is
-set there and left again, and how a statement is run. The twin of `connections.py`.
+set there and left again, and how a statement is run.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from oncekey.messages.driver import (
-    BEGIN_FOR_WRITING,
-    another_colour,
-    as_text_clause,
-    dialect_named,
-    drivers_of,
-    refused,
-)
+from oncekey.messages.driver import BEGIN_FOR_WRITING, as_text_clause, dialect_named, refused
 from oncekey.messages.statements import (
     POSTGRES,
     RELEASE,
@@ -153,7 +144,10 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         """
         connection = await self._core()
         self.dialect = dialect_named(connection.dialect.name)
+        # async only
         raw = await connection.get_raw_connection()
+        if False:  # sync only
+            raw = connection.connection
         refused(getattr(raw.dbapi_connection, "autocommit", False) is not True, self._given)
         if self.dialect is SQLITE and not raw.driver_connection.in_transaction:
             await connection.exec_driver_sql(BEGIN_FOR_WRITING)
@@ -180,30 +174,3 @@ class AsyncSQLAlchemy(AsyncOneByOne):
     async def _core(self) -> Any:  # noqa: ANN401 - an AsyncConnection
         session = hasattr(self._given, "get_bind")
         return await self._given.connection() if session else self._given
-
-
-@cache
-def _psycopg_class() -> Callable[[Any], AsyncConnected]:
-    from oncekey.messages.drivers_psycopg_async import AsyncPsycopg  # noqa: PLC0415 - where it is installed
-
-    return AsyncPsycopg
-
-
-def _psycopg(connection: Any) -> AsyncConnected:  # noqa: ANN401 - as above
-    return _psycopg_class()(connection)
-
-
-_KINDS: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
-    "async psycopg": _psycopg,
-    "async sqlalchemy": AsyncSQLAlchemy,
-    "async scoped": lambda scoped: AsyncSQLAlchemy(scoped()),
-    "async sqlite3": AsyncSQLite,
-}
-
-
-def connected_async(given: Any) -> AsyncConnected:  # noqa: ANN401 - a connection of any driver
-    """What the inbox can do with the connection; refused when it knows no such driver."""
-    kind = drivers_of(given)
-    if kind in _KINDS:
-        return _KINDS[kind](given)
-    raise another_colour(given, kind, "Inbox")

@@ -1,4 +1,6 @@
-"""Connections of psycopg 3, which send two statements at once where they may. Its twin awaits."""
+"""Connections of psycopg 3, which send two statements at once where they may."""
+
+# Generated from drivers_psycopg_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Async connections of psycopg 3. The twin of `connections_psycopg.py`."""
+"""Connections of psycopg 3, which send two statements at once where they may."""
 
 from __future__ import annotations
 

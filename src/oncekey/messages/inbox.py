@@ -1,5 +1,7 @@
 """The inbox of one consumer, for code that blocks: blocks around a message, and marks by key."""
 
+# Generated from inbox_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

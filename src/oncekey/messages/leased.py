@@ -1,4 +1,6 @@
-"""Leased mode: the claim is committed first, and its lease is renewed. Its twin awaits."""
+"""Leased mode: the claim is committed first, and its lease is renewed."""
+
+# Generated from leased_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 

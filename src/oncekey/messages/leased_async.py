@@ -1,4 +1,4 @@
-"""Leased mode: the claim is committed first, and its lease is renewed. The twin of `leased.py`."""
+"""Leased mode: the claim is committed first, and its lease is renewed."""
 
 from __future__ import annotations
 

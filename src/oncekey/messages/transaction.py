@@ -1,4 +1,6 @@
-"""The claim and the completion inside the user's transaction. Its twin awaits."""
+"""The claim and the completion inside the user's transaction."""
+
+# Generated from transaction_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
 from oncekey.messages import rows, schema
 from oncekey.messages.config import InboxConfig, here
+from oncekey.messages.connected import connected
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.driver import another_database, refused, refused_by_database
-from oncekey.messages.drivers import connected
 from oncekey.messages.errors import table_is_missing
 from oncekey.messages.statements import SQLITE, Values
 from oncekey.stores.sqlite.schema import statements_of

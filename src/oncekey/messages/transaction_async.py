@@ -1,4 +1,4 @@
-"""The claim and the completion inside the user's transaction. The twin of `transaction.py`."""
+"""The claim and the completion inside the user's transaction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
 from oncekey.messages import rows, schema
 from oncekey.messages.config import InboxConfig, on_thread
+from oncekey.messages.connected import connected_async
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.driver import another_database, refused, refused_by_database
-from oncekey.messages.drivers_async import connected_async
 from oncekey.messages.errors import table_is_missing
 from oncekey.messages.statements import SQLITE, Values
 from oncekey.stores.sqlite.schema import statements_of

@@ -3,6 +3,8 @@
 Waiters have connections of their own, so that they take none from the verbs that they wait for.
 """
 
+# Generated from listen_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from time import sleep

@@ -5,6 +5,8 @@ and waits for no one's retries. There is no thread and no task in the background
 the end of an event loop, could leave behind.
 """
 
+# Generated from pool_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from collections import deque
@@ -184,7 +186,7 @@ def lender(target: Target) -> Lender:
     return Borrowed(target) if isinstance(target.given, Connection) else Pooled(target)
 
 
-# How one process asks PostgreSQL: on a connection that is lent, in a schema that is there.
+# How PostgreSQL is asked: on a connection that is lent, in a schema that is there.
 
 
 _MIGRATING: Final = 60.0

@@ -1,4 +1,4 @@
-"""Who lends an async store its connections: itself, a pool of the caller, or the caller's one.
+"""Who lends the store its connections: itself, a pool of the caller, or the caller's only one.
 
 Whoever needs a new connection makes it, so that it hears at once what is wrong with the server
 and waits for no one's retries. There is no thread and no task in the background that a fork, or
@@ -184,7 +184,7 @@ def lender(target: Target) -> Lender:
     return Borrowed(target) if isinstance(target.given, AsyncConnection) else Pooled(target)
 
 
-# How one event loop asks PostgreSQL: on a connection that is lent, in a schema that is there.
+# How PostgreSQL is asked: on a connection that is lent, in a schema that is there.
 
 
 _MIGRATING: Final = 60.0

@@ -4,6 +4,8 @@ Every verb is one prepared statement and one round trip. Time is the server's. T
 `sql/`, which a store brings up to date when it first connects.
 """
 
+# Generated from store_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from functools import partial
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg_pool import ConnectionPool
 
-    from oncekey.stores.adapters import Threaded
-    from oncekey.stores.postgres.store_async import AsyncPostgresStore
+    from oncekey.stores.base import AsyncStore
 
 
 class PostgresStore:
-    """A store in a PostgreSQL database, for code that blocks."""
+    """A store in a PostgreSQL database, for code that blocks.
+
+    Connections belong to one process, so a forked child has some of its own.
+    """
 
     remote = True
 
@@ -130,10 +134,10 @@ class PostgresStore:
         self._links.here().close()
         self._watches.here().close()
 
-    def as_async(self) -> AsyncPostgresStore | Threaded:
-        """The same records for coroutines; what the caller gave is used on threads."""
-        from oncekey.stores.adapters import Threaded  # noqa: PLC0415 - only this colour needs it
-        from oncekey.stores.postgres.store_async import AsyncPostgresStore  # noqa: PLC0415 - its twin
+    def as_async(self) -> AsyncStore:
+        """Return the same store for coroutines, on threads where the connections are yours."""
+        from oncekey.stores.adapters import Threaded  # noqa: PLC0415 - only when asked
+        from oncekey.stores.postgres.store_async import AsyncPostgresStore  # noqa: PLC0415 - only when asked
 
         target = self._target
         if target.given is not None:

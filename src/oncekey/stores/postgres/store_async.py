@@ -1,6 +1,7 @@
-"""Records in PostgreSQL for coroutines: the twin of `postgres.py`.
+"""Records in PostgreSQL 14 or newer, shared by any number of machines.
 
-Connections belong to one event loop, so each loop that asks has some of its own.
+Every verb is one prepared statement and one round trip. Time is the server's. The rules are in
+`sql/`, which a store brings up to date when it first connects.
 """
 
 from __future__ import annotations
@@ -36,9 +37,15 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
+    if False:  # sync only
+        from oncekey.stores.base import AsyncStore
+
 
 class AsyncPostgresStore:
-    """A store in a PostgreSQL database, for coroutines, on any number of loops."""
+    """A store in a PostgreSQL database, for coroutines.
+
+    Connections belong to one event loop, so each loop that asks has some of its own.
+    """
 
     remote = True
 
@@ -125,3 +132,22 @@ class AsyncPostgresStore:
         """The connections of this loop are closed. The next use opens new ones."""
         await self._links.here().close()
         await self._watches.here().close()
+
+    if False:  # sync only
+
+        def as_async(self) -> AsyncStore:
+            """Return the same store for coroutines, on threads where the connections are yours."""
+            from oncekey.stores.adapters import Threaded  # noqa: PLC0415 - only when asked
+            from oncekey.stores.postgres.store_async import AsyncPostgresStore  # noqa: PLC0415 - only when asked
+
+            target = self._target
+            if target.given is not None:
+                return Threaded(self)
+            return AsyncPostgresStore(
+                target.conninfo,
+                size=target.size,
+                patience=target.patience,
+                timeout=target.timeout,
+                listen=target.listen,
+                fast=target.fast,
+            )

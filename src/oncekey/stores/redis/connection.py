@@ -1,6 +1,9 @@
 """One connection that redis-py has opened, spoken to without what redis-py does around a command.
 
 That takes as long as the command itself: options, counters, hooks, and a poll before every read.
+
+This file is written by hand, and not generated from `connection_async.py`: here each caller has a
+connection to itself, there all of a loop share one.
 """
 
 from __future__ import annotations

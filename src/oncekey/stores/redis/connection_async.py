@@ -7,6 +7,8 @@ settings say; from then on it is spoken to directly.
 A caller who goes away leaves the wire as it was: its reply is read and dropped. A wire that
 breaks fails what was on it, of which nobody knows whether it happened, and nothing else: what
 has not left yet is given back, and leaves on another.
+
+Threads share no connection, so that `connection.py` is other code, and both are written by hand.
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@ Each verb is one script, which reads the server's clock and decides by the rules
 one round trip, whatever the answer. Redis removes what expired by itself.
 """
 
+# Generated from store_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError
 
@@ -27,16 +29,13 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.stores.adapters import Threaded
+from oncekey.stores.base import AsyncStore
 from oncekey.stores.redis import commands as codec
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.commands import Script, Scripts, scripts_for
 from oncekey.stores.redis.connection import Line
 from oncekey.stores.redis.errors import CAUGHT, explain
 from oncekey.stores.redis.replicas import Replicas, Wait, replicas_of, taken_out
-
-if TYPE_CHECKING:
-    from oncekey.stores.redis.store_async import AsyncRedisStore
-
 
 DEFAULT_PREFIX: Final = "idempotency:"
 _BATCH: Final = 500
@@ -160,9 +159,9 @@ class RedisStore:
         """Our connections are closed. The next use opens new ones."""
         self._clients.close()
 
-    def as_async(self) -> AsyncRedisStore | Threaded:
-        """The same store for coroutines; on threads where redis-py's way to it is ours alone."""
-        from oncekey.stores.redis.store_async import AsyncRedisStore  # noqa: PLC0415 - it imports us
+    def as_async(self) -> AsyncStore:
+        """Return the same store for coroutines, on threads where only we know the way to it."""
+        from oncekey.stores.redis.store_async import AsyncRedisStore  # noqa: PLC0415 - only when asked
 
         clients = self._clients.for_coroutines()
         if clients is None:
@@ -182,7 +181,7 @@ class RedisStore:
         except CAUGHT as error:
             return self._send_again(verb, name, arguments, error)
 
-    def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+    def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
         """What the script answers; a server that has not seen it yet refuses to run it."""
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
@@ -245,7 +244,7 @@ class RedisStore:
         try:
             client = self._clients.client()
             found = client.scan_iter(match=pattern, count=1000, NEVER_DECODE=True)
-            return [name for name in found]  # noqa: C416 - its twin has no list()
+            return [name for name in found]
         except CAUGHT as error:
             raise self._explained(error) from error
 

@@ -1,4 +1,8 @@
-"""The Redis store for coroutines: the twin of `redis.py`, compared with it by a test."""
+"""Records in Redis or Valkey, shared by any number of machines.
+
+Each verb is one script, which reads the server's clock and decides by the rules of `machine.py`:
+one round trip, whatever the answer. Redis removes what expired by itself.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,10 @@ from oncekey.stores.redis.commands import Script, Scripts, scripts_for
 from oncekey.stores.redis.connection import AsyncLine
 from oncekey.stores.redis.errors import CAUGHT, explain
 from oncekey.stores.redis.replicas import Replicas, Wait, replicas_of, taken_out
+
+if False:  # sync only
+    from oncekey.stores.adapters import Threaded
+    from oncekey.stores.base import AsyncStore
 
 DEFAULT_PREFIX: Final = "idempotency:"
 _BATCH: Final = 500
@@ -151,6 +159,17 @@ class AsyncRedisStore:
     async def aclose(self) -> None:
         """Our connections are closed. The next use opens new ones."""
         await self._clients.aclose()
+
+    if False:  # sync only
+
+        def as_async(self) -> AsyncStore:
+            """Return the same store for coroutines, on threads where only we know the way to it."""
+            from oncekey.stores.redis.store_async import AsyncRedisStore  # noqa: PLC0415 - only when asked
+
+            clients = self._clients.for_coroutines()
+            if clients is None:
+                return Threaded(self)
+            return AsyncRedisStore(clients, prefix=self._prefix.decode(), wait=self._replicas)
 
     # How a verb travels
 

@@ -1,6 +1,7 @@
 """Records in one SQLite file, shared by any number of threads and processes of one machine.
 
-Each verb applies one rule of the machine to one record of the file.
+Each verb applies one rule of the machine to one record of the file. This file is written by hand,
+and not generated from `store_async.py`: here every caller may commit, there one thread commits.
 """
 
 from __future__ import annotations

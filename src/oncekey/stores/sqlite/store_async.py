@@ -2,6 +2,7 @@
 
 A duplicate is read on the loop, which takes microseconds. Writes are queued beside those of the
 blocking callers, and one thread commits for all loops of the process, one batch after another.
+So `store.py` is not the same code without `await`, and both are written by hand.
 """
 
 from __future__ import annotations
