@@ -55,6 +55,9 @@ class Pair:
 
 
 FILES: Mapping[str, Pair] = {
+    "engine/engine": Pair(),
+    "engine/run": Pair(phrases={"in a coroutine": "in code that blocks"}),
+    "http/exchange": Pair(),
     "stores/redis/store": Pair(phrases={", one for each event loop": ""}),
     "stores/postgres/store": Pair(
         names={"AsyncCrowd": "Link", "batch": "pool", "PerLoop": "PerProcess"},

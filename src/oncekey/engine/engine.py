@@ -2,8 +2,9 @@
 
 No rule is decided here: `machine.py` says what may happen to a record and `decide.py` what a
 caller does next. The engine asks, waits, tells, and cleans up after whatever goes wrong between.
-Its twin for coroutines is `engine_async.py`; a test compares them.
 """
+
+# Generated from engine_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The engine for coroutines: brings calls through one store, from the claim to the settled record.
+"""The engine: brings calls through one store, from the claim to the settled record.
 
 No rule is decided here: `machine.py` says what may happen to a record and `decide.py` what a
 caller does next. The engine asks, waits, tells, and cleans up after whatever goes wrong between.
-Its twin for code that blocks is `engine.py`; a test compares them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The life of one attempt in blocking code: every surface enters, ends or abandons it here."""
+"""The life of one attempt in code that blocks: every surface enters, ends or abandons it here."""
+
+# Generated from run_async.py by "make generate": do not edit.
 
 # ruff: noqa: ANN401, PLR0913
 

@@ -1,5 +1,7 @@
 """One covered request, whatever framework it came through: claimed, run, recorded, replayed."""
 
+# Generated from exchange_async.py by "make generate": do not edit.
+
 from __future__ import annotations
 
 from oncekey.core.call import Call

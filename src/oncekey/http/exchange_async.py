@@ -52,7 +52,8 @@ class AsyncExchange:
             return rules.replay(ticket.record, self.echo)
         self.run = run = AsyncRun(engine, ticket)
         run.keeps = False
-        run.loop = running_loop()  # async only: handlers that block may ask for it on a thread
+        # async only
+        run.loop = running_loop()  # handlers that block may ask for the attempt on a thread
         return None
 
     def keeps(self, status: int) -> bool:

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from oncekey import ConfigurationError, InvalidKeyError, Once
 from oncekey.http import client
 from oncekey.http.client import AsyncOnceTransport, OnceTransport
 from tests.patience import PATIENCE, until
-from tests.twins import test_store_twins as twins
+from tests.twins import test_twins as twins
 
 DROP, HANG, HALF = "drop", "hang", "half"  # what a server does instead of answering
 TLS = ssl.create_default_context()  # is slow to make, and never used
@@ -693,19 +692,18 @@ def halves() -> tuple[str, str]:
     return made["OnceTransport"], made["AsyncOnceTransport"]
 
 
-def bleached(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    path = folder / "half.py"
-    path.write_text(source)
-    return twins.bleached(path, monkeypatch, PAIRS)
+def bleached(source: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(twins, "PAIRS", PAIRS)
+    return twins.without_colour(ast.parse(source))
 
 
-def test_the_transports_are_equal_but_for_their_colour(monkeypatch, tmp_path):
-    sync, coroutine = (bleached(half, tmp_path, monkeypatch) for half in halves())
+def test_the_transports_are_equal_but_for_their_colour(monkeypatch):
+    sync, coroutine = (bleached(half, monkeypatch) for half in halves())
     assert sync == coroutine
 
 
-def test_a_drift_of_one_token_is_seen(monkeypatch, tmp_path):
+def test_a_drift_of_one_token_is_seen(monkeypatch):
     sync, coroutine = halves()
     drifted = coroutine.replace("if wait is None", "if wait is not None", 1)
     assert drifted != coroutine
-    assert bleached(sync, tmp_path, monkeypatch) != bleached(drifted, tmp_path, monkeypatch)
+    assert bleached(sync, monkeypatch) != bleached(drifted, monkeypatch)
