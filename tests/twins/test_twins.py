@@ -8,7 +8,12 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "oncekey"
 
 # Everything that may differ.
-PAIRS = {"AsyncRecords": "Records", "AsyncMarkers": "Markers"}
+PAIRS = {
+    "AsyncRecords": "Records",
+    "AsyncMarkers": "Markers",
+    "engine_async": "engine",
+    "pause_async": "pause",
+}
 TOGETHER = ["records", "markers"]
 """Modules in which both colours stand."""
 
