@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -105,6 +106,38 @@ running_loop: Final[Callable[[], Loop]] = asyncio.get_running_loop if _CHEAP els
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, which cannot fork
     os.register_at_fork(after_in_child=_Last.forget)
+
+
+# Who runs an attempt, and whether that is still there.
+
+
+Runner = FrameType | asyncio.Task[Any]
+
+
+def runner() -> Runner | None:
+    """Return the frame of the caller."""
+    return sys._getframe(1)  # noqa: SLF001 - as `inspect` does it, which costs more
+
+
+def runner_async() -> Runner | None:
+    """Return the task of the caller."""
+    return asyncio.current_task(running_loop())
+
+
+def has_left(runner: Runner | None) -> bool:
+    """Return whether the frame or the task has ended for certain.
+
+    Python refuses to clear a frame that runs, also one of a greenlet that is switched away.
+    """
+    if runner is None:
+        return False
+    if not isinstance(runner, FrameType):
+        return runner.done()
+    try:
+        runner.clear()
+    except RuntimeError:
+        return False
+    return True
 
 
 # The few things that blocking code and coroutines do differently, in pairs.

@@ -164,6 +164,6 @@ class Hanging(Chore):
 
 
 def _copied(flight: Flight) -> Flight:
-    twin = Flight(flight.identity, flight.thread)
+    twin = Flight(flight.identity, flight.thread, flight.known_at)
     twin.answer, twin.taken_at = flight.answer, flight.taken_at
     return twin

@@ -62,3 +62,15 @@ async def test_without_the_bridge_or_on_the_loop_it_is_of_the_other_colour(once)
 
 async def _never():
     pytest.fail("it must not run")
+
+
+def test_an_attempt_may_be_entered_once_more_and_ends_there(once):
+    with once.attempt("twice") as attempt, attempt as same:
+        assert same is attempt
+    assert once.get("twice").status == "completed"
+
+
+async def test_an_attempt_of_a_coroutine_may_too(once):
+    async with once.attempt("twice") as attempt, attempt as same:
+        assert same is attempt
+    assert (await once.get_async("twice")).status == "completed"

@@ -1,7 +1,9 @@
 """What the keeper does for calls."""
 
 import gc
+import sys
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 
@@ -17,8 +19,9 @@ from oncekey.engine.chores import (
     Renewal,
     Unsettled,
 )
+from oncekey.engine.single_flight import Flights
 from oncekey.engine.ticket import Ticket, unprotected
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import ConfigurationError, StoreError, UnreadableError
 from oncekey.observe import Observers
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
@@ -55,6 +58,15 @@ def broken(*_):
     raise ConfigurationError(msg)
 
 
+def unreadable(*_):
+    msg = "of a newer version"
+    raise UnreadableError(msg, key="charge:42")
+
+
+def frame_that_has_ended():
+    return sys._getframe()
+
+
 SOON = Policy(lease="30s", ttl="1h")
 
 
@@ -79,7 +91,7 @@ def end_of(store, ticket):
 def test_a_renewal_moves_the_lease_and_comes_again_after_a_third_of_it(
     store, clock, ticket, observers
 ):
-    renewal = Renewal(store, ticket, observers)
+    renewal = Renewal(store, ticket, observers, Flights())
     before = end_of(store, ticket)
     clock.advance("10s")
     assert renewal.do() == pytest.approx(10)
@@ -95,7 +107,7 @@ def test_after_the_end_there_is_nothing_to_renew(store, ticket, observers, endin
         store.settle(ticket.call.settle(record, "completed"))
     else:
         store.release(ticket.call.release(record))
-    assert Renewal(store, ticket, observers).do() is None
+    assert Renewal(store, ticket, observers, Flights()).do() is None
     assert not ticket.lost
 
 
@@ -104,12 +116,12 @@ def test_an_attempt_that_was_taken_over_is_told_that_it_lost(
 ):
     clock.advance("31s")
     store.claim(ticket.call.claim("somebody else"))
-    assert Renewal(store, ticket, observers).do() is None
+    assert Renewal(store, ticket, observers, Flights()).do() is None
     assert ticket.lost
 
 
 def test_a_renewal_that_failed_is_tried_again_soon_and_is_no_loss(ticket, observers, heard):
-    renewal = Renewal(SimpleNamespace(renew=down), ticket, observers)
+    renewal = Renewal(SimpleNamespace(renew=down), ticket, observers, Flights())
     assert renewal.do() == RETRY
     assert not ticket.lost
     [event] = heard
@@ -117,10 +129,53 @@ def test_a_renewal_that_failed_is_tried_again_soon_and_is_no_loss(ticket, observ
     assert event.detail == "no way through"
 
 
+def test_a_renewal_goes_on_whatever_refuses_it_with_pauses_that_grow(ticket, observers, caplog):
+    """A permission that is missing for a moment, or a password that has changed."""
+    renewal = Renewal(SimpleNamespace(renew=broken), ticket, observers, Flights())
+    assert [renewal.do() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert not ticket.lost
+    assert [line.levelname for line in caplog.records] == ["ERROR"]
+
+
+def test_a_renewal_that_gets_through_begins_with_short_pauses_again(ticket, observers, store):
+    trouble = SimpleNamespace(renew=down)
+    renewal = Renewal(trouble, ticket, observers, Flights())
+    assert [renewal.do(), renewal.do()] == [0.5, 1.0]
+    trouble.renew = store.renew
+    assert renewal.do() == pytest.approx(10)
+    trouble.renew = down
+    assert renewal.do() == 0.5
+
+
+@pytest.mark.parametrize("ending", ["lost", "left"])
+def test_a_renewal_that_is_over_lands_the_flight(ticket, observers, store, clock, ending):
+    flights = Flights()
+    ticket.flight, _ = flights.join(ticket.call.identity)
+    if ending == "lost":
+        clock.advance("31s")
+        store.claim(ticket.call.claim("somebody else"))
+    else:
+        ticket.runner = frame_that_has_ended()
+    assert Renewal(store, ticket, observers, flights).do() is None
+    assert ticket.flight.landed
+    assert ticket.lost is (ending == "lost")
+
+
+def test_a_renewal_moves_what_the_flight_knows(ticket, observers, store):
+    flights = Flights()
+    ticket.flight, _ = flights.join(ticket.call.identity)
+    ticket.runner = sys._getframe()
+    before = ticket.flight.good_until(1.0)
+    Renewal(store, ticket, observers, flights).do()
+    assert not ticket.flight.landed
+    assert ticket.flight.good_until(1.0) > before
+
+
 def test_a_short_lease_is_tried_again_even_sooner(calling, store, observers):
     call = calling(policy=Policy(lease="300ms"))
     ticket = granted(call, store)
-    assert Renewal(SimpleNamespace(renew=down), ticket, observers).do() == pytest.approx(0.1)
+    renewal = Renewal(SimpleNamespace(renew=down), ticket, observers, Flights())
+    assert renewal.do() == pytest.approx(0.05)
 
 
 def test_after_the_longest_run_the_lease_is_left_to_end(monkeypatch, calling, store, observers):
@@ -128,7 +183,7 @@ def test_after_the_longest_run_the_lease_is_left_to_end(monkeypatch, calling, st
     monkeypatch.setattr(chores, "monotonic", lambda: now[0])
     call = calling(policy=Policy(lease="30s", max_run="60s"))
     ticket = granted(call, store)
-    renewal = Renewal(store, ticket, observers)
+    renewal = Renewal(store, ticket, observers, Flights())
     now[0] = 159.9
     assert renewal.do() == pytest.approx(10)
     before = end_of(store, ticket)
@@ -143,7 +198,7 @@ def test_no_lease_lasts_longer_than_the_longest_run(monkeypatch, calling, store,
     monkeypatch.setattr(chores, "monotonic", lambda: now[0])
     call = calling(policy=Policy(lease="5min", max_run="5min"))
     ticket = granted(call, store)
-    renewal = Renewal(store, ticket, observers)
+    renewal = Renewal(store, ticket, observers, Flights())
     claimed = end_of(store, ticket)
     for _ in range(2):
         now[0] += 100
@@ -172,9 +227,17 @@ def test_while_the_store_is_down_it_is_tried_again(ticket):
         assert Unsettled(SimpleNamespace(settle=down, release=down), ask).do() == RETRY
 
 
-def test_what_no_repetition_can_mend_is_given_up(ticket):
+def test_whatever_refuses_it_goes_on_until_the_store_answers(ticket, caplog):
     ask = ticket.call.settle(ticket.record, "completed")
-    assert Unsettled(SimpleNamespace(settle=broken), ask).do() is None
+    chore = Unsettled(SimpleNamespace(settle=broken), ask)
+    assert [chore.do(), chore.do()] == [RETRY, RETRY]
+    assert [(line.levelname, line.args) for line in caplog.records] == [("ERROR", (ANY,))]
+
+
+def test_what_cannot_be_read_is_given_up_aloud(ticket, caplog):
+    ask = ticket.call.settle(ticket.record, "completed")
+    assert Unsettled(SimpleNamespace(settle=unreadable), ask).do() is None
+    assert "a record cannot be ended" in caplog.text
 
 
 # Claims that nobody waits for
@@ -227,8 +290,8 @@ def test_while_the_store_is_down_it_is_asked_again(calling, store):
     assert store.get(*call.identity).status == "released"
 
 
-def test_a_store_that_is_misused_is_not_asked_again(calling):
-    assert Abandoned(SimpleNamespace(claim=broken), calling(), "gone").do() is None
+def test_a_store_that_refuses_is_asked_again(calling):
+    assert Abandoned(SimpleNamespace(claim=broken), calling(), "gone").do() == RETRY
 
 
 # Purging
@@ -313,4 +376,4 @@ def test_the_late_end_of_a_run_is_urgent(calling, observers):
 
 def test_what_must_get_through_has_to_say_what_it_asks():
     with pytest.raises(NotImplementedError):
-        Insisting().do()
+        Insisting().insist()

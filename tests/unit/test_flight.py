@@ -116,7 +116,7 @@ def test_who_comes_while_a_flight_lands_does_not_wait_for_it():
             flights.land(flight)
             super().append(wake)
 
-    flight = Flight(ID, 0, wake=Landing())
+    flight = Flight(ID, 0, 0.0, wake=Landing())
     assert flight.wait(0.001)
     assert asyncio.run(flight.wait_async(0.001))
 

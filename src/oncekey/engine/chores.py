@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
@@ -9,17 +10,25 @@ from weakref import ref
 
 from msgspec.structs import replace
 
+from oncekey.compat import has_left
 from oncekey.core.call import Call
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.keeper import Chore
+from oncekey.engine.single_flight import Flights
 from oncekey.engine.ticket import Ticket
-from oncekey.errors import OncekeyError, StoreError
+from oncekey.errors import OncekeyError, StoreError, UnreadableError
 from oncekey.observe import Event, Observers
 from oncekey.policy import microseconds
 from oncekey.stores.base import Store
 
+_log = logging.getLogger("oncekey")
+
 RETRY: Final = 0.5
+BEGIN_WITHIN: Final = 1.0
+"""Seconds after which what was granted and not begun is given back."""
+MOST_WAITING: Final = 64 * 1024 * 1024
+"""How many bytes of results wait for a store that cannot be told; beyond, only that it is done."""
 PURGE_EVERY: Final = 30.0
 PURGE_BATCH: Final = 500
 _PURGE_AGAIN: Final = 0.2
@@ -40,23 +49,32 @@ class Asking(Chore):
 class Renewal(Asking):
     """Moves the end of a lease while its code runs."""
 
-    __slots__ = ("_observers", "_ticket", "_until")
+    __slots__ = ("_failures", "_flights", "_observers", "_ticket", "_until")
 
-    def __init__(self, store: Store, ticket: Ticket, observers: Observers) -> None:
-        """Goes on until the record has another owner, has ended, or `max_run` is over."""
+    def __init__(
+        self, store: Store, ticket: Ticket, observers: Observers, flights: Flights
+    ) -> None:
+        """Go on until the record has another owner, has ended, or `max_run` is over."""
         self.queue = None  # every attempt has a renewal: not even the base is called for it
         self._store = store
         self._ticket = ticket
         self._observers = observers
+        self._flights = flights
+        self._failures = 0
         longest = ticket.call.terms.max_run
         self._until = None if longest is None else ticket.taken_at + longest
 
     def do(self) -> float | None:
-        """Renew once. A renewal that failed is tried again soon: the lease is not lost yet.
+        """Renew once. Whatever refuses that, it is tried again: the lease is not lost yet.
 
-        No lease lasts longer than `max_run`, so that whoever hangs loses it then.
+        No lease lasts longer than `max_run`, so that whoever hangs loses it then. What was torn
+        away from its code is not renewed any more, and is dealt with as after a crash.
         """
         ticket = self._ticket
+        if has_left(ticket.runner):
+            self._land()
+            return None
+        terms = ticket.call.terms
         ask = ticket.call.renew(ticket.record)
         if self._until is not None:
             left = self._until - monotonic()
@@ -65,30 +83,81 @@ class Renewal(Asking):
             ask = replace(ask, lease=min(ask.lease, microseconds(left)))
         try:
             verdict = self._store.renew(ask)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - a refusal of any kind is no reason to stop
+            if not self._failures and not isinstance(error, StoreError):
+                _log.error("a lease cannot be renewed, which goes on being tried: %s", error)
+            pause: float = RETRY * 2**self._failures
+            self._failures = min(self._failures + 1, 16)
             self._observers.tell(
                 "renewal_failed", ticket.call, ticket.record.attempt, detail=str(error)
             )
-            return min(ticket.call.terms.heartbeat_every, RETRY)
+            return min(pause, terms.lease / 6_000_000, terms.heartbeat_every)
+        self._failures = 0
         if verdict is Verdict.DONE:
-            return ticket.call.terms.heartbeat_every
+            if ticket.flight is not None:
+                ticket.flight.renewed(ask.lease / 1_000_000)
+            return terms.heartbeat_every
         ticket.lost = verdict is Verdict.LOST
+        self._land()
+        return None
+
+    def _land(self) -> None:
+        """Let nobody here wait for the run; whoever comes next asks the store."""
+        flight = self._ticket.flight
+        if flight is not None:
+            self._flights.land(flight)
+
+
+class Unbegun(Chore):
+    """Gives back what was granted to callers who were torn away before they began.
+
+    An exception that a signal raises may come between any two lines of the library.
+    """
+
+    __slots__ = ("_flights", "_give_back")
+
+    def __init__(self, flights: Flights, give_back: Callable[[Ticket, Release], None]) -> None:
+        """Look once a second, for as long as there is something to look at."""
+        super().__init__()
+        self._flights = flights
+        self._give_back = give_back
+
+    def do(self) -> float | None:
+        """Give back what is older than a second."""
+        granted, now = self._flights.granted, monotonic()
+        for ticket, since in list(granted.items()):
+            if now - since >= BEGIN_WITHIN and granted.pop(ticket, None) is not None:
+                self._give_back(ticket, ticket.call.release(ticket.record, unused=True))
+        self._flights.watched = False
+        if granted:
+            self._flights.watched = True
+            return BEGIN_WITHIN
         return None
 
 
 class Insisting(Asking):
     """Something that must get through to the store: tried until the store answers."""
 
-    __slots__ = ()
+    __slots__ = ("_refused",)
+
+    def __init__(self) -> None:
+        """Nothing was refused yet."""
+        super().__init__()
+        self._refused = False
 
     def do(self) -> float | None:
-        """Try once; again after a while as long as the store is in trouble."""
+        """Try once; again after a while, whatever the trouble is, until the store answers."""
         try:
             self.insist()
         except StoreError:
             return RETRY
-        except OncekeyError:  # unreadable, or misconfigured: asking again does not help
-            return None
+        except UnreadableError as error:  # asking again does not help
+            _log.error("a record cannot be ended: %s", error)
+        except Exception as error:  # noqa: BLE001 - a refusal of any kind is no reason to stop
+            if not self._refused:
+                self._refused = True
+                _log.error("the store refuses to be told, which goes on being tried: %s", error)
+            return RETRY
         return None
 
     def insist(self) -> None:
@@ -158,11 +227,22 @@ class LateClaim(Asking):
             if self._record is None:
                 answer = self._store.claim(call.claim(self._ticket.record.nonce))
                 self._record = answer.record if type(answer) is Granted else None
-                return None if self._record is None else call.terms.heartbeat_every
+                if self._record is None:
+                    return None
+                self._renewed()
+                return call.terms.heartbeat_every
             verdict = self._store.renew(call.renew(self._record))
-        except StoreError:
+        except Exception:  # noqa: BLE001 - a refusal of any kind is no reason to stop
             return RETRY
-        return call.terms.heartbeat_every if verdict is Verdict.DONE else None
+        if verdict is not Verdict.DONE:
+            return None
+        self._renewed()
+        return call.terms.heartbeat_every
+
+    def _renewed(self) -> None:
+        flight = self._ticket.flight
+        if flight is not None:
+            flight.renewed(self._ticket.call.terms.lease / 1_000_000)
 
 
 class LateEnd(Insisting):

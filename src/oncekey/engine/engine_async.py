@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeVar
 
-from oncekey.compat import invoke_async, pause_async
+from oncekey.compat import Runner, invoke_async, pause_async
 from oncekey.core import machine
 from oncekey.core.call import Call
 from oncekey.core.decide import (
@@ -34,10 +34,29 @@ from oncekey.core.decide import (
 )
 from oncekey.core.fingerprint import differ
 from oncekey.core.record import Record
-from oncekey.core.requests import Answer, Busy, Claim, Note, Release, Request, Settle, Verdict
+from oncekey.core.requests import (
+    Answer,
+    Busy,
+    Claim,
+    Mismatch,
+    Note,
+    Release,
+    Request,
+    Settle,
+    Verdict,
+)
 from oncekey.engine.breaker import Breaker
 from oncekey.engine.cache import Cache
-from oncekey.engine.chores import RETRY, Abandoned, LateClaim, LateEnd, Renewal, Unsettled
+from oncekey.engine.chores import (
+    BEGIN_WITHIN,
+    RETRY,
+    Abandoned,
+    LateClaim,
+    LateEnd,
+    Renewal,
+    Unbegun,
+    Unsettled,
+)
 from oncekey.engine.keeper import keeper
 from oncekey.engine.single_flight import Flight, Flights, Left
 from oncekey.engine.ticket import Ticket, new_nonce, unprotected
@@ -60,6 +79,8 @@ ASK_PATIENCE: Final = 2.0
 """Seconds after which a verb is not asked for once more: whoever stays silent is waited for twice,
 and not four times."""
 SETTLE_PATIENCE: Final = 2.0
+_MOMENT: Final = 0.001
+"""Seconds that are waited at least: a clock may stand still for less."""
 
 
 _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
@@ -103,6 +124,7 @@ class AsyncEngine:
         try:
             known = None if self._cache is None else self._cached(self._cache, call)
             ticket = known or await self._enter(call, started)
+            assert ticket is not None  # noqa: S101 - only what replaced another flight is put back
         except OncekeyError as error:
             refusal = _REFUSALS.get(type(error))
             if refusal is not None:
@@ -129,33 +151,64 @@ class AsyncEngine:
         answer = cache.get(call.identity) if call.cached else None
         return None if answer is None else self._judge(call, answer, patience=0.0)
 
-    def _enter(self, call: Call, started: float) -> Awaitable[Ticket]:
+    def _enter(self, call: Call, started: float) -> Awaitable[Ticket | None]:
         """Of all who come with one key, one leads and the others follow."""
         deadline = started + call.terms.wait
         flight, leads = self._flights.join(call.identity)
         return self._lead(call, flight, deadline) if leads else self._follow(call, flight, deadline)
 
-    async def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket:
-        """What the flight of another caller here means for this one; it may lead the next."""
-        leads = False
-        while not leads:
-            patience = deadline - monotonic()
-            seen = flight.answer
+    async def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
+        """Wait for another caller here, and be judged by what it leaves; it may lead the next.
+
+        When what is known of the flight is too old, one of those who follow asks the store.
+        """
+        waited = False
+        while True:
+            now, seen = monotonic(), flight.answer
             if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
                 raise reused(call)
-            if patience > 0:
-                self.observers.tell("waiting", call)
-            if patience <= 0 or not await flight.wait_async(patience):
-                if seen is None and patience <= 0:
-                    alone = self._flights.apart(call.identity)
-                    return await self._lead(call, alone, deadline)  # only the store can tell
-                raise busy(seen, call) if seen else in_progress(call, call.terms.retry_after)
-            left = flight.outcome()
-            ticket = None if left is None else self._judge(call, left, deadline - monotonic())
-            if ticket is not None:
-                return ticket
-            flight, leads = self._flights.join(call.identity)
-        return await self._lead(call, flight, deadline)
+            patience, good = deadline - now, flight.good_until(call.terms.retry_after) - now
+            if patience > 0 and good > 0:
+                if not waited:
+                    self.observers.tell("waiting", call)
+                waited = True
+                landed = await flight.wait_async(max(_MOMENT, min(patience, good)))
+                if landed is None:
+                    raise self._refused(call, flight)
+                if not landed:
+                    continue
+                left = flight.outcome()
+                ticket = None if left is None else self._judge(call, left, deadline - monotonic())
+                if ticket is not None:
+                    return ticket
+            old = good <= 0 and (patience > 0 or not waited)
+            mine, leads = self._next_flight(call, flight, old=old, waited=waited)
+            flight = mine
+            if leads:
+                flight = mine.replaced or mine
+                ticket = await self._lead(call, mine, deadline)
+                if ticket is not None:
+                    return ticket
+                waited = True
+
+    def _next_flight(
+        self, call: Call, flight: Flight, *, old: bool, waited: bool
+    ) -> tuple[Flight, bool]:
+        """Return the flight to go on with, and whether this caller leads it."""
+        if flight.landed:
+            return self._flights.join(call.identity)
+        if old:
+            mine = self._flights.replace(flight)
+            return self._flights.join(call.identity) if mine is None else (mine, True)
+        if flight.answer is None and not waited:
+            return self._flights.apart(call.identity), True  # only the store can tell
+        raise self._refused(call, flight)
+
+    @staticmethod
+    def _refused(call: Call, flight: Flight) -> InProgressError:
+        """Return the refusal of a caller that does not wait for the flight any longer."""
+        seen = flight.answer
+        return in_progress(call, call.terms.retry_after) if seen is None else busy(seen, call)
 
     def _judge(self, call: Call, seen: Answer, patience: float) -> Ticket | None:
         """What a record that was seen here means for the call; None: only the store can tell."""
@@ -167,8 +220,11 @@ class AsyncEngine:
             raise choice.error
         return None
 
-    async def _lead(self, call: Call, flight: Flight, deadline: float) -> Ticket:
-        """Ask the store until it is clear what to do; whoever waits here is told if it fails."""
+    async def _lead(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
+        """Ask the store until it is clear what to do; whoever waits here is told if it fails.
+
+        None: the run of the flight that this one replaced goes on, and is followed again.
+        """
         polls = 0
         try:
             while True:
@@ -183,9 +239,8 @@ class AsyncEngine:
                 except StoreError as error:
                     return self._without_store(call, flight, ask.nonce, error, deadline)
                 heard = monotonic()
-                if self._breaker.misses:
-                    self._breaker.answered()
-                flight.answer, flight.taken_at = answer, heard
+                if self._goes_on(flight, answer, heard):
+                    return None
                 patience = deadline - heard
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
@@ -197,8 +252,25 @@ class AsyncEngine:
                 await self._wait(call, answer, choice, polls)
                 polls += 1
         except BaseException:
-            self._flights.land(flight)
+            self._flights.give_up(flight)
             raise
+
+    def _goes_on(self, flight: Flight, answer: Answer, heard: float) -> bool:
+        """Take in the answer. Return whether the run of the flight that was replaced goes on."""
+        if self._breaker.misses:
+            self._breaker.answered()
+        flight.heard(answer, heard)
+        before = flight.replaced
+        if before is None:
+            return False
+        if type(answer) is Busy:
+            before.heard(answer, heard)
+            return self._flights.put_back(flight) is not None
+        if type(answer) is Mismatch:  # which says nothing about the run
+            self._flights.put_back(flight)
+        else:
+            self._flights.supersede(flight, answer.record.nonce)
+        return False
 
     async def _wait(self, call: Call, answer: Answer, choice: Wait, polls: int) -> None:
         """The time is over, or the store has told that the record may have changed."""
@@ -256,25 +328,49 @@ class AsyncEngine:
     def _start(self, call: Call, answer: Answer, heard: float, flight: Flight | None) -> Ticket:
         """The ticket of a granted claim, whose lease is renewed from now on."""
         ticket = Ticket(call, answer.record, answer.now, heard, flight)
+        if flight is not None:
+            self._grant(ticket, flight)
         if call.terms.heartbeat:
-            ticket.renewal = Renewal(self._behind, ticket, self.observers)
+            ticket.renewal = Renewal(self._behind, ticket, self.observers, self._flights)
             # A claim whose reply was lost is granted again, with what is left of its lease.
             late = answer.record.lease_end - answer.now < call.terms.lease
             keeper.take_up(ticket.renewal, 0.0 if late else call.terms.heartbeat_every)
         return ticket
 
+    def _grant(self, ticket: Ticket, flight: Flight) -> None:
+        """Have the ticket given back if nobody begins to run it: its caller may be torn away."""
+        flights, flight.ticket, ticket.watched = self._flights, ticket, True
+        flights.granted[ticket] = ticket.taken_at
+        if not flights.watched:
+            flights.watched = True
+            keeper.take_up(Unbegun(flights, self.leave_later), BEGIN_WITHIN)
+
+    def begin(self, ticket: Ticket, runner: Runner | None) -> bool:
+        """Return whether the ticket may be run; False where it was given back meanwhile."""
+        if not ticket.begun:
+            ticket.runner = runner
+            if ticket.watched and self._flights.granted.pop(ticket, None) is None:
+                return False
+            ticket.begun = True
+        return True
+
     def _without_store(
         self, call: Call, flight: Flight, nonce: str, error: StoreError, deadline: float
     ) -> Ticket:
-        """The ticket of a run that no store knows of; its claim may have been granted unheard."""
-        if not call.terms.fail_open:
+        """The ticket of a run that no store knows of; its claim may have been granted unheard.
+
+        Nothing runs beside a run that is known here: whoever replaced its flight is refused.
+        """
+        before = self._flights.put_back(flight)
+        if not call.terms.fail_open or before is not None:
             if error.happened is None:
                 keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
-            raise error
+            raise error if before is None else self._refused(call, before)
         ticket = unprotected(call, flight, nonce)
+        self._grant(ticket, flight)
         ticket.renewal = LateClaim(self._behind, ticket)
         keeper.take_up(ticket.renewal, RETRY)
-        flight.answer, flight.taken_at = Answer(ticket.record, ticket.heard), ticket.taken_at
+        flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
         took = monotonic() - deadline + call.terms.wait
         self.observers.tell("unprotected", call, 1, took, detail=str(error))
         return ticket
@@ -385,10 +481,10 @@ class AsyncEngine:
 
     async def leave(self, ticket: Ticket, ask: Release) -> bool:
         """The claim is given back now, or, False, as soon as the store answers."""
-        started, told = perf_counter(), True
+        started, told, mine = perf_counter(), True, True
         try:
             if ticket.protected:
-                await self._store.release(ask)
+                mine = await self._store.release(ask) is Verdict.DONE
             else:
                 self._end_late(ticket, ask)
         except OncekeyError:
@@ -398,7 +494,7 @@ class AsyncEngine:
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
             self._end(ticket, None)
             raise
-        self._end(ticket, lambda: ticket.after_release(ask))
+        self._end(ticket, (lambda: ticket.after_release(ask)) if mine else None)
         if ticket.protected and not ask.unused:
             name: Name = "held" if ask.hold else "released"
             took = perf_counter() - started

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from oncekey.compat import invoke
+from oncekey.compat import invoke, runner
 from oncekey.core.call import Call
 from oncekey.core.codec import codec_of, encode_error
 from oncekey.core.decide import served
@@ -72,7 +72,10 @@ class Run(BaseRun):
         return self.ticket.duplicate
 
     def __enter__(self) -> Self:
-        self.become_current()
+        """Begin; claim again where the claim was given back, since nobody had begun."""
+        while not self.begin(None):
+            self.ticket = self.engine.enter(self.call)
+            self.ended = self.ticket.duplicate
         return self
 
     def __exit__(
@@ -137,9 +140,11 @@ def live(
     if ticket.duplicate:
         return served(ticket.record, ticket.call)
     run = Run(engine, ticket)
-    run.become_current()
+    begun, value = True, None
     try:
-        value = invoke(function, *args, **kwargs)
+        begun = run.begin(runner())
+        if begun:
+            value = invoke(function, *args, **kwargs)
     except BaseException as error:
         if run.ended or not run.fail(error):
             raise
@@ -147,6 +152,10 @@ def live(
         if not run.ended:
             run.settled(value, recorded=engine.settle(ticket, run.settlement(value)))
     finally:
-        run.stop_being_current()
-        run.abandon()
-    return run.result
+        run.leave()
+    if begun:
+        return run.result
+    again = engine.enter(ticket.call)
+    value = live(engine, again, function, args, kwargs)
+    ticket.record, ticket.duplicate = again.record, again.duplicate
+    return value

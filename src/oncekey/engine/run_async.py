@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from oncekey.compat import invoke_async
+from oncekey.compat import invoke_async, runner_async
 from oncekey.core.call import Call
 from oncekey.core.codec import codec_of, encode_error
 from oncekey.core.decide import served
@@ -70,7 +70,10 @@ class AsyncRun(BaseRun):
         return self.ticket.duplicate
 
     async def __aenter__(self) -> Self:
-        self.become_current()
+        """Begin; claim again where the claim was given back, since nobody had begun."""
+        while not self.begin(None):
+            self.ticket = await self.engine.enter(self.call)
+            self.ended = self.ticket.duplicate
         return self
 
     async def __aexit__(
@@ -135,9 +138,11 @@ async def live(
     if ticket.duplicate:
         return served(ticket.record, ticket.call)
     run = AsyncRun(engine, ticket)
-    run.become_current()
+    begun, value = True, None
     try:
-        value = await invoke_async(function, *args, **kwargs)
+        begun = run.begin(runner_async())
+        if begun:
+            value = await invoke_async(function, *args, **kwargs)
     except BaseException as error:
         if run.ended or not await run.fail(error):
             raise
@@ -145,6 +150,10 @@ async def live(
         if not run.ended:
             run.settled(value, recorded=await engine.settle(ticket, run.settlement(value)))
     finally:
-        run.stop_being_current()
-        run.abandon()
-    return run.result
+        run.leave()
+    if begun:
+        return run.result
+    again = await engine.enter(ticket.call)
+    value = await live(engine, again, function, args, kwargs)
+    ticket.record, ticket.duplicate = again.record, again.duplicate
+    return value

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from oncekey.compat import generation
+from oncekey.compat import Runner, generation
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, NotKeepableError, UnreadableBytesError
 from oncekey.core.decide import Fail, after_error, lost, served
@@ -58,12 +58,12 @@ class BaseRun:
     _notes: Notes | None = None
     _steps: set[str] | None = None
     _revision = 0
-    _reset: Token[BaseRun | None]
+    _reset: Token[BaseRun | None] | None = None
 
     def __init__(self, engine: Any, ticket: Ticket) -> None:
         """Live as the ticket says; the engine, of the same colour, talks to the store."""
         self.engine = engine
-        self.ticket: Final = ticket
+        self.ticket = ticket
         self.call: Final = ticket.call
         self.observers: Final[Observers] = engine.observers
         self.ended = ticket.duplicate
@@ -111,6 +111,7 @@ class BaseRun:
     def stop_being_current(self) -> None:
         """Let code that is called from here find the run outside of this one again."""
         self.attempt = None  # it knows this run: no circle
+        assert self._reset is not None  # noqa: S101 - it has become current before
         try:
             running.reset(self._reset)
         except (ValueError, RuntimeError):
@@ -120,8 +121,23 @@ class BaseRun:
         if self.call.trace is not None:
             self.call.trace.detach()
 
+    def begin(self, runner: Runner | None) -> bool:
+        """Become current. Return False if the claim was given back, since nobody had begun."""
+        if not self.engine.begin(self.ticket, runner):
+            self.ended = True
+            return False
+        self.become_current()
+        return True
+
+    def leave(self) -> None:
+        """Stop being current, and abandon what was cut off before it ended."""
+        if self._reset is not None:
+            self.stop_being_current()
+        self.abandon()
+
     def abandon(self) -> None:
         """Renew the lease no more and let nobody wait here, if the run was cut off at its end."""
+        self.ticket.runner = None  # it knows this run: no circle
         if not self.ended:
             self.engine.let_go(self.ticket)
 
@@ -245,7 +261,12 @@ def forbid_nesting(call: Call, observers: Observers) -> None:
     """
     outer = running.get()
     while outer is not None:
-        if outer.lives and outer.call.identity == call.identity and outer.observers is observers:
+        if (
+            outer.lives
+            and not outer.ticket.lost
+            and outer.call.identity == call.identity
+            and outer.observers is observers
+        ):
             msg = f"{call.name} is called from inside itself; call the plain function instead"
             raise ConfigurationError(msg)
         outer = outer.outer

@@ -122,9 +122,10 @@ class Core:
         keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
 
     def forgotten(self, identity: tuple[str | None, str]) -> None:
-        """The record was changed by hand: what is kept of it here is out of date."""
+        """Drop what is known here of a record that was changed by hand, and wait for it no more."""
         if self.cache is not None:
             self.cache.drop(identity)
+        self.flights.forget(identity)
 
 
 def _chosen(store: str | Store | AsyncStore | None, prefix: str) -> Store | AsyncStore:

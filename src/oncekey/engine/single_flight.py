@@ -2,6 +2,11 @@
 
 The first caller leads. The others wait for it to land and are then judged by the record that it
 left, without asking the store; if it left none, one of them leads next.
+
+What a flight knows gets old: its run may hang, and its lease end, or the record be taken over or
+forgotten elsewhere. Then one of those who follow replaces it and asks the store, while the others
+follow that one. If the store says that the run still goes on, the first flight is put back. So a
+duplicate of a call that runs here costs at most one question a second.
 """
 
 from __future__ import annotations
@@ -10,7 +15,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from time import monotonic
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -22,6 +29,9 @@ from oncekey.core.requests import Answer
 Left = Record | Callable[[], Record | None] | None
 """The record that a flight left, or how to work it out."""
 
+FRESH_FOR: Final = 1.0
+"""How many seconds what the store said is good enough to refuse a duplicate, at most."""
+
 
 class Flight(Struct, eq=False):
     """One caller's way to the store and back, and who waits for it."""
@@ -29,6 +39,14 @@ class Flight(Struct, eq=False):
     identity: Identity
     thread: int
     """Of the caller who leads it."""
+    known_at: float
+    """When it began, or the store was last heard of it, by the clock of this process."""
+    lease_end: float = inf
+    """When the lease of its run ends, by the clock of this process; none before it is granted."""
+    replaced: Flight | None = None
+    """The flight that is put back if the store says that its run goes on."""
+    ticket: Any = None
+    """The ticket of the run that it led to."""
     answer: Answer | None = None
     """What the store said last."""
     taken_at: float = 0.0
@@ -38,6 +56,26 @@ class Flight(Struct, eq=False):
     wake: list[Callable[[], object]] = []
     """What is called when it lands; a list of its own, which msgspec makes for each."""
 
+    def heard(self, answer: Answer, at: float) -> None:
+        """Take in what the store said about the record."""
+        self.answer, self.taken_at = answer, at
+        self.known_at = at
+        self.lease_end = at + (answer.record.lease_end - answer.now) / 1_000_000
+
+    def renewed(self, lease: float) -> None:
+        """Take in that the lease of the run was renewed just now, for so many seconds."""
+        self.known_at = monotonic()
+        self.lease_end = self.known_at + lease
+
+    def unclaimed(self, answer: Answer, at: float) -> None:
+        """Take in that its run began without the store: until that is back nobody can tell more."""
+        self.answer, self.taken_at = answer, at
+        self.known_at = inf
+
+    def good_until(self, fresh_for: float) -> float:
+        """Return until when what is known of it may be relied on."""
+        return min(self.lease_end, self.known_at + min(fresh_for, FRESH_FOR))
+
     def outcome(self) -> Answer | None:
         """The record that the flight left, and the store's time as far as it can be told."""
         left = self.left
@@ -46,13 +84,13 @@ class Flight(Struct, eq=False):
             return None
         return Answer(record, self.answer.now + round((monotonic() - self.taken_at) * 1_000_000))
 
-    def wait(self, seconds: float) -> bool:
-        """Block until it landed, at most so long; whether it did.
+    def wait(self, seconds: float) -> bool | None:
+        """Block until it landed, at most so long. Return whether it did.
 
-        A flight that this very thread leads, for a coroutine, cannot land while it blocks here.
+        None: this very thread leads it, for a coroutine, and it cannot land while that blocks here.
         """
         if self.thread == threading.get_ident():
-            return self.landed
+            return self.landed or None
         event = threading.Event()
         self.wake.append(event.set)
         return self.landed or event.wait(seconds)  # it says that it landed, then looks who waits
@@ -93,17 +131,69 @@ class Flights:
     def __init__(self) -> None:
         """No flights yet."""
         self._flights: dict[Identity, Flight] = {}
+        self._lock = threading.Lock()
+        self.granted: dict[Any, float] = {}
+        """The tickets whose runs have not begun yet, and since when."""
+        self.watched = False
+        """Whether somebody looks for those that never begin."""
         renew_after_fork(self)
 
     def join(self, identity: Identity) -> tuple[Flight, bool]:
         """The flight of this identity, and whether the caller leads it."""
-        mine = Flight(identity, threading.get_ident())
+        mine = Flight(identity, threading.get_ident(), monotonic())
         flight = self._flights.setdefault(identity, mine)  # one step: threads need no lock
         return flight, flight is mine
 
     def apart(self, identity: Identity) -> Flight:
         """A flight that nobody can join."""
-        return Flight(identity, threading.get_ident())
+        return Flight(identity, threading.get_ident(), monotonic())
+
+    def replace(self, flight: Flight) -> Flight | None:
+        """Return a flight that the caller leads in place of this one; None if another one does."""
+        with self._lock:
+            if self._flights.get(flight.identity) is not flight:
+                return None
+            mine = Flight(flight.identity, threading.get_ident(), monotonic(), replaced=flight)
+            self._flights[flight.identity] = mine
+            return mine
+
+    def put_back(self, flight: Flight) -> Flight | None:
+        """Let those who follow this flight follow the one that it replaced; return that one.
+
+        None where it has landed meanwhile.
+        """
+        before, flight.replaced = flight.replaced, None
+        if before is None or before.landed:
+            return None
+        with self._lock:
+            if self._flights.get(flight.identity) is flight:
+                self._flights[flight.identity] = before
+        self.land(flight)
+        return before
+
+    def give_up(self, flight: Flight) -> None:
+        """Land the flight, whose leader could not find out anything; the one before goes on."""
+        if self.put_back(flight) is None:
+            self.land(flight)
+
+    def supersede(self, flight: Flight, owner: str) -> None:
+        """Land the flight that this one replaced: the record is not running for it any more.
+
+        `owner` is the nonce that the record has now.
+        """
+        before, flight.replaced = flight.replaced, None
+        self._over(before, owner)
+
+    def forget(self, identity: Identity) -> None:
+        """Land the flight of this identity: its record was forgotten or resolved here."""
+        self._over(self._flights.get(identity), "")
+
+    def _over(self, flight: Flight | None, owner: str) -> None:
+        while flight is not None:
+            if flight.ticket is not None and flight.ticket.record.nonce != owner:
+                flight.ticket.lost = True
+            self.land(flight)
+            flight = flight.replaced
 
     def land(self, flight: Flight, left: Left = None) -> None:
         """The flight is over; those who waited judge by the record that it left, if any.
@@ -122,3 +212,6 @@ class Flights:
     def after_fork(self) -> None:
         """The parent's flights land in the parent."""
         self._flights = {}
+        self._lock = threading.Lock()
+        self.granted = {}
+        self.watched = False

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncekey.compat import renew_after_fork
+from oncekey.compat import Runner, renew_after_fork
 from oncekey.core import machine
 from oncekey.core.call import Call
 from oncekey.core.record import Record
@@ -66,6 +66,11 @@ class Ticket(Struct, eq=False):
     protected: bool = True
     renewal: Chore | None = None
     lost: bool = False
+    watched: bool = False
+    """Whether it is given back if its code does not begin to run."""
+    begun: bool = False
+    runner: Runner | None = None
+    """The frame or the task that runs it, where that can be told."""
 
     def now(self) -> int:
         """The store's time, as far as it can be told without asking."""

@@ -53,6 +53,7 @@ class Exchange:
             return rules.replay(ticket.record, self.echo)
         self.run = run = Run(engine, ticket)
         run.keeps = False
+        engine.begin(ticket, None)
         return None
 
     def keeps(self, status: int) -> bool:

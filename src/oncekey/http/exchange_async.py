@@ -52,6 +52,7 @@ class AsyncExchange:
             return rules.replay(ticket.record, self.echo)
         self.run = run = AsyncRun(engine, ticket)
         run.keeps = False
+        engine.begin(ticket, None)
         # async only
         run.loop = running_loop()  # handlers that block may ask for the attempt on a thread
         return None

@@ -79,18 +79,6 @@ def test_an_attempt_with_a_response_may_be_told_to_keep_it(once):
         assert attempt._run.keeps
 
 
-def test_an_attempt_may_be_entered_once_more_and_ends_there(once):
-    with once.attempt("twice") as attempt, attempt as same:
-        assert same is attempt
-    assert once.get("twice").status == "completed"
-
-
-async def test_an_attempt_of_a_coroutine_may_too(once):
-    async with once.attempt("twice") as attempt, attempt as same:
-        assert same is attempt
-    assert (await once.get_async("twice")).status == "completed"
-
-
 def test_a_block_that_raises_frees_or_keeps(once):
     keeping = once.options(keep=CardDeclinedError)
     with pytest.raises(ValueError), keeping.attempt("block"):
