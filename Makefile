@@ -32,7 +32,7 @@ CORE_STORES := __init__ base adapters memory sqlite/* redis/* postgres/*
 # The tests that cover them, and only these are traced: tracing doubles their time.
 UNTRACED_UNITS := tests/unit/test_machine_exploration.py
 TRACED := $(filter-out $(UNTRACED_UNITS),$(wildcard tests/unit/test_*.py)) \
-          tests/unit/doctor/test_doctor_at_start.py tests/surfaces/functions tests/surfaces/observe/test_metrics.py
+          tests/unit/doctor/test_doctor_startup.py tests/surfaces/functions tests/surfaces/observe/test_metrics.py
 comma := ,
 empty :=
 CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* $(CORE_STORES:%=src/oncekey/stores/%.py)))

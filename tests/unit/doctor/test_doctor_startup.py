@@ -7,7 +7,7 @@ import os
 import pytest
 
 from oncekey import ConfigurationError, Once, StoreError
-from oncekey.doctor import at_start
+from oncekey.doctor import startup
 from oncekey.doctor.finding import danger, warning
 from oncekey.stores import AsyncRedisStore, MemoryStore, RedisStore
 from tests.servers.redis_fixtures import another_redis  # noqa: F401 - a fixture
@@ -100,8 +100,8 @@ class Examined:
     def __init__(self, monkeypatch):
         self.count = 0
         self.answers = []
-        monkeypatch.setattr(at_start, "examine", self.look)
-        monkeypatch.setattr(at_start, "examine_async", self.look_async)
+        monkeypatch.setattr(startup, "examine", self.look)
+        monkeypatch.setattr(startup, "examine_async", self.look_async)
 
     def look(self, store, **asked):
         self.count += 1

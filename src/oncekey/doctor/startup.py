@@ -24,7 +24,7 @@ AGAIN: Final = 30.0
 _log = logging.getLogger("oncekey")
 
 
-class AtStart:
+class StartupCheck:
     """Examines a store once in every process, before the first call that uses it."""
 
     def __init__(self, mode: Mode, store: Any, *, ttl: float) -> None:  # noqa: ANN401 - of either colour
