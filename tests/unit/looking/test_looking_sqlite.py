@@ -12,7 +12,7 @@ from oncekey.core.requests import Granted
 from oncekey.looking import Look, counts, find, gather, look, sqlite, sqlite_sql
 from oncekey.stores import SQLiteStore
 from oncekey.stores.sqlite import statements as file
-from oncekey.testing.suite.desk import Desk
+from oncekey.testing.conformance.base import Desk
 
 HOUR = 3_600_000_000
 NOW = 1_767_225_600_000_000

@@ -18,18 +18,17 @@ from typing import cast
 import pytest
 
 from oncekey.stores.base import VERBS, AsyncStore, Store
+from oncekey.testing.conformance.base import Blocking, Line, OnRunner, Tick
+from oncekey.testing.conformance.claims import Claims
+from oncekey.testing.conformance.concurrency import Concurrency
+from oncekey.testing.conformance.contents import Contents
+from oncekey.testing.conformance.endings import Endings
+from oncekey.testing.conformance.housekeeping import Housekeeping
+from oncekey.testing.conformance.ownership import Ownership
 from oncekey.testing.model import Time, check_against_machine
-from oncekey.testing.suite.base import Tick
-from oncekey.testing.suite.claims import Claims
-from oncekey.testing.suite.crowd import Crowd
-from oncekey.testing.suite.drive import Blocking, Line, OnRunner
-from oncekey.testing.suite.endings import Endings
-from oncekey.testing.suite.keeping import Keeping
-from oncekey.testing.suite.ownership import Ownership
-from oncekey.testing.suite.shapes import Shapes
 
 
-class _Both(Claims, Ownership, Endings, Keeping, Shapes, Crowd):
+class _Both(Claims, Ownership, Endings, Housekeeping, Contents, Concurrency):
     """What is the same in both colours."""
 
     def test_it_does_what_the_machine_does(

@@ -8,10 +8,8 @@ from msgspec.structs import replace
 
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Page, Scan
-from oncekey.testing.suite.base import Suite, Tick
-from oncekey.testing.suite.desk import DONE, LOST, Desk
-from oncekey.testing.suite.drive import Line
-from oncekey.testing.suite.rows import reach
+from oncekey.testing.conformance.base import DONE, LOST, Desk, Line, Suite, Tick
+from oncekey.testing.conformance.table import reach
 
 MANY = 1000
 
@@ -21,7 +19,7 @@ def places(page: Page) -> list[tuple[str | None, str]]:
     return [(record.scope, record.key) for record in page.records]
 
 
-class Keeping(Suite):
+class Housekeeping(Suite):
     """Get, scan, forget and purge."""
 
     def test_what_nobody_claimed_is_not_there(self, line: Line) -> None:

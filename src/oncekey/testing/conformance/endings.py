@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from oncekey.core.machine import HOUR
 from oncekey.core.requests import Granted, Held, Replay, Spent
-from oncekey.testing.suite.base import Suite, Tick
-from oncekey.testing.suite.desk import DONE, ENDED, LOST, Desk
-from oncekey.testing.suite.rows import reach
+from oncekey.testing.conformance.base import DONE, ENDED, LOST, Desk, Suite, Tick
+from oncekey.testing.conformance.table import reach
 
 NEVER = 0
 

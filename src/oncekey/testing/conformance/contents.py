@@ -7,9 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncekey.core.requests import Replay, Scan
-from oncekey.testing.suite.base import Suite
-from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.testing.suite.drive import Line
+from oncekey.testing.conformance.base import DONE, Desk, Line, Suite
 
 MEBIBYTE = 1024 * 1024
 KEYS = [
@@ -40,7 +38,7 @@ BYTES = {
 each_content = pytest.mark.parametrize("content", BYTES.values(), ids=BYTES)
 
 
-class Shapes(Suite):
+class Contents(Suite):
     """What a store must not trip over."""
 
     def test_keys_may_look_like_anything_printable(self, desk: Desk) -> None:

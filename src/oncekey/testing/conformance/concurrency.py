@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from oncekey.testing.suite.base import Suite, Tick
-from oncekey.testing.suite.desk import OTHER, Desk
-from oncekey.testing.suite.drive import Line
-from oncekey.testing.suite.rows import reach, word
+from oncekey.testing.conformance.base import OTHER, Desk, Line, Suite, Tick
+from oncekey.testing.conformance.table import reach, word
 
 CROWD = 24
 ROUNDS = 5
 
 
-class Crowd(Suite):
+class Concurrency(Suite):
     """Claims that meet: from threads, or from tasks of one event loop."""
 
     @pytest.mark.parametrize("status", ["none", "released", "running"])

@@ -11,8 +11,7 @@ from typing import Final, Literal
 from oncekey.core.machine import Row
 from oncekey.core.record import Record
 from oncekey.core.requests import Answer, Verdict
-from oncekey.testing.suite.base import Tick
-from oncekey.testing.suite.desk import OTHER, Desk
+from oncekey.testing.conformance.base import OTHER, Desk, Tick
 
 Reply = Answer | Verdict
 Act = Callable[[], Reply]

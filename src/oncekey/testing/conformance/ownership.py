@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from oncekey.core.machine import DAY
 from oncekey.core.record import Record
 from oncekey.core.requests import Busy, Verdict
-from oncekey.testing.suite.base import Suite, Tick
-from oncekey.testing.suite.desk import DONE, ENDED, LOST, Desk
-from oncekey.testing.suite.rows import reach
+from oncekey.testing.conformance.base import DONE, ENDED, LOST, Desk, Suite, Tick
+from oncekey.testing.conformance.table import reach
 
 Write = Callable[[Desk, Record], Verdict]
 

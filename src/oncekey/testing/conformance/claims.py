@@ -7,9 +7,8 @@ import pytest
 
 from oncekey.core.machine import DAY, TABLE, Row
 from oncekey.core.requests import Busy, Granted, Held, Mismatch, Replay, Spent
-from oncekey.testing.suite.base import Suite, Tick
-from oncekey.testing.suite.desk import DONE, LOST, NEWER, OTHER, SAME, Desk
-from oncekey.testing.suite.rows import prove, reach
+from oncekey.testing.conformance.base import DONE, LOST, NEWER, OTHER, SAME, Desk, Suite, Tick
+from oncekey.testing.conformance.table import prove, reach
 
 
 class Claims(Suite):
