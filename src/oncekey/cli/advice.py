@@ -10,7 +10,7 @@ from oncekey import Record
 from oncekey.cli.names import name_of
 from oncekey.cli.options import Chosen
 from oncekey.core.record import FORMAT
-from oncekey.looking.meaning import meaning
+from oncekey.inspection.text import meaning
 
 
 def advice(record: Record, chosen: Chosen, present: int) -> Iterator[str]:

@@ -6,7 +6,8 @@ import typer
 
 from oncekey import OncekeyError
 from oncekey.core.key import stored_key
-from oncekey.looking import Look, look
+from oncekey.inspection.listing import list_records
+from oncekey.stores.browse import RecordQuery
 
 _OFFERED: Final = 200
 
@@ -18,7 +19,7 @@ def keys(ctx: typer.Context, incomplete: str) -> list[str]:
     remembered(ctx, ctx.find_root().params.get("store"))
     try:
         with records(ctx, ctx.params.get("store")) as once:
-            sight = look(once.store, Look(limit=_OFFERED))
+            sight = list_records(once.store, RecordQuery(limit=_OFFERED))
     except OncekeyError:
         return []
     names = [stored_key(record.scope, record.key) for record in sight.records]

@@ -12,7 +12,7 @@ from oncekey.cli.exits import WRONG, CommandError
 from oncekey.cli.opening import records
 from oncekey.cli.options import StoreUrl
 from oncekey.extras import needing
-from oncekey.looking import counts
+from oncekey.inspection.listing import count_records
 
 _HOST: Final = "127.0.0.1"
 
@@ -31,7 +31,8 @@ def dashboard(
 ) -> None:
     """Look at the records in a browser, on this machine only."""
     with records(ctx, store) as once:
-        counts(once.store)  # a store that does not answer ends the command here, with the reason
+        # A store that does not answer ends the command here, with the reason.
+        count_records(once.store)
         with _listening(port) as line:
             _serve(once, line, show_results=show_results)
 

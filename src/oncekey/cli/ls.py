@@ -13,15 +13,16 @@ from oncekey.cli.options import Json, Redact, StoreUrl
 from oncekey.cli.render import Listing, console
 from oncekey.core.key import checked_scope
 from oncekey.core.record import Status
-from oncekey.looking import Look, Sight, gather
+from oncekey.inspection.listing import fill_page
 from oncekey.policy import microseconds, seconds
 from oncekey.stores import Store
+from oncekey.stores.browse import RecordPage, RecordQuery
 
 _PATIENCE: Final = 10.0
 """Seconds that one page may look for what was chosen by."""
 _AT_ONCE: Final = 1000
 
-Show = Callable[[Sight], None]
+Show = Callable[[RecordPage], None]
 
 
 class Wanted(StrEnum):
@@ -61,7 +62,7 @@ def ls(  # noqa: PLR0913 - each is an option of the command
     store: StoreUrl = None,
 ) -> None:
     """List the records, the newest first where the store knows."""
-    ask = Look(
+    ask = RecordQuery(
         status=status_of(status),
         scope=checked_scope(scope or None),
         any_scope=scope is None,
@@ -81,11 +82,11 @@ def ls(  # noqa: PLR0913 - each is an option of the command
         console(error=True).print("no records")
 
 
-def _listed(store: Store, ask: Look, shown: Show, *, every: bool) -> tuple[Sight, int]:
+def _listed(store: Store, ask: RecordQuery, shown: Show, *, every: bool) -> tuple[RecordPage, int]:
     """The last page that was shown, the only one or the last of all, and how many records."""
     seen = 0
     while True:
-        sight = gather(store, ask, _PATIENCE)
+        sight = fill_page(store, ask, _PATIENCE)
         shown(sight)
         seen += len(sight.records)
         if sight.after is None or not every:
@@ -94,7 +95,7 @@ def _listed(store: Store, ask: Look, shown: Show, *, every: bool) -> tuple[Sight
 
 
 def _as_json(*, redact: bool) -> Show:
-    def show(sight: Sight) -> None:
+    def show(sight: RecordPage) -> None:
         for record, size in zip(sight.records, sight.sizes, strict=True):
             print_json(fields_of(record, size, redact=redact))
 
@@ -104,14 +105,14 @@ def _as_json(*, redact: bool) -> Show:
 def _as_columns(*, redact: bool) -> Show:
     listing = Listing(redact=redact)
 
-    def show(sight: Sight) -> None:
+    def show(sight: RecordPage) -> None:
         if sight.records:
             listing.page(sight.records, sight.now)
 
     return show
 
 
-def _more(sight: Sight, seen: int, limit: int) -> str:
+def _more(sight: RecordPage, seen: int, limit: int) -> str:
     """What to do to see more."""
     if seen < limit:
         found = f"looked for {_PATIENCE:g} s and found {seen}; not all were looked at"

@@ -6,8 +6,8 @@ from oncekey import Record
 from oncekey.cli.exits import WRONG, CommandError
 from oncekey.cli.text import printable
 from oncekey.core.key import stored_key
-from oncekey.looking.places import Place, place_of
 from oncekey.observe.redaction import hashed
+from oncekey.stores.browse import ScopeAndKey, parse_stored_key
 
 
 def name_of(record: Record, *, redact: bool = False) -> str:
@@ -19,11 +19,11 @@ def name_of(record: Record, *, redact: bool = False) -> str:
     return hashed(stored) if redact else printable(stored)
 
 
-def place_typed(typed: str, scope: str | None) -> Place:
+def place_typed(typed: str, scope: str | None) -> ScopeAndKey:
     """Scope and key of what was typed; where a scope was given too, the key is as it is."""
     if scope is not None:
         return scope or None, typed
-    place = place_of(typed)
+    place = parse_stored_key(typed)
     if place is not None or not typed:
         return place or (None, typed)
     before, slash, after = typed.partition("/")

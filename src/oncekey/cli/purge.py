@@ -14,7 +14,7 @@ from oncekey.cli.exits import NoTablesError
 from oncekey.cli.opening import records
 from oncekey.cli.options import Json, StoreUrl, Yes
 from oncekey.cli.render import console
-from oncekey.looking import due
+from oncekey.inspection.listing import count_due
 from oncekey.policy import microseconds, seconds
 
 _ANY_KEY: Final = "oncekey purge"
@@ -41,7 +41,7 @@ def purge(
     with ExitStack() as opened:
         once = _opened(opened, ctx, store, grace)
         messages = _due_messages(ctx.obj.url, grace)
-        expected = None if once is None else due(once.store, age)
+        expected = None if once is None else count_due(once.store, age)
         if not yes and sys.stdin.isatty() and (expected or messages):
             said = " and ".join(_said(expected, messages))
             question = f"Remove {said} that expired more than {grace} ago?"

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from oncekey import Record
 from oncekey.core.record import Status
-from oncekey.looking import Counts, Look, counts, find, gather, look
+from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
 from oncekey.stores import Store
+from oncekey.stores.browse import RecordCounts, RecordQuery
 
 _WALK: Final = 0.2
 """Seconds that one view walks over a store that has no order of time."""
@@ -23,7 +24,7 @@ Place = tuple[str | None, str]
 class View(Struct, kw_only=True):
     """One look: how many there are, the newest of them, and how many came since the last one."""
 
-    counts: Counts
+    counts: RecordCounts
     records: list[Record]
     new: int | None
     """How many were created since the view before; None where nobody knows."""
@@ -45,8 +46,8 @@ class Watch:
 
     def view(self, rows: int) -> View:
         """How it is now, with at most so many records."""
-        told = counts(self._store)
-        sight = gather(self._store, Look(status=self._status, limit=max(rows, 1)), _WALK)
+        told = count_records(self._store)
+        sight = fill_page(self._store, RecordQuery(status=self._status, limit=max(rows, 1)), _WALK)
         if not sight.newest_first:
             return View(counts=told, records=self._walk(rows), new=None, complete=self._walked)
         new = sum(record.created > self._newest for record in sight.records)
@@ -64,12 +65,12 @@ class Watch:
     def _walk(self, rows: int) -> list[Record]:
         """The newest of those that were come by so far, as they are now."""
         end = monotonic() + _WALK
-        again = [find(self._store, *place) for place in self._seen]
+        again = [find_record(self._store, *place) for place in self._seen]
         self._seen = {}
         self._keep([record for record in again if record is not None], rows)
         while monotonic() < end:
-            ask = Look(status=self._status, after=self._cursor, limit=_PAGE)
-            sight = look(self._store, ask)
+            ask = RecordQuery(status=self._status, after=self._cursor, limit=_PAGE)
+            sight = list_records(self._store, ask)
             self._keep(sight.records, rows)
             self._cursor = sight.after
             if sight.after is None:

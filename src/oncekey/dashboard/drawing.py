@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncekey.looking import STATUSES
+from oncekey.stores.browse import STATUSES
 
 WIDTH: Final = 600
 HEIGHT: Final = 100

@@ -10,7 +10,7 @@ from oncekey.dashboard.drawing import Piece, area, bar, line
 from oncekey.dashboard.pulse import Beat
 from oncekey.dashboard.queries import Tally
 from oncekey.dashboard.text import number
-from oncekey.looking import STATUSES, Counts
+from oncekey.stores.browse import STATUSES, RecordCounts
 
 UNKNOWN: Final = "\N{EM DASH}"
 _SMALL: Final = 10
@@ -58,12 +58,12 @@ def figures(tally: Tally, beat: Beat | None) -> Figures:
     return Figures(told, paths, bar(counts.by_status), said)
 
 
-def about(count: int, counts: Counts) -> str:
+def about(count: int, counts: RecordCounts) -> str:
     """The number, which says so when it is an estimate."""
     return number(count) if counts.exact else f"~\N{NARROW NO-BREAK SPACE}{number(count)}"
 
 
-def basis(counts: Counts) -> str:
+def basis(counts: RecordCounts) -> str:
     """Where the numbers come from, when they were not counted one by one."""
     if counts.exact:
         return ""

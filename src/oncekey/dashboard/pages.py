@@ -15,9 +15,8 @@ from oncekey.dashboard.site import Visit
 from oncekey.dashboard.trouble import Trouble
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.looking import STATUSES, Look
-from oncekey.looking.meaning import meaning
-from oncekey.looking.places import Place, place_of
+from oncekey.inspection.text import meaning
+from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
 _FEW: Final = 6
 _MANY: Final = 50
@@ -42,8 +41,8 @@ async def overview(visit: Visit) -> Response:
     """Live numbers, what needs a person, and what came last."""
     queries = visit.site.queries
     told = await _figures(visit)
-    held = await queries.page(Look(status="held", limit=_FEW), _SHORT)
-    newest = await queries.page(Look(limit=_FEW))
+    held = await queries.page(RecordQuery(status="held", limit=_FEW), _SHORT)
+    newest = await queries.page(RecordQuery(limit=_FEW))
     findings, unasked = await _findings(visit)
     return visit.page(
         "overview.html",
@@ -106,7 +105,7 @@ async def doctor(visit: Visit) -> Response:
 
 async def looked_up(visit: Visit, at: str) -> Record:
     """The record that was named; what is not there is a 404."""
-    place = place_of(at)
+    place = parse_stored_key(at)
     found = None if place is None else await visit.site.queries.record(place)
     if found is None:
         named = _named(place) if place is not None else repr(at)
@@ -138,7 +137,7 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
     }
 
 
-def _named(place: Place) -> str:
+def _named(place: ScopeAndKey) -> str:
     scope, key = place
     return f"{key!r} without a scope" if scope is None else f"{key!r} in the scope {scope!r}"
 
@@ -156,7 +155,7 @@ async def _findings(visit: Visit) -> tuple[list[Finding], str]:
         return [], str(error)
 
 
-def _look(asked: dict[str, str]) -> Look:
+def _look(asked: dict[str, str]) -> RecordQuery:
     """What the form says. What it cannot say is a 400."""
     if any("\0" in value for value in asked.values()):
         raise Trouble(400, "Keys, scopes and labels are text, without zero bytes.")
@@ -168,7 +167,7 @@ def _look(asked: dict[str, str]) -> Look:
         raise Trouble(400, f"An age is one of {', '.join(AGES)}, not {age!r}.")
     limits = {AGES[age][0]: AGES[age][1]} if age else {}
     scope = asked.get("scope")
-    return Look(
+    return RecordQuery(
         status=status,
         scope=None if scope == "-" else scope,
         any_scope=scope is None,

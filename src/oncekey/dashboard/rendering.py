@@ -12,7 +12,7 @@ from oncekey.dashboard.access import Admitted, ByCallable, ByToken
 from oncekey.dashboard.checkups import tone_of
 from oncekey.dashboard.drawing import HEIGHT, WIDTH
 from oncekey.dashboard.text import lines, number, of_bytes, shown, visible
-from oncekey.looking import STATUSES
+from oncekey.stores.browse import STATUSES
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -13,7 +13,7 @@ from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.dashboard.times import SECOND, length
 from oncekey.errors import UnreadableError
-from oncekey.looking import STATUSES, Sight
+from oncekey.stores.browse import STATUSES, RecordPage
 
 _ENDED: Final = {
     "completed": "Completed",
@@ -58,7 +58,7 @@ class Fact(Struct, frozen=True):
     value: str
 
 
-def rows(sight: Sight) -> list[Row]:
+def rows(sight: RecordPage) -> list[Row]:
     """The records of a page."""
     return [Row(*pair) for pair in zip(sight.records, sight.sizes, strict=True)]
 

@@ -9,7 +9,7 @@ from oncekey import StoreError
 from oncekey.cli.screen import Frame
 from oncekey.cli.watching import View
 from oncekey.core.record import Record
-from oncekey.looking import Counts
+from oncekey.stores.browse import RecordCounts
 
 NOW = 1_767_225_600_000_000
 
@@ -23,7 +23,7 @@ def record(key):
 
 def view(*keys, exact=True, new=None, complete=True):
     by_status = {"running": len(keys), "held": 1_234_567}
-    counts = Counts(total=1_234_570, by_status=by_status, exact=exact, looked_at=400, now=NOW)
+    counts = RecordCounts(total=1_234_570, by_status=by_status, exact=exact, looked_at=400, now=NOW)
     return View(counts=counts, records=[record(key) for key in keys], new=new, complete=complete)
 
 

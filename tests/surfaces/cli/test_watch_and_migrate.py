@@ -12,9 +12,10 @@ import pytest
 from oncekey import Once, StoreError
 from oncekey.cli import watch as watch_command
 from oncekey.cli.watching import Watch
-from oncekey.looking import Look, look, postgres_sql
+from oncekey.inspection.listing import list_records
 from oncekey.stores import PostgresStore, RedisStore
-from oncekey.stores.postgres import schema
+from oncekey.stores.browse import RecordQuery
+from oncekey.stores.postgres import browse, schema
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import postgres, postgres_url
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
@@ -159,10 +160,10 @@ def test_migrate_makes_the_indexes_that_a_large_table_was_spared(postgres_url, r
         )
     assert run("migrate", "--store", postgres_url).stdout.splitlines() == [
         f"brought the schema from 2 to {len(ours)}",
-        *(f"made the index {name}" for name in postgres_sql.INDEXES),
+        *(f"made the index {name}" for name in browse.INDEXES),
     ]
     store = PostgresStore(postgres_url)
-    assert look(store, Look()).newest_first
+    assert list_records(store, RecordQuery()).newest_first
     store.close()
 
 

@@ -11,15 +11,15 @@ from oncekey.dashboard.pulse import RECENT, SLOTS, Pulse
 from oncekey.dashboard.pulse import WIDTH as SLOT
 from oncekey.dashboard.queries import Queries, Shared, Tally, _change
 from oncekey.errors import StoreError
-from oncekey.looking import STATUSES, Counts
+from oncekey.stores.browse import STATUSES, RecordCounts
 from tests.surfaces.dashboard.conftest import HOLDING, tell
 
 MINUTE = 60_000_000
 
 
-def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -> Counts:
+def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -> RecordCounts:
     statuses = dict.fromkeys(STATUSES, 0) | by_status
-    return Counts(total=total, by_status=statuses, exact=exact, looked_at=1000, now=now)
+    return RecordCounts(total=total, by_status=statuses, exact=exact, looked_at=1000, now=now)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from oncekey.core.record import Record
 from oncekey.dashboard import times, views
 from oncekey.dashboard.text import as_json, lines, of_bytes, shown, visible
-from oncekey.looking.meaning import meaning
+from oncekey.inspection.text import meaning
 
 SECOND = 1_000_000
 BEGIN = 1_800_000_000 * SECOND

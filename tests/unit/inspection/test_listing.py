@@ -1,12 +1,19 @@
-"""Looking at every kind of store: pages, choices, counts, and what stays in the store."""
+"""Listing every kind of store: pages, choices, counts, and what stays in the store."""
 
 from contextvars import copy_context
 
 import pytest
 
-from oncekey import ConfigurationError, Once
-from oncekey.looking import STATUSES, Counts, Look, counts, find, gather, look
-from oncekey.stores import MemoryStore, PostgresStore, SQLiteStore
+from oncekey import ConfigurationError, Once, UnreadableError
+from oncekey.inspection.listing import (
+    count_due,
+    count_records,
+    fill_page,
+    find_record,
+    list_records,
+)
+from oncekey.stores import MemoryStore, PostgresStore, SQLiteStore, browse
+from oncekey.stores.browse import STATUSES, RecordCounts, RecordQuery
 
 HOUR = 3_600_000_000
 NEWEST_FIRST = (MemoryStore, SQLiteStore, PostgresStore)
@@ -41,7 +48,7 @@ def all_keys(store, **asked):
     """Every key, page by page."""
     keys, after = [], None
     while True:
-        sight = look(store, Look(after=after, **asked))
+        sight = list_records(store, RecordQuery(after=after, **asked))
         assert len(sight.records) == len(sight.sizes) <= asked.get("limit", 100)
         keys += keys_of(sight)
         after = sight.after
@@ -54,7 +61,7 @@ def test_pages_have_every_record_once_and_the_newest_first(store, limit):
     keys = filled(store)
     found = all_keys(store, limit=limit)
     assert sorted(found) == sorted(keys)
-    assert look(store, Look()).newest_first == isinstance(store, NEWEST_FIRST)
+    assert list_records(store, RecordQuery()).newest_first == isinstance(store, NEWEST_FIRST)
     if isinstance(store, NEWEST_FIRST):
         assert found == keys[::-1]
 
@@ -88,25 +95,25 @@ def test_results_stay_in_the_store_and_their_sizes_are_told(store):
     filled(store, 1)
     Once(store, observers=()).run("empty", lambda: None)
     Once(store, observers=()).options(max_result=10).run("large", lambda: "x" * 100)
-    sight = look(store, Look())
+    sight = list_records(store, RecordQuery())
     assert {record.result for record in sight.records} == {None}
     sizes = dict(zip(keys_of(sight), sight.sizes, strict=True))
     assert (sizes["charge:0"], sizes["empty"], sizes["large"]) == (5, 1, None)
-    assert find(store, "billing", "charge:0").value == "paid"
+    assert find_record(store, "billing", "charge:0").value == "paid"
     assert next(one for one in sight.records if one.key == "held").notes == {"said": "so"}
 
 
 def test_a_page_of_nothing(store):
-    sight = look(store, Look())
+    sight = list_records(store, RecordQuery())
     assert (sight.records, sight.sizes, sight.after) == ([], [], None)
     assert sight.now > 1_700_000_000_000_000
-    assert find(store, None, "nothing") is None
+    assert find_record(store, None, "nothing") is None
 
 
 def test_few_are_counted_exactly(store):
     filled(store)
-    told = counts(store)
-    assert told == Counts(
+    told = count_records(store)
+    assert told == RecordCounts(
         total=11,
         by_status={"running": 1, "completed": 7, "failed": 1, "released": 1, "held": 1},
         exact=True,
@@ -114,19 +121,19 @@ def test_few_are_counted_exactly(store):
         now=told.now,
     )
     assert list(told.by_status) == list(STATUSES)
-    assert counts(store, exact=True).total == 11
+    assert count_records(store, exact=True).total == 11
 
 
 def test_none_are_counted(store):
-    assert counts(store).by_status == dict.fromkeys(STATUSES, 0)
+    assert count_records(store).by_status == dict.fromkeys(STATUSES, 0)
 
 
 def test_gathering_fills_a_page(store):
     filled(store)
-    sight = gather(store, Look(status="completed", limit=5))
+    sight = fill_page(store, RecordQuery(status="completed", limit=5))
     assert len(sight.records) == len(sight.sizes) == 5
     assert sight.after is not None
-    rest = gather(store, Look(status="completed", after=sight.after))
+    rest = fill_page(store, RecordQuery(status="completed", after=sight.after))
     assert len({*keys_of(sight), *keys_of(rest)}) == 7
     assert rest.after is None
 
@@ -135,7 +142,7 @@ def test_gathering_fills_a_page(store):
 def test_a_cursor_from_elsewhere_is_refused(store, after):
     filled(store, 1)
     with pytest.raises(ConfigurationError, match="no place to go on from"):
-        look(store, Look(after=after))
+        list_records(store, RecordQuery(after=after))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_a_number_that_no_store_has_is_refused(store, after):
         return
     filled(store, 1)
     with pytest.raises(ConfigurationError, match="no place to go on from"):
-        look(store, Look(after=after))
+        list_records(store, RecordQuery(after=after))
 
 
 @pytest.mark.parametrize(
@@ -154,4 +161,28 @@ def test_a_number_that_no_store_has_is_refused(store, after):
 )
 def test_what_means_nothing_is_refused_at_once(asked):
     with pytest.raises(ConfigurationError):
-        Look(**asked)
+        RecordQuery(**asked)
+
+
+def test_the_store_may_know_how_many_records_a_purge_removes(store):
+    filled(store)
+    knows = isinstance(store, (SQLiteStore, PostgresStore))
+    assert count_due(store, 0) == (0 if knows else None)
+
+
+def test_an_unknown_store_is_counted_page_by_page(unknown_store, monkeypatch):
+    monkeypatch.setattr(browse, "_STEP", 2)
+    monkeypatch.setattr(browse, "_MOST", 4)
+    filled(unknown_store)
+    told = count_records(unknown_store)
+    assert (told.total, told.looked_at, told.exact) == (4, 4, False)
+    assert count_records(unknown_store, exact=True).total == 11
+
+
+def test_what_an_unknown_store_cannot_read_is_said(unknown_store):
+    def unreadable(*_):
+        raise UnreadableError("a newer release wrote it")
+
+    unknown_store.get = unreadable
+    with pytest.raises(UnreadableError, match="newer release"):
+        find_record(unknown_store, None, "key")

@@ -1,4 +1,4 @@
-"""Looking at a SQLite file: its numbers, large files, and records of newer releases."""
+"""Listing a SQLite file: its numbers, large files, and records of newer releases."""
 
 import sqlite3
 from contextlib import closing
@@ -9,8 +9,10 @@ from oncekey import UnreadableError
 from oncekey.core import machine
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted
-from oncekey.looking import Look, counts, find, gather, look, sqlite, sqlite_sql
+from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
 from oncekey.stores import SQLiteStore
+from oncekey.stores.browse import RecordQuery
+from oncekey.stores.sqlite import browse
 from oncekey.stores.sqlite import statements as file
 from oncekey.testing.conformance.base import Desk
 
@@ -71,7 +73,7 @@ def record(number, **fields):
 @pytest.fixture
 def many(store, monkeypatch):
     """More records than are counted, one for each second; every hundredth is held, nine run."""
-    monkeypatch.setattr(sqlite_sql, "COUNTED", MANY // 3)
+    monkeypatch.setattr(browse, "COUNTED", MANY // 3)
     statuses = ["held"] + ["completed"] * 99
     put(
         store,
@@ -94,7 +96,7 @@ def test_a_record_that_starts_afresh_is_new(store, clock, together):
         desk.settle(desk.grant("a"))
         clock.now += 1
     clock.now += 2 * HOUR
-    assert keys_of(look(store, Look())) == []
+    assert keys_of(list_records(store, RecordQuery())) == []
     desks[1].grant("b")
     clock.now += 1
     if together:
@@ -102,90 +104,92 @@ def test_a_record_that_starts_afresh_is_new(store, clock, together):
         assert type(answer) is Granted
     else:
         desks[0].grant("b")
-    assert keys_of(look(store, Look())) == ["first", "second"]
+    assert keys_of(list_records(store, RecordQuery())) == ["first", "second"]
 
 
 def test_many_are_estimated_and_it_is_said(many, monkeypatch):
     # Probes spread evenly over the older ones: by chance one might meet what runs, and multiply it.
-    monkeypatch.setattr(sqlite, "choices", lambda numbers, k: numbers[: MANY // 2 : MANY // 2 // k])
-    told = counts(many)
+    monkeypatch.setattr(browse, "choices", lambda numbers, k: numbers[: MANY // 2 : MANY // 2 // k])
+    told = count_records(many)
     assert not told.exact
     assert 0 < told.looked_at < MANY / 10
     assert told.total == pytest.approx(MANY, rel=0.02)  # no number is missing
     assert told.by_status["running"] == 9  # they are the newest
-    exactly = counts(many, exact=True)
+    exactly = count_records(many, exact=True)
     assert (exactly.total, exactly.by_status["held"], exactly.exact) == (MANY, 60, True)
 
 
 def test_numbers_that_are_missing_are_allowed_for(many):
     with closing(sqlite3.connect(many.path)) as connection, connection:
         connection.execute("DELETE FROM oncekey_records WHERE rowid % 2")
-    totals = [counts(many).total for _ in range(20)]
+    totals = [count_records(many).total for _ in range(20)]
     assert sum(totals) / 20 == pytest.approx(MANY / 2, rel=0.2)
 
 
 def test_a_page_looks_at_so_many_and_hands_on(many):
-    page = look(many, Look(status="held", limit=100))
-    assert len(page.records) == sqlite._WINDOW / 100
+    page = list_records(many, RecordQuery(status="held", limit=100))
+    assert len(page.records) == browse._WINDOW / 100
     assert page.after is not None
-    whole = gather(many, Look(status="held", limit=100))
+    whole = fill_page(many, RecordQuery(status="held", limit=100))
     assert (len(whole.records), whole.after) == (60, None)
-    assert gather(many, Look(status="held", limit=100), seconds=0).after == page.after
+    assert fill_page(many, RecordQuery(status="held", limit=100), seconds=0).after == page.after
 
 
 def test_a_gap_is_jumped_over(many):
     with closing(sqlite3.connect(many.path)) as connection, connection:
         connection.execute("DELETE FROM oncekey_records WHERE rowid > 10 AND rowid < 5990")
-    first = look(many, Look())
+    first = list_records(many, RecordQuery())
     assert len(first.records) == 11
-    rest = look(many, Look(after=first.after))
+    rest = list_records(many, RecordQuery(after=first.after))
     assert (len(rest.records), rest.after) == (10, None)
 
 
 def test_ages_are_found_without_looking_at_what_lies_between(many):
     seconds = 1_000_000
-    older = look(many, Look(older=5000 * seconds, limit=3))
+    older = list_records(many, RecordQuery(older=5000 * seconds, limit=3))
     assert keys_of(older) == ["key-1000", "key-999", "key-998"]
-    assert keys_of(look(many, Look(older=5000 * seconds, limit=2, after=older.after)))[0] == (
-        "key-997"
-    )
-    assert look(many, Look(older=7000 * seconds)).records == []
-    newer = look(many, Look(newer=20 * seconds, status="held"))
+    assert keys_of(
+        list_records(many, RecordQuery(older=5000 * seconds, limit=2, after=older.after))
+    )[0] == ("key-997")
+    assert list_records(many, RecordQuery(older=7000 * seconds)).records == []
+    newer = list_records(many, RecordQuery(newer=20 * seconds, status="held"))
     assert (newer.records, newer.after) == ([], None)
-    between = look(many, Look(older=100 * seconds, newer=102 * seconds))
+    between = list_records(many, RecordQuery(older=100 * seconds, newer=102 * seconds))
     assert keys_of(between) == ["key-5900", "key-5899", "key-5898"]
 
 
 def test_what_expired_is_neither_seen_nor_counted(store):
     put(store, [record(1), record(2, expires=NOW), record(3, expires=0, status="held")])
-    assert keys_of(look(store, Look())) == ["key-3", "key-1"]
-    assert counts(store).total == 2
+    assert keys_of(list_records(store, RecordQuery())) == ["key-3", "key-1"]
+    assert count_records(store).total == 2
 
 
 def test_a_record_of_a_newer_release_is_seen_as_far_as_it_is_understood(store):
     put(store, [record(1, version=9, label="new", result=b"\x01"), record(2, status="held")])
     with pytest.raises(UnreadableError):
         store.get(None, "key-1")
-    seen = look(store, Look())
+    seen = list_records(store, RecordQuery())
     assert [(one.key, one.version, one.label) for one in seen.records] == [
         ("key-2", 1, ""),
         ("key-1", 9, "new"),
     ]
-    found = find(store, None, "key-1")
+    found = find_record(store, None, "key-1")
     assert (found.version, found.value) == (9, 1)
     put(store, [record(4, version=9, expires=NOW)])
     with pytest.raises(UnreadableError):
         store.get(None, "key-4")
-    assert find(store, None, "key-4") is None
+    assert find_record(store, None, "key-4") is None
 
 
 def test_the_index_finds_and_counts_what_is_held(many):
-    windows = gather(many, Look(status="held", limit=100))
+    windows = fill_page(many, RecordQuery(status="held", limit=100))
     with closing(sqlite3.connect(many.path)) as connection, connection:
-        connection.execute(sqlite_sql.MAKE_HELD_INDEX)
-    assert counts(many).by_status["held"] == 60
-    indexed = look(many, Look(status="held", limit=100))
+        connection.execute(browse.MAKE_HELD_INDEX)
+    assert count_records(many).by_status["held"] == 60
+    indexed = list_records(many, RecordQuery(status="held", limit=100))
     assert (keys_of(indexed), indexed.after) == (keys_of(windows), None)
-    first = look(many, Look(status="held", limit=40, prefix="key-"))
-    rest = look(many, Look(status="held", limit=40, prefix="key-", after=first.after))
+    first = list_records(many, RecordQuery(status="held", limit=40, prefix="key-"))
+    rest = list_records(
+        many, RecordQuery(status="held", limit=40, prefix="key-", after=first.after)
+    )
     assert keys_of(first) + keys_of(rest) == keys_of(windows)

@@ -1,10 +1,13 @@
-"""What a record means for the next call, in a sentence for whoever looks at it."""
+"""How records are written for people."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from oncekey.core.record import FORMAT, Record
+
+# What a record means for the next call, in a sentence for whoever looks at it.
+
 
 _MEANING: Final = {
     "running": "An attempt is running; a duplicate waits for it, or is told to come back.",

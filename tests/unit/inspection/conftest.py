@@ -41,3 +41,9 @@ def store(request, tmp_path):
         store = MemoryStore() if kind == "memory" else Unknown(MemoryStore())
     yield store
     store.close()
+
+
+@pytest.fixture
+def unknown_store():
+    """A store that somebody else has written, without records."""
+    return Unknown(MemoryStore())

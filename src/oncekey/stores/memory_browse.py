@@ -1,4 +1,4 @@
-"""Looking at records in memory: all of them are sorted for every page."""
+"""List and count the records in memory: all of them are sorted for every page."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ from typing import Final
 
 from oncekey.core.record import Record
 from oncekey.core.requests import Scan
-from oncekey.looking.ask import Counts, Look, Sight, tally, wanted
-from oncekey.looking.order import Mark, mark_of
-from oncekey.looking.scanning import due, read_newer, without_results
+from oncekey.stores.browse import (
+    NewestFirst,
+    RecordCounts,
+    RecordPage,
+    RecordQuery,
+    newest_first_from,
+    per_status,
+    wanted,
+    without_results,
+)
 from oncekey.stores.memory import MemoryStore
-
-__all__ = ["counts", "due", "look", "read_newer"]
 
 _ALL: Final = 2**31
 
 
-def look(store: MemoryStore, ask: Look) -> Sight:
+def list_records(store: MemoryStore, ask: RecordQuery) -> RecordPage:
     """A page, newest first."""
-    now, start = _now(store), mark_of(ask.after)
+    now, start = _now(store), newest_first_from(ask.after)
     told: list[Record] = []
-    after = here = Mark(start.created)
+    after = here = NewestFirst(start.created)
     for record in sorted(_living(store), key=lambda one: one.created, reverse=True):
         if record.created > start.created:
             continue
         same = record.created == here.created
-        here = Mark(record.created, here.passed + 1 if same else 1)
+        here = NewestFirst(record.created, here.passed + 1 if same else 1)
         behind = here.created == start.created and here.passed <= start.passed
         if behind or not wanted(record, ask, now):
             continue
@@ -36,14 +41,16 @@ def look(store: MemoryStore, ask: Look) -> Sight:
     return without_results(told, None, newest_first=True, now=now)
 
 
-def counts(store: MemoryStore, *, exact: bool) -> Counts:  # noqa: ARG001 - they always are
+def count_records(store: MemoryStore, *, exact: bool) -> RecordCounts:  # noqa: ARG001 - they always are
     """All of them, one by one."""
     seen: dict[str, int] = {}
     records = _living(store)
     for record in records:
         seen[record.status] = seen.get(record.status, 0) + 1
     total = len(records)
-    return Counts(total=total, by_status=tally(seen), exact=True, looked_at=total, now=_now(store))
+    return RecordCounts(
+        total=total, by_status=per_status(seen), exact=True, looked_at=total, now=_now(store)
+    )
 
 
 def _living(store: MemoryStore) -> list[Record]:
