@@ -7,10 +7,8 @@ from typing import Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from oncekey.cli.as_json import fields_of, print_json
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Redact, StoreUrl
-from oncekey.cli.render import Listing, console
+from oncekey.cli.options import Json, Redact, StoreUrl, opened_records
+from oncekey.cli.output import Listing, console, fields_of, print_json
 from oncekey.core.key import checked_scope
 from oncekey.core.record import Status
 from oncekey.inspection.listing import fill_page
@@ -74,7 +72,7 @@ def ls(  # noqa: PLR0913 - each is an option of the command
         limit=limit or _AT_ONCE,
     )
     shown = _as_json(redact=redact) if as_json else _as_columns(redact=redact)
-    with records(ctx, store) as once:
+    with opened_records(ctx, store) as once:
         last, seen = _listed(once.store, ask, shown, every=not limit)
     if last.after is not None:
         console(error=True).print(_more(last, seen, limit), soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
-from oncekey.cli.exits import NoTablesError
+from oncekey.cli.errors import NoTablesError
 from oncekey.stores import PostgresStore
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import Target

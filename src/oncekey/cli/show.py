@@ -1,23 +1,133 @@
 """`oncekey show`: everything about one record, and what can be done next."""
 
+from __future__ import annotations
+
+import shlex
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from oncekey import Record, UnreadableError
-from oncekey.cli.advice import advice
-from oncekey.cli.as_json import fields_of, print_json
-from oncekey.cli.finding import found
-from oncekey.cli.names import name_of
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Key, Redact, Scope, StoreUrl
-from oncekey.cli.render import COLOURS, console
-from oncekey.cli.text import LONG, as_text, printable
-from oncekey.cli.timeline import timeline
-from oncekey.cli.times import beside, exactly, now
+from oncekey.cli.keys import name_of, named_record
+from oncekey.cli.options import ChosenStore, Json, Key, Redact, Scope, StoreUrl, opened_records
+from oncekey.cli.output import COLOURS, console, fields_of, print_json
+from oncekey.core.record import FORMAT
+from oncekey.inspection.text import (
+    LONG,
+    SHORT,
+    as_text,
+    beside,
+    brief,
+    exactly,
+    meaning,
+    now,
+    printable,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def advice(record: Record, chosen: ChosenStore, present: int) -> Iterator[str]:
+    """Sentences, then the commands, each on a line of its own, ready to be copied."""
+    yield meaning(record, present)
+    if record.version > FORMAT:
+        return
+    for purpose, command in _commands(record):
+        yield f"{purpose}:"
+        yield f"  {_typed(record, chosen, *command)}"
+
+
+def _commands(record: Record) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if record.status == "held":
+        yield "It was done, and this is its result", ("resolve", "--result", "JSON")
+        yield "It failed for good", ("resolve", "--error", "TEXT")
+        yield "It was not done, and may run again", ("resolve", "--retry")
+    elif record.status == "running":
+        yield "To free the key all the same (its attempt is lost)", ("forget", "--force")
+    elif record.status in ("completed", "failed"):
+        yield "To let it run again", ("forget",)
+
+
+def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> str:
+    """The command as a shell takes it; a key that looks like an option goes last."""
+    where: list[str] = []
+    if chosen.typed:
+        secret = urlsplit(chosen.url).password is not None
+        where = ["--store", "URL" if secret else chosen.url]
+    name = name_of(record)
+    named = [*where, *options, "--", name] if name.startswith("-") else [name, *where, *options]
+    return shlex.join(["oncekey", command, *named])
+
+
+class Moment(NamedTuple):
+    """What happened, and when in microseconds; 0 for what has no time of its own."""
+
+    at: int
+    what: str
+
+
+def timeline(record: Record, present: int, *, redact: bool = False) -> Iterator[Moment]:
+    """The moments, from the first claim to the end of the record."""
+    yield Moment(record.created, "first claimed")
+    uncertain = _uncertain(record)
+    earlier = uncertain is not None and uncertain.at <= record.started
+    if uncertain is not None and earlier:  # an attempt before the last one
+        yield uncertain
+    if record.attempt > 1 or record.started > record.created:
+        yield Moment(record.started, f"attempt {record.attempt} started")
+    for text in _noted(record, redact=redact):
+        yield Moment(0, text)
+    if uncertain is not None and not earlier:
+        yield uncertain
+    yield from _end(record, present, redact=redact)
+    if record.expires:
+        yield Moment(record.expires, "expires")
+
+
+def _end(record: Record, present: int, *, redact: bool) -> Iterator[Moment]:
+    """How the last attempt ended, or how long it still has."""
+    if record.status != "running":
+        yield _ended(record, redact=redact)
+        return
+    if record.updated > record.started:
+        yield Moment(record.updated, "lease renewed, or a note written")
+    over = record.lease_end <= present
+    yield Moment(record.lease_end, "lease over" if over else "lease ends, unless renewed")
+
+
+def _uncertain(record: Record) -> Moment | None:
+    if not record.uncertain or not record.finished:
+        return None
+    return Moment(record.finished, "ended without a definite outcome")
+
+
+def _ended(record: Record, *, redact: bool) -> Moment:
+    at = record.updated if record.uncertain else record.finished or record.updated
+    what = printable(record.status)
+    if record.started and not record.uncertain:
+        what = f"{what} after {brief(at - record.started)}"
+    if record.error and not redact:
+        words = printable(record.failure) or "the failure cannot be read"
+        what = f"{what}: {shortened(words, LONG)}"
+    return Moment(at, what)
+
+
+def _noted(record: Record, *, redact: bool) -> Iterator[str]:
+    try:
+        notes, steps = record.notes, record.steps
+    except UnreadableError as error:
+        yield "the notes cannot be read" if redact else printable(str(error))
+        return
+    for name, value in notes.items():
+        yield f"noted {printable(name)}" + ("" if redact else f" = {as_text(value, SHORT)}")
+    for step in steps:
+        yield f"step {printable(step)} done"
+
 
 _WIDTH: Final = 11
 _WHEN: Final = 27
@@ -37,8 +147,8 @@ def show(  # noqa: PLR0913 - each is an option of the command
     store: StoreUrl = None,
 ) -> None:
     """Show one record: its life, and what can be done next."""
-    with records(ctx, store) as once:
-        record = found(once, key, scope)
+    with opened_records(ctx, store) as once:
+        record = named_record(once, key, scope)
     if as_json:
         size = None if record.result is None else len(record.result)
         print_json(fields_of(record, size, result=result, redact=redact))

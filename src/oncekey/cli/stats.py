@@ -6,12 +6,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from oncekey.cli.as_json import print_json
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, StoreUrl
-from oncekey.cli.render import COLOURS, console
-from oncekey.cli.text import printable
+from oncekey.cli.options import Json, StoreUrl, opened_records
+from oncekey.cli.output import COLOURS, console, print_json
 from oncekey.inspection.listing import count_records
+from oncekey.inspection.text import printable
 from oncekey.stores.browse import RecordCounts
 
 _BAR: Final = 30
@@ -28,7 +26,7 @@ def stats(
     store: StoreUrl = None,
 ) -> None:
     """Tell how many records there are. Many are estimated from a sample, and it is said."""
-    with records(ctx, store) as once:
+    with opened_records(ctx, store) as once:
         told = count_records(once.store, exact=exact)
     if as_json:
         print_json(fields_of_counts(told))

@@ -1,12 +1,17 @@
-"""Keys as they are printed and typed: `scope/key`, or the key alone where there is no scope."""
+"""Keys as they are printed and typed, and the record that one names.
+
+A key is written as `scope/key`, or alone where there is no scope.
+"""
 
 from __future__ import annotations
 
-from oncekey import Record
-from oncekey.cli.exits import WRONG, CommandError
-from oncekey.cli.text import printable
+from oncekey import Once, Record
+from oncekey.cli.errors import NOTHING, WRONG, CommandError
 from oncekey.core.key import stored_key
+from oncekey.inspection.listing import find_record
+from oncekey.inspection.text import printable
 from oncekey.observe.redaction import hashed
+from oncekey.records import place
 from oncekey.stores.browse import ScopeAndKey, parse_stored_key
 
 
@@ -19,8 +24,8 @@ def name_of(record: Record, *, redact: bool = False) -> str:
     return hashed(stored) if redact else printable(stored)
 
 
-def place_typed(typed: str, scope: str | None) -> ScopeAndKey:
-    """Scope and key of what was typed; where a scope was given too, the key is as it is."""
+def parse_key(typed: str, scope: str | None) -> ScopeAndKey:
+    """Return scope and key of what was typed; where a scope was given too, the key is as it is."""
     if scope is not None:
         return scope or None, typed
     place = parse_stored_key(typed)
@@ -34,3 +39,16 @@ def place_typed(typed: str, scope: str | None) -> ScopeAndKey:
         )
         raise CommandError(msg, WRONG)
     return (before, after) if slash else (None, typed)
+
+
+def named_record(once: Once, typed: str, scope: str | None) -> Record:
+    """Return the record that was named, or end the command.
+
+    A record of a newer release is read as far as it can be.
+    """
+    where = place(*parse_key(typed, scope))
+    record = find_record(once.store, *where)
+    if record is None:
+        msg = f"there is no record of {stored_key(*where)!r}; `oncekey ls` lists what there is"
+        raise CommandError(msg, NOTHING)
+    return record
