@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
+from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.pages import about, looked_up
 from oncekey.dashboard.site import Visit
-from oncekey.dashboard.trouble import Trouble
 from oncekey.errors import ConfigurationError
 
 _ENDINGS: Final = ("result", "error", "retry")
@@ -47,12 +47,14 @@ async def resolve(visit: Visit) -> Response:
     """The held record ends as they say, after they have been asked whether they mean it."""
     found = await _unchanged(visit)
     if found.status != "held":
-        raise Trouble(409, f"The record is {found.status}, not held: there is nothing to resolve.")
+        raise PageError(
+            409, f"The record is {found.status}, not held: there is nothing to resolve."
+        )
     ending = visit.form.get("ending", "")
     try:
         said = _said(ending, visit.form)
-    except Trouble as trouble:
-        return _again(visit, found, trouble.status, str(trouble))
+    except PageError as error:
+        return _again(visit, found, error.status, str(error))
     if visit.form.get("confirmed") != "yes":
         return visit.page("resolve.html", **about(visit, found), ending=ending, typed=visit.form)
     try:
@@ -76,7 +78,9 @@ async def _unchanged(visit: Visit) -> Record:
     """The record that they looked at, still as it was then."""
     found = await looked_up(visit, visit.form.get("at", ""))
     if found.version > FORMAT:
-        raise Trouble(409, "A newer release of oncekey wrote this record; change it with that one.")
+        raise PageError(
+            409, "A newer release of oncekey wrote this record; change it with that one."
+        )
     if views.seen(found) != visit.form.get("seen"):
         raise _changed()
     return found
@@ -85,20 +89,20 @@ async def _unchanged(visit: Visit) -> Record:
 def _said(ending: str, form: dict[str, str]) -> dict[str, Any]:
     """How it ended, as `Once.resolve` takes it."""
     if ending not in _ENDINGS:
-        raise Trouble(400, "Say how it ended: it was done, it failed, or it may run again.")
+        raise PageError(400, "Say how it ended: it was done, it failed, or it may run again.")
     if ending == "retry":
         return {"retry": True}
     words = form.get(ending, "").strip()
     if ending == "error":
         if not words:
-            raise Trouble(400, "Say in some words how it failed: every duplicate hears them.")
+            raise PageError(400, "Say in some words how it failed: every duplicate hears them.")
         return {"error": ResolvedByHandError(words)}
     try:
         return {"result": msgspec.json.decode(words)}
     except msgspec.DecodeError as error:
         msg = f'The result is not JSON: {error}. A text needs quotes of its own: "done".'
-        raise Trouble(400, msg) from None
+        raise PageError(400, msg) from None
 
 
-def _changed() -> Trouble:
-    return Trouble(409, "The record has changed in the meantime. Nothing was done; look again.")
+def _changed() -> PageError:
+    return PageError(409, "The record has changed in the meantime. Nothing was done; look again.")

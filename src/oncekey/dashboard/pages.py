@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import times, views
+from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import Figures, figures
 from oncekey.dashboard.site import Visit
-from oncekey.dashboard.trouble import Trouble
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.inspection.text import meaning
@@ -47,8 +47,7 @@ async def overview(visit: Visit) -> Response:
     return visit.page(
         "overview.html",
         figures=told,
-        pulse=visit.site.pulse,
-        beat=None if visit.site.pulse is None else visit.site.pulse.beat(),
+        calls=None if visit.site.counter is None else visit.site.counter.counts(),
         held=views.rows(held),
         held_all=held.after is None,
         newest=views.rows(newest),
@@ -74,7 +73,7 @@ async def records(visit: Visit) -> Response:
     except ConfigurationError as error:
         if "after" not in asked:
             raise
-        raise Trouble(400, str(error)) from None  # an address that somebody has changed
+        raise PageError(400, str(error)) from None  # an address that somebody has changed
     further = {name: value for name, value in asked.items() if name not in ("after", "done")}
     more = "" if sight.after is None else urlencode({**further, "after": sight.after})
     return visit.page(
@@ -99,7 +98,7 @@ async def record(visit: Visit) -> Response:
 
 async def doctor(visit: Visit) -> Response:
     """What the doctor finds now."""
-    findings = await visit.site.checkups.findings(anew=True)
+    findings = await visit.site.examinations.findings(anew=True)
     return visit.page("doctor.html", findings=findings)
 
 
@@ -109,7 +108,9 @@ async def looked_up(visit: Visit, at: str) -> Record:
     found = None if place is None else await visit.site.queries.record(place)
     if found is None:
         named = _named(place) if place is not None else repr(at)
-        raise Trouble(404, f"There is no record of {named}. It may have expired or been forgotten.")
+        raise PageError(
+            404, f"There is no record of {named}. It may have expired or been forgotten."
+        )
     return found
 
 
@@ -143,14 +144,14 @@ def _named(place: ScopeAndKey) -> str:
 
 
 async def _figures(visit: Visit) -> Figures:
-    pulse = visit.site.pulse
-    return figures(await visit.site.queries.tally(), None if pulse is None else pulse.beat())
+    counter = visit.site.counter
+    return figures(await visit.site.queries.trend(), None if counter is None else counter.counts())
 
 
 async def _findings(visit: Visit) -> tuple[list[Finding], str]:
     """What the doctor found lately; the page does without it when it cannot be asked."""
     try:
-        return await visit.site.checkups.findings(), ""
+        return await visit.site.examinations.findings(), ""
     except OncekeyError as error:
         return [], str(error)
 
@@ -158,13 +159,13 @@ async def _findings(visit: Visit) -> tuple[list[Finding], str]:
 def _look(asked: dict[str, str]) -> RecordQuery:
     """What the form says. What it cannot say is a 400."""
     if any("\0" in value for value in asked.values()):
-        raise Trouble(400, "Keys, scopes and labels are text, without zero bytes.")
+        raise PageError(400, "Keys, scopes and labels are text, without zero bytes.")
     status = asked.get("status")
     if status is not None and status not in STATUSES:
-        raise Trouble(400, f"A status is one of {', '.join(STATUSES)}, not {status!r}.")
+        raise PageError(400, f"A status is one of {', '.join(STATUSES)}, not {status!r}.")
     age = asked.get("age", "")
     if age and age not in AGES:
-        raise Trouble(400, f"An age is one of {', '.join(AGES)}, not {age!r}.")
+        raise PageError(400, f"An age is one of {', '.join(AGES)}, not {age!r}.")
     limits = {AGES[age][0]: AGES[age][1]} if age else {}
     scope = asked.get("scope")
     return RecordQuery(

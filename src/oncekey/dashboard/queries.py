@@ -1,4 +1,4 @@
-"""What the pages ask the store, on threads that may wait for it."""
+"""What the pages ask the store and the doctor, on threads that may wait for them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 from starlette.concurrency import run_in_threadpool
 
 from oncekey.core.record import Record
+from oncekey.doctor import Finding, examine
 from oncekey.errors import OncekeyError
 from oncekey.inspection.listing import count_records, fill_page, find_record
 from oncekey.once import Once
@@ -19,7 +20,7 @@ from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, ScopeAn
 
 T = TypeVar("T")
 
-_OFTEN: Final = 2.0
+_COUNTED_FOR: Final = 2.0
 """Seconds that a count serves everybody who looks."""
 _PRICE: Final = 10
 """A count that takes long serves so many times as long."""
@@ -27,7 +28,7 @@ _SAMPLES: Final = 60
 _MINUTE: Final = 60_000_000
 
 
-class Tally(Struct, frozen=True):
+class CountTrend(Struct, frozen=True):
     """How many records there are, and how that has changed."""
 
     counts: RecordCounts
@@ -72,7 +73,7 @@ class Queries:
         """Nothing is asked yet."""
         self._once = once
         self._seen: deque[RecordCounts] = deque(maxlen=_SAMPLES)
-        self._tally = Shared(self._counted, _OFTEN)
+        self._trend = Shared(self._counted, _COUNTED_FOR)
 
     async def page(self, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
         """A page of records; less when the time is over, where the store has to search."""
@@ -82,15 +83,15 @@ class Queries:
         """One record; of a newer release, what can be read of it."""
         return await run_in_threadpool(lambda: find_record(self._once.store, *place))
 
-    async def tally(self) -> Tally:
+    async def trend(self) -> CountTrend:
         """How many records there are, at most a few seconds ago."""
-        return await run_in_threadpool(self._tally)
+        return await run_in_threadpool(self._trend)
 
-    def _counted(self) -> Tally:
+    def _counted(self) -> CountTrend:
         present = count_records(self._once.store)
         before = next((one for one in self._seen if present.now - one.now < 5 * _MINUTE), None)
         self._seen.append(present)
-        return Tally(present, _change(before, present))
+        return CountTrend(present, _change(before, present))
 
 
 def _change(before: RecordCounts | None, present: RecordCounts) -> float | None:
@@ -98,3 +99,24 @@ def _change(before: RecordCounts | None, present: RecordCounts) -> float | None:
     if before is None or not (before.exact and present.exact) or present.now <= before.now:
         return None
     return (present.total - before.total) * _MINUTE / (present.now - before.now)
+
+
+_EXAMINED_FOR: Final = 300.0
+_TONES: Final = {"danger": "failed", "warning": "held", "fine": "completed"}
+
+
+def severity_tone(finding: Finding) -> str:
+    """The colour of its severity."""
+    return _TONES[finding.severity]
+
+
+class Examinations:
+    """The findings of the doctor, for everybody who looks."""
+
+    def __init__(self, once: Once) -> None:
+        """Nothing is asked yet."""
+        self._findings = Shared(lambda: examine(once.store), _EXAMINED_FOR)
+
+    async def findings(self, *, anew: bool = False) -> list[Finding]:
+        """What was found, the worst first."""
+        return await run_in_threadpool(self._findings, anew=anew)

@@ -25,7 +25,7 @@ _BRIEF: Final = 1000
 """What took less is not worth a word."""
 
 
-class Row(Struct, frozen=True):
+class RecordRow(Struct, frozen=True):
     """A record in a list."""
 
     record: Record
@@ -58,9 +58,9 @@ class Fact(Struct, frozen=True):
     value: str
 
 
-def rows(sight: RecordPage) -> list[Row]:
+def rows(sight: RecordPage) -> list[RecordRow]:
     """The records of a page."""
-    return [Row(*pair) for pair in zip(sight.records, sight.sizes, strict=True)]
+    return [RecordRow(*pair) for pair in zip(sight.records, sight.sizes, strict=True)]
 
 
 def query_of(record: Record) -> str:

@@ -12,7 +12,7 @@ from oncekey.errors import (
 )
 
 
-class Trouble(Exception):  # noqa: N818 - it is raised to answer, and is no error of the program
+class PageError(Exception):
     """The request ends here, with this status and this sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:

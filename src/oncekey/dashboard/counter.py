@@ -12,7 +12,7 @@ from msgspec import Struct
 from oncekey.compat import renew_after_fork
 from oncekey.observe import Event, Name
 
-WIDTH: Final = 5.0
+SLOT_SECONDS: Final = 5.0
 """Seconds in one slot of the recent past."""
 SLOTS: Final = 60
 RECENT: Final = 12
@@ -26,7 +26,7 @@ _SAVED: Final[frozenset[Name]] = frozenset(("duplicate", "busy"))
 """Calls that would have run a second time."""
 
 
-class Beat(Struct, frozen=True):
+class CallCounts(Struct, frozen=True):
     """What was counted up to now. The lists are per slot, the oldest first."""
 
     since: float
@@ -47,7 +47,7 @@ class Beat(Struct, frozen=True):
     @property
     def per_second(self) -> float:
         """Checks in each second of the last minute."""
-        return sum(self.checks[-RECENT:]) / (RECENT * WIDTH)
+        return sum(self.checks[-RECENT:]) / (RECENT * SLOT_SECONDS)
 
     @property
     def share(self) -> float | None:
@@ -55,7 +55,7 @@ class Beat(Struct, frozen=True):
         return self.duplicates / self.total if self.total else None
 
 
-class Pulse:
+class CallCounter:
     """An observer that counts. It knows names of events and no keys, so it cannot grow."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,11 +84,11 @@ class Pulse:
             if event.name in _SAVED:
                 self._saved[place] += event.count
 
-    def beat(self) -> Beat:
+    def counts(self) -> CallCounts:
         """What was counted up to now."""
         with self._lock:
             start = self._turn() + 1
-            return Beat(
+            return CallCounts(
                 self._since,
                 dict(self._counted),
                 self._checks[start:] + self._checks[:start],
@@ -105,7 +105,7 @@ class Pulse:
 
     def _turn(self) -> int:
         """Slots that have passed are empty; the place of the present one."""
-        newest = int(self._clock() / WIDTH)
+        newest = int(self._clock() / SLOT_SECONDS)
         for passed in range(max(self._newest + 1, newest - SLOTS + 1), newest + 1):
             self._checks[passed % SLOTS] = self._saved[passed % SLOTS] = 0
         self._newest = max(self._newest, newest)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from oncekey.dashboard import times
 from oncekey.dashboard.access import Admitted, ByCallable, ByToken
-from oncekey.dashboard.checkups import tone_of
-from oncekey.dashboard.drawing import HEIGHT, WIDTH
+from oncekey.dashboard.errors import PageError
+from oncekey.dashboard.figures import HEIGHT, WIDTH
+from oncekey.dashboard.queries import severity_tone
 from oncekey.dashboard.text import lines, number, of_bytes, shown, visible
 from oncekey.stores.browse import STATUSES
 
@@ -18,7 +21,37 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-class Rendering:
+_KINDS: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class StaticFiles:
+    """The files that pages need, under addresses that change with them. Anybody may have them."""
+
+    def __init__(self) -> None:
+        """They are read from the package."""
+        folder = resources.files("oncekey.dashboard") / "static"
+        self._files = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+        joined = b"".join(self._files[name] for name in sorted(self._files))
+        self.version: Final = hashlib.sha256(joined).hexdigest()[:12]
+
+    async def answer(self, request: Request) -> Response:
+        """The file."""
+        name = request.path_params["name"]
+        data = self._files.get(name)
+        if data is None:
+            raise PageError(404, "There is no such file.")
+        headers = {
+            "cache-control": "public, max-age=31536000, immutable",
+            "content-type": _KINDS[name.rpartition(".")[2]],
+        }
+        return Response(data, headers=headers)
+
+
+class Templates:
     """The templates of the package, and what all pages have in common."""
 
     def __init__(self, access: ByToken | ByCallable, **everywhere: Any) -> None:
@@ -40,7 +73,7 @@ class Rendering:
             iso=times.iso,
             moment=times.moment,
             beside=times.beside,
-            tone=tone_of,
+            tone=severity_tone,
         )
         self._environment.globals.update(
             **everywhere,
