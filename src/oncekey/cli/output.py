@@ -14,7 +14,7 @@ from rich.text import Text
 
 from oncekey import Record, UnreadableError
 from oncekey.cli.keys import name_of
-from oncekey.inspection.text import beside, iso, length, plain, printable
+from oncekey.inspection.text import beside, iso, length, notes_and_steps, plain, printable
 from oncekey.observe.redaction import hashed
 
 _PERSONAL: Final = ("reference", "notes", "failure", "result")
@@ -34,7 +34,9 @@ def fields_of(
     be read is null, and listed.
     """
     unreadable: list[str] = []
-    notes, steps = _noted(record, unreadable)
+    notes, steps, unread = notes_and_steps(record)
+    if unread:
+        unreadable += ["notes", "steps"]
     failure = record.failure or None
     if record.error and failure is None:
         unreadable.append("failure")
@@ -49,15 +51,15 @@ def fields_of(
         "uncertain": record.uncertain,
         "fingerprint": record.fingerprint,
         "token": record.token,
-        "created": iso(record.created),
-        "started": iso(record.started),
-        "updated": iso(record.updated),
-        "finished": iso(record.finished),
-        "lease_end": iso(record.lease_end),
-        "expires": iso(record.expires),
+        "created": _iso_or_none(record.created),
+        "started": _iso_or_none(record.started),
+        "updated": _iso_or_none(record.updated),
+        "finished": _iso_or_none(record.finished),
+        "lease_end": _iso_or_none(record.lease_end),
+        "expires": _iso_or_none(record.expires),
         "version": record.version,
-        "notes": notes,
-        "steps": steps,
+        "notes": None if unread else notes,
+        "steps": None if unread else steps,
         "failure": failure,
         "result_size": size,
     }
@@ -67,21 +69,16 @@ def fields_of(
     return _hashed(record, fields) if redact else fields
 
 
+def _iso_or_none(at: int) -> str | None:
+    """Return the moment; None for not yet or never."""
+    return iso(at) if at else None
+
+
 def _hashed(record: Record, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields without those that may tell about a person, and with hashes for the names."""
     kept = {name: value for name, value in fields.items() if name not in _PERSONAL}
     scope = None if record.scope is None else hashed(record.scope)
     return kept | {"scope": scope, "key": hashed(record.key)}
-
-
-def _noted(
-    record: Record, unreadable: list[str]
-) -> tuple[dict[str, Any] | None, tuple[str, ...] | None]:
-    try:
-        return record.notes, record.steps
-    except UnreadableError:
-        unreadable += ["notes", "steps"]
-        return None, None
 
 
 def _value(record: Record, unreadable: list[str]) -> Any:  # noqa: ANN401 - whatever was kept
@@ -178,7 +175,7 @@ def table_of(rows: Rows, *, titles: bool = True, fold: bool = True) -> Table:
 
 
 def _row(record: Record, present: int, *, redact: bool) -> list[str]:
-    notes, steps = _counts(record)
+    notes, steps, unread = notes_and_steps(record)
     return [
         printable(record.status),
         name_of(record, redact=redact),
@@ -186,16 +183,9 @@ def _row(record: Record, present: int, *, redact: bool) -> list[str]:
         str(record.attempt),
         length(present - record.created) if record.created else "?",
         beside(record.expires, present) if record.expires else "never",
-        notes,
-        steps,
+        "?" if unread else str(len(notes)),
+        "?" if unread else str(len(steps)),
     ]
-
-
-def _counts(record: Record) -> tuple[str, str]:
-    try:
-        return str(len(record.notes)), str(len(record.steps))
-    except UnreadableError:
-        return "?", "?"
 
 
 def _widths(rows: Rows) -> list[int]:

@@ -16,13 +16,12 @@ from oncekey.cli.options import ChosenStore, Json, Key, Redact, Scope, StoreUrl,
 from oncekey.cli.output import COLOURS, console, fields_of, print_json
 from oncekey.core.record import FORMAT
 from oncekey.inspection.text import (
-    LONG,
-    SHORT,
     as_text,
     beside,
     brief,
-    exactly,
     meaning,
+    moment,
+    notes_and_steps,
     now,
     printable,
     shortened,
@@ -30,6 +29,10 @@ from oncekey.inspection.text import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_WIDTH: Final = 11
+_SHORT: Final = 200
+_LONG: Final = 2000
 
 
 def advice(record: Record, chosen: ChosenStore, present: int) -> Iterator[str]:
@@ -113,23 +116,20 @@ def _ended(record: Record, *, redact: bool) -> Moment:
         what = f"{what} after {brief(at - record.started)}"
     if record.error and not redact:
         words = printable(record.failure) or "the failure cannot be read"
-        what = f"{what}: {shortened(words, LONG)}"
+        what = f"{what}: {shortened(words, _LONG)}"
     return Moment(at, what)
 
 
 def _noted(record: Record, *, redact: bool) -> Iterator[str]:
-    try:
-        notes, steps = record.notes, record.steps
-    except UnreadableError as error:
-        yield "the notes cannot be read" if redact else printable(str(error))
-        return
+    notes, steps, unread = notes_and_steps(record)
+    if unread:
+        yield "the notes cannot be read" if redact else printable(unread)
     for name, value in notes.items():
-        yield f"noted {printable(name)}" + ("" if redact else f" = {as_text(value, SHORT)}")
+        yield f"noted {printable(name)}" + ("" if redact else f" = {as_text(value, _SHORT)}")
     for step in steps:
         yield f"step {printable(step)} done"
 
 
-_WIDTH: Final = 11
 _WHEN: Final = 27
 _AGO: Final = 10
 
@@ -169,7 +169,7 @@ def show(  # noqa: PLR0913 - each is an option of the command
 
 def _print_life(out: Console, record: Record, present: int, *, redact: bool) -> None:
     for at, what in timeline(record, present, redact=redact):
-        when = exactly(at) if at else ""
+        when = moment(at, milliseconds=True) if at else ""
         ago = beside(at, present) if at else ""
         line = Text.assemble("  ", (f"{when:<{_WHEN}}  {ago:<{_AGO}}", "dim"), "  ", what)
         out.print(line, soft_wrap=True)
@@ -198,6 +198,6 @@ def _result(record: Record, *, shown: bool) -> str:
     if not shown:
         return f"kept, {len(record.result)} bytes; --result prints it"
     try:
-        return as_text(record.value, LONG)
+        return as_text(record.value, _LONG)
     except UnreadableError as error:
         return printable(str(error))

@@ -28,7 +28,7 @@ from oncekey.cli.output import COLOURS, console, fields_of, fitting, print_json,
 from oncekey.cli.stats import fields_of_counts
 from oncekey.core.record import Status
 from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
-from oncekey.inspection.text import exactly, iso, now, printable
+from oncekey.inspection.text import iso, moment, now, printable
 from oncekey.policy import seconds
 from oncekey.stores import Store
 from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
@@ -133,7 +133,7 @@ class Screen:
         return Group(*parts)
 
     def _title(self, width: int) -> Text:
-        right = f"{exactly(now())[11:19]} UTC, every {self._every}, Ctrl-C ends"
+        right = f"{moment(now())[11:19]} UTC, every {self._every}, Ctrl-C ends"
         left = f"oncekey  {self._where}"
         if len(left) + len(right) + 2 > width:
             return Text(left, style="bold", no_wrap=True, overflow="ellipsis")

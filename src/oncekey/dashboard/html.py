@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.responses import HTMLResponse, Response
 
-from oncekey.dashboard import times
 from oncekey.dashboard.access import Admitted, ByCallable, ByToken
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import HEIGHT, WIDTH
 from oncekey.dashboard.queries import severity_tone
-from oncekey.dashboard.text import lines, number, of_bytes, shown, visible
+from oncekey.dashboard.text import beside_or_now, lines, number, of_bytes, shown
+from oncekey.inspection.text import iso, moment, printable
 from oncekey.stores.browse import STATUSES
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ class Templates:
         )
         self._environment.filters.update(
             shown=shown,
-            visible=visible,
+            visible=printable,
             lines=lines,
             number=number,
             size=of_bytes,
-            iso=times.iso,
-            moment=times.moment,
-            beside=times.beside,
+            iso=iso,
+            moment=moment,
+            beside=beside_or_now,
             tone=severity_tone,
         )
         self._environment.globals.update(

@@ -9,20 +9,20 @@ import msgspec
 from starlette.responses import Response
 
 from oncekey.core.record import FORMAT, Record
-from oncekey.dashboard import times, views
+from oncekey.dashboard import views
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import Figures, figures
 from oncekey.dashboard.site import Visit
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.inspection.text import meaning
+from oncekey.inspection.text import SECOND, meaning, now
 from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
 _FEW: Final = 6
 _MANY: Final = 50
 _SHORT: Final = 0.25
 """Seconds that the overview searches for held records, where there is no order to find them by."""
-_DAY: Final = 86_400 * times.SECOND
+_DAY: Final = 86_400 * SECOND
 AGES: Final = {
     "1h": ("newer", _DAY // 24, "in the last hour"),
     "1d": ("newer", _DAY, "in the last day"),
@@ -116,7 +116,7 @@ async def looked_up(visit: Visit, at: str) -> Record:
 
 def about(visit: Visit, found: Record) -> dict[str, Any]:
     """What the templates about one record show."""
-    present = times.now()
+    present = now()
     notes, steps, unreadable = views.noted(found)
     return {
         "record": found,

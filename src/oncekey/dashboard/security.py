@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 
-from oncekey.dashboard.text import visible
 from oncekey.errors import ConfigurationError
+from oncekey.inspection.text import printable
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -111,7 +111,7 @@ class HostGuard:
         named = Headers(scope=scope).getlist("host")
         app = self._app
         if len(named) != 1 or not self._hosts.know(named[0]):
-            said = visible(", ".join(named)) or "nobody"
+            said = printable(", ".join(named)) or "nobody"
             app = PlainTextResponse(
                 f"This dashboard does not answer to {said[:300]!r}; "
                 f"if that is its name, add it to allowed_hosts.\n",

@@ -11,8 +11,8 @@ from msgspec import Struct
 from oncekey.core.key import stored_key
 from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
-from oncekey.dashboard.times import SECOND, length
 from oncekey.errors import UnreadableError
+from oncekey.inspection.text import SECOND, brief, length, notes_and_steps
 from oncekey.stores.browse import STATUSES, RecordPage
 
 _ENDED: Final = {
@@ -113,7 +113,9 @@ def _ended(record: Record) -> Iterator[Moment]:
 
 def _after(record: Record, end: int) -> str:
     took = end - record.started
-    return f"after {length(took)}" if took >= _BRIEF else ""
+    if took < _BRIEF:
+        return ""
+    return f"after {brief(took) if took < SECOND else length(took)}"
 
 
 def _running(record: Record, present: int) -> Iterator[Moment]:
@@ -127,11 +129,8 @@ def _running(record: Record, present: int) -> Iterator[Moment]:
 
 def noted(record: Record) -> tuple[list[Fact], list[str], str]:
     """The notes, the steps, and why they cannot be read where they cannot."""
-    try:
-        facts = [Fact(name, as_json(value)) for name, value in record.notes.items()]
-        return facts, list(record.steps), ""
-    except UnreadableError as error:
-        return [], [], str(error)
+    notes, steps, unreadable = notes_and_steps(record)
+    return [Fact(name, as_json(value)) for name, value in notes.items()], list(steps), unreadable
 
 
 def result_of(record: Record) -> str:

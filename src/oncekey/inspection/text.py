@@ -1,4 +1,4 @@
-"""How records are written for people."""
+"""How records are written for people: what they mean, their text, their values and their times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from oncekey.core.record import FORMAT, Record
+from oncekey.errors import UnreadableError
 
 _MEANING: Final = {
     "running": "An attempt is running; a duplicate waits for it, or is told to come back.",
@@ -21,7 +22,7 @@ _MEANING: Final = {
 
 
 def meaning(record: Record, present: int) -> str:
-    """The sentence, judged at the store's time `present`."""
+    """Return what the record means for the next call, at the store's time `present`."""
     if record.version > FORMAT:
         return (
             f"A newer release wrote it (format {record.version}); this one shows what it "
@@ -36,31 +37,35 @@ def meaning(record: Record, present: int) -> str:
     return _MEANING.get(record.status, "Its bytes are not those of a record; see the store itself.")
 
 
-SHORT: Final = 200
-LONG: Final = 2000
+def notes_and_steps(record: Record) -> tuple[dict[str, Any], tuple[str, ...], str]:
+    """Return the notes, the steps, and why they cannot be read where they cannot."""
+    try:
+        return record.notes, record.steps, ""
+    except UnreadableError as error:
+        return {}, (), str(error)
 
 
 def printable(text: str) -> str:
-    """The text on one line; what a terminal would obey or hide is written as an escape."""
+    """Return the text on one line, with an escape for what a terminal would obey or hide."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its beginning and how much is missing."""
+    """Return the text, or its beginning and how much is missing."""
     if len(text) <= most:
         return text
     return f"{text[:most]} ... ({len(text) - most} more characters)"
 
 
 def as_text(value: object, most: int) -> str:
-    """The value as JSON on one line, for people: shortened, in the letters of its language."""
+    """Return the value as JSON on one line, shortened, in the letters of its language."""
     return shortened(printable(json.dumps(plain(value), ensure_ascii=False)), most)
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - whatever JSON knows
-    """The value as JSON can say it; what JSON does not know becomes text."""
+    """Return the value as JSON can say it; what JSON does not know becomes text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -74,49 +79,47 @@ def plain(value: object) -> Any:  # noqa: ANN401 - whatever JSON knows
     return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
+SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND: Final = 1_000_000
-_UNITS: Final = (("d", 86400 * _SECOND), ("h", 3600 * _SECOND), ("min", 60 * _SECOND))
+_UNITS: Final = (("d", 86400 * SECOND), ("h", 3600 * SECOND), ("min", 60 * SECOND))
 
 
 def now() -> int:
-    """Microseconds by the clock of this machine; only ages are told by it."""
+    """Return microseconds by the clock of this machine. Use it for ages only."""
     return time.time_ns() // 1000
 
 
-def moment(at: int) -> datetime | None:
-    """The moment in UTC; None for not yet or never."""
-    return _EPOCH + timedelta(microseconds=at) if at else None
+def iso(at: int) -> str:
+    """Return the moment for programs."""
+    return _utc(at).isoformat()
 
 
-def iso(at: int) -> str | None:
-    """The moment for programs."""
-    known = moment(at)
-    return None if known is None else known.isoformat()
+def moment(at: int, *, milliseconds: bool = False) -> str:
+    """Return the moment for people: `2026-01-01 12:00:00 UTC`."""
+    fraction = f".{at // 1000 % 1000:03d}" if milliseconds else ""
+    return f"{_utc(at):%Y-%m-%d %H:%M:%S}{fraction} UTC"
+
+
+def _utc(at: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
 
 
 def length(span: int) -> str:
-    """How long it is, in its largest whole unit: `3 min`."""
+    """Return how long it is in its largest whole unit, seconds at least: `3 min`."""
     span = max(span, 0)
     for name, size in _UNITS:
         if span >= size:
             return f"{span // size} {name}"
-    return f"{span // _SECOND} s"
+    return f"{span // SECOND} s"
 
 
 def brief(span: int) -> str:
-    """How long it took, as fine as it was short: `7 ms`, `1.2 s`, `3 min`."""
-    if span < _SECOND:
+    """Return how long it took, as fine as it was short: `7 ms`, `1.2 s`, `3 min`."""
+    if span < SECOND:
         return f"{max(span, 0) // 1000} ms"
-    return f"{span / _SECOND:.1f} s" if span < _UNITS[-1][1] else length(span)
+    return f"{span / SECOND:.1f} s" if span < _UNITS[-1][1] else length(span)
 
 
 def beside(at: int, present: int) -> str:
-    """Where the moment lies: `3 min ago`, `in 3 min`."""
+    """Return where the moment lies: `3 min ago`, `in 3 min`."""
     return f"in {length(at - present)}" if at > present else f"{length(present - at)} ago"
-
-
-def exactly(at: int) -> str:
-    """The moment for people, to the millisecond."""
-    known = moment(at)
-    return f"{known:%Y-%m-%d %H:%M:%S}.{at // 1000 % 1000:03d} UTC" if known else "never"
