@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -26,6 +26,7 @@ from oncekey.inspection.text import (
     printable,
     shortened,
 )
+from oncekey.inspection.timeline import timeline
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,57 +68,36 @@ def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> 
     return shlex.join(["oncekey", command, *named])
 
 
-class Moment(NamedTuple):
-    """What happened, and when in microseconds; 0 for what has no time of its own."""
-
-    at: int
-    what: str
-
-
-def timeline(record: Record, present: int, *, redact: bool = False) -> Iterator[Moment]:
-    """The moments, from the first claim to the end of the record."""
-    yield Moment(record.created, "first claimed")
-    uncertain = _uncertain(record)
-    earlier = uncertain is not None and uncertain.at <= record.started
-    if uncertain is not None and earlier:  # an attempt before the last one
-        yield uncertain
-    if record.attempt > 1 or record.started > record.created:
-        yield Moment(record.started, f"attempt {record.attempt} started")
-    for text in _noted(record, redact=redact):
-        yield Moment(0, text)
-    if uncertain is not None and not earlier:
-        yield uncertain
-    yield from _end(record, present, redact=redact)
-    if record.expires:
-        yield Moment(record.expires, "expires")
+def life(record: Record, present: int, *, redact: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield what happened to the record and when; 0 for what has no time of its own."""
+    for kind, at in timeline(record):
+        match kind:
+            case "claimed":
+                yield at, "first claimed"
+            case "started":
+                yield at, f"attempt {record.attempt} started"
+            case "noted":
+                yield from ((at, text) for text in _noted(record, redact=redact))
+            case "unclear":
+                yield at, "ended without a definite outcome"
+            case "renewed":
+                yield at, "lease renewed, or a note written"
+            case "lease":
+                yield at, "lease over" if at <= present else "lease ends, unless renewed"
+            case "ended":
+                yield at, _ended(record, at, redact=redact)
+            case "expires":
+                yield at, "expires"
 
 
-def _end(record: Record, present: int, *, redact: bool) -> Iterator[Moment]:
-    """How the last attempt ended, or how long it still has."""
-    if record.status != "running":
-        yield _ended(record, redact=redact)
-        return
-    if record.updated > record.started:
-        yield Moment(record.updated, "lease renewed, or a note written")
-    over = record.lease_end <= present
-    yield Moment(record.lease_end, "lease over" if over else "lease ends, unless renewed")
-
-
-def _uncertain(record: Record) -> Moment | None:
-    if not record.uncertain or not record.finished:
-        return None
-    return Moment(record.finished, "ended without a definite outcome")
-
-
-def _ended(record: Record, *, redact: bool) -> Moment:
-    at = record.updated if record.uncertain else record.finished or record.updated
+def _ended(record: Record, at: int, *, redact: bool) -> str:
     what = printable(record.status)
     if record.started and not record.uncertain:
         what = f"{what} after {brief(at - record.started)}"
     if record.error and not redact:
         words = printable(record.failure) or "the failure cannot be read"
         what = f"{what}: {shortened(words, _LONG)}"
-    return Moment(at, what)
+    return what
 
 
 def _noted(record: Record, *, redact: bool) -> Iterator[str]:
@@ -168,7 +148,7 @@ def show(  # noqa: PLR0913 - each is an option of the command
 
 
 def _print_life(out: Console, record: Record, present: int, *, redact: bool) -> None:
-    for at, what in timeline(record, present, redact=redact):
+    for at, what in life(record, present, redact=redact):
         when = moment(at, milliseconds=True) if at else ""
         ago = beside(at, present) if at else ""
         line = Text.assemble("  ", (f"{when:<{_WHEN}}  {ago:<{_AGO}}", "dim"), "  ", what)

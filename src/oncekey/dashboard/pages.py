@@ -125,7 +125,7 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
         "meaning": meaning(found, present),
-        "timeline": views.timeline(found, present),
+        "timeline": views.life(found, present),
         "now": present,
         "notes": notes,
         "steps": steps,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,6 +12,7 @@ from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.errors import UnreadableError
 from oncekey.inspection.text import SECOND, brief, length, notes_and_steps
+from oncekey.inspection.timeline import Moment, timeline
 from oncekey.stores.browse import STATUSES, RecordPage
 
 _ENDED: Final = {
@@ -42,8 +42,8 @@ class RecordRow(Struct, frozen=True):
         return tone_of(self.record)
 
 
-class Moment(Struct, frozen=True):
-    """One thing in the life of a record."""
+class LifeEntry(Struct, frozen=True):
+    """One thing in the life of a record, in words."""
 
     at: int
     title: str
@@ -78,37 +78,49 @@ def seen(record: Record) -> str:
     return f"{record.token}.{record.status}"
 
 
-def timeline(record: Record, present: int) -> list[Moment]:
-    """What happened, and what is going to, in its order."""
-    return sorted(_moments(record, present), key=lambda moment: moment.at)
+def life(record: Record, present: int) -> list[LifeEntry]:
+    """Return what happened, and what is going to, in its order."""
+    moments = list(timeline(record, apart=SECOND))
+    again = any(kind == "started" for kind, _ in moments)
+    entries = (_entry(record, one, present, again=again) for one in moments)
+    return sorted((one for one in entries if one is not None), key=lambda entry: entry.at)
 
 
-def _moments(record: Record, present: int) -> Iterator[Moment]:
+def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> LifeEntry | None:  # noqa: PLR0911 - one for each kind
+    """Return the words for a moment; None where the page tells it elsewhere."""
+    kind, at = moment
     number = record.attempt
-    again = number > 1 or record.started - record.created > SECOND
-    first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
-    yield Moment(record.created, first)
-    if record.uncertain and record.finished:
-        more = _after(record, record.finished)
-        yield Moment(record.finished, "Ended without a definite outcome", "held", more)
-    if again:
-        earlier = f"{number - 1} before it" if number > 1 else ""
-        yield Moment(record.started, f"Attempt {number} started", more=earlier)
-    if record.status == "running":
-        yield from _running(record, present)
-    else:
-        yield from _ended(record)
-    if record.expires:
-        yield Moment(record.expires, "Forgotten by itself", "future")
+    match kind:
+        case "claimed":
+            first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
+            return LifeEntry(at, first)
+        case "started":
+            earlier = f"{number - 1} before it" if number > 1 else ""
+            return LifeEntry(at, f"Attempt {number} started", more=earlier)
+        case "noted":  # the notes have a place of their own
+            return None
+        case "unclear":
+            more = _after(record, at)
+            return LifeEntry(at, "Ended without a definite outcome", "held", more)
+        case "renewed":
+            return LifeEntry(at, "Renewed its lease or noted something", "running")
+        case "lease":
+            if at > present:
+                return LifeEntry(at, "Lease ends, unless it is renewed", "future")
+            return LifeEntry(at, "Lease ended, and nobody renewed it", "held")
+        case "ended":
+            return _ended(record, at)
+        case "expires":
+            return LifeEntry(at, "Forgotten by itself", "future")
 
 
-def _ended(record: Record) -> Iterator[Moment]:
+def _ended(record: Record, at: int) -> LifeEntry | None:
     title = _ENDED.get(record.status, "Ended")
     if not record.uncertain:
-        at = record.finished or record.updated
-        yield Moment(at, title, tone_of(record), _after(record, at))
-    elif record.status != "held" or record.updated - record.finished > SECOND:
-        yield Moment(record.updated, title, tone_of(record))
+        return LifeEntry(at, title, tone_of(record), _after(record, at))
+    if record.status == "held" and at - record.finished <= SECOND:
+        return None  # it was held as soon as it ended, which is told already
+    return LifeEntry(at, title, tone_of(record))
 
 
 def _after(record: Record, end: int) -> str:
@@ -116,15 +128,6 @@ def _after(record: Record, end: int) -> str:
     if took < _BRIEF:
         return ""
     return f"after {brief(took) if took < SECOND else length(took)}"
-
-
-def _running(record: Record, present: int) -> Iterator[Moment]:
-    if record.updated - record.started > SECOND:
-        yield Moment(record.updated, "Renewed its lease or noted something", "running")
-    if record.lease_end > present:
-        yield Moment(record.lease_end, "Lease ends, unless it is renewed", "future")
-    else:
-        yield Moment(record.lease_end, "Lease ended, and nobody renewed it", "held")
 
 
 def noted(record: Record) -> tuple[list[Fact], list[str], str]:

@@ -32,7 +32,7 @@ def record(**facts: Any) -> Record:
 
 
 def told(one: Record, present: int = BEGIN) -> list[str]:
-    return [f"{moment.title} {moment.more}".strip() for moment in views.timeline(one, present)]
+    return [f"{moment.title} {moment.more}".strip() for moment in views.life(one, present)]
 
 
 def test_a_first_attempt():
