@@ -10,6 +10,7 @@ from oncekey.cli.errors import NOTHING, REFUSED, CommandError
 from oncekey.cli.keys import name_of, named_record
 from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes, opened_records
 from oncekey.cli.output import print_json
+from oncekey.inspection.actions import needs_force, state_of
 from oncekey.inspection.text import length, now, printable
 
 
@@ -28,7 +29,7 @@ def forget(  # noqa: PLR0913 - each is an option of the command
     """Forget a key, so that it may run again."""
     with opened_records(ctx, store) as once:
         record = named_record(once, key, scope)
-        if not force and record.status in ("running", "held"):
+        if not force and needs_force(record):
             raise _refusal(record)
         if not yes and sys.stdin.isatty():
             _ask(once, record)
@@ -59,7 +60,7 @@ def _ask(once: Once, record: Record) -> None:
     question = f"Forget {name_of(record)!r} ({record.status}, {age} old)? It may then run again"
     typer.confirm(printable(question), abort=True, err=True)
     present = once.get(record.key, scope=record.scope)
-    if present is None or (present.token, present.status) != (record.token, record.status):
+    if present is None or state_of(present) != state_of(record):
         raise _changed(record)
 
 

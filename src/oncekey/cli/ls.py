@@ -84,17 +84,17 @@ def _listed(store: Store, ask: RecordQuery, shown: Show, *, every: bool) -> tupl
     """The last page that was shown, the only one or the last of all, and how many records."""
     seen = 0
     while True:
-        sight = fill_page(store, ask, _PATIENCE)
-        shown(sight)
-        seen += len(sight.records)
-        if sight.after is None or not every:
-            return sight, seen
-        ask = replace(ask, after=sight.after)
+        page = fill_page(store, ask, _PATIENCE)
+        shown(page)
+        seen += len(page.records)
+        if page.after is None or not every:
+            return page, seen
+        ask = replace(ask, after=page.after)
 
 
 def _as_json(*, redact: bool) -> Show:
-    def show(sight: RecordPage) -> None:
-        for record, size in zip(sight.records, sight.sizes, strict=True):
+    def show(page: RecordPage) -> None:
+        for record, size in zip(page.records, page.sizes, strict=True):
             print_json(fields_of(record, size, redact=redact))
 
     return show
@@ -103,20 +103,20 @@ def _as_json(*, redact: bool) -> Show:
 def _as_columns(*, redact: bool) -> Show:
     listing = Listing(redact=redact)
 
-    def show(sight: RecordPage) -> None:
-        if sight.records:
-            listing.page(sight.records, sight.now)
+    def show(page: RecordPage) -> None:
+        if page.records:
+            listing.page(page.records, page.now)
 
     return show
 
 
-def _more(sight: RecordPage, seen: int, limit: int) -> str:
+def _more(page: RecordPage, seen: int, limit: int) -> str:
     """What to do to see more."""
     if seen < limit:
         found = f"looked for {_PATIENCE:g} s and found {seen}; not all were looked at"
     else:
-        found = f"there are more than {limit}" + ("" if sight.newest_first else ", in no order")
-    return f"{found}; go on with --after {sight.after}, or --limit 0 for all"
+        found = f"there are more than {limit}" + ("" if page.newest_first else ", in no order")
+    return f"{found}; go on with --after {page.after}, or --limit 0 for all"
 
 
 def status_of(typed: Wanted | None) -> Status | None:

@@ -21,10 +21,10 @@ def complete_key(ctx: typer.Context, incomplete: str) -> list[str]:
     remember_store(ctx, ctx.find_root().params.get("store"))
     try:
         with opened_records(ctx, ctx.params.get("store")) as once:
-            sight = list_records(once.store, RecordQuery(limit=_OFFERED))
+            page = list_records(once.store, RecordQuery(limit=_OFFERED))
     except OncekeyError:
         return []
-    names = [stored_key(record.scope, record.key) for record in sight.records]
+    names = [stored_key(record.scope, record.key) for record in page.records]
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -11,11 +11,8 @@ from oncekey.cli.errors import NOTHING, WRONG, CommandError
 from oncekey.cli.keys import name_of, named_record
 from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes, opened_records
 from oncekey.cli.output import print_json
+from oncekey.inspection.actions import ending
 from oncekey.inspection.text import printable
-
-
-class ResolvedByHandError(Exception):
-    """The failure that a person named; a duplicate hears its words."""
 
 
 def resolve(  # noqa: PLR0913 - each is an option of the command
@@ -41,15 +38,15 @@ def resolve(  # noqa: PLR0913 - each is an option of the command
 
     Exactly one of --result, --error and --retry says it.
     """
-    ending = _ending(result, error, retry=retry)
+    said = _ending(result, error, retry=retry)
     with opened_records(ctx, store) as once:
         record = named_record(once, key, scope)
         if record.status != "held":
             msg = f"{name_of(record)!r} is {record.status}, not held; there is nothing to resolve"
             raise CommandError(msg, NOTHING)
         if not yes and sys.stdin.isatty():
-            _ask(record, ending)
-        if not once.resolve(record.key, scope=record.scope, **ending):
+            _ask(record, said)
+        if not once.resolve(record.key, scope=record.scope, **said):
             msg = f"{name_of(record)!r} is not held any more; look again"
             raise CommandError(msg, NOTHING)
         after = once.get(record.key, scope=record.scope)
@@ -61,14 +58,14 @@ def resolve(  # noqa: PLR0913 - each is an option of the command
         typer.echo(f"{name_of(record)!r} is {status}")
 
 
-def _ask(record: Record, ending: dict[str, Any]) -> None:
+def _ask(record: Record, said: dict[str, Any]) -> None:
     """The person has agreed that it ended so."""
     words = {
         "result": "was done, and duplicates get this result",
         "error": "failed for good, and duplicates hear that",
         "retry": "was not done, and the next call runs it",
     }
-    (how,) = ending
+    (how,) = said
     typer.confirm(printable(f"{name_of(record)!r} {words[how]}?"), abort=True, err=True)
 
 
@@ -77,11 +74,11 @@ def _ending(result: str | None, error: str | None, *, retry: bool) -> dict[str, 
         msg = "say how it ended with exactly one of --result, --error and --retry"
         raise CommandError(msg, WRONG)
     if retry:
-        return {"retry": True}
+        return ending("retry")
     if error is not None:
-        return {"error": ResolvedByHandError(error)}
+        return ending("error", error)
     try:
-        return {"result": msgspec.json.decode(result or "")}
+        return ending("result", result or "")
     except msgspec.DecodeError as problem:
         msg = f"--result is not JSON: {problem}; a text needs quotes of its own: '\"done\"'"
         raise CommandError(msg, WRONG) from None

@@ -64,17 +64,17 @@ class Watcher:
     def view(self, rows: int) -> WatchView:
         """How it is now, with at most so many records."""
         told = count_records(self._store)
-        sight = fill_page(self._store, RecordQuery(status=self._status, limit=max(rows, 1)), _WALK)
-        if not sight.newest_first:
+        page = fill_page(self._store, RecordQuery(status=self._status, limit=max(rows, 1)), _WALK)
+        if not page.newest_first:
             return WatchView(counts=told, records=self._walk(rows), new=None, complete=self._walked)
-        new = sum(record.created > self._newest for record in sight.records)
+        new = sum(record.created > self._newest for record in page.records)
         known, self._newest = (
             self._newest,
-            max([self._newest, *(record.created for record in sight.records)]),
+            max([self._newest, *(record.created for record in page.records)]),
         )
         return WatchView(
             counts=told,
-            records=sight.records[:rows],
+            records=page.records[:rows],
             new=new if known and new < rows else None,
             complete=True,
         )
@@ -87,10 +87,10 @@ class Watcher:
         self._keep([record for record in again if record is not None], rows)
         while monotonic() < end:
             ask = RecordQuery(status=self._status, after=self._cursor, limit=_PAGE)
-            sight = list_records(self._store, ask)
-            self._keep(sight.records, rows)
-            self._cursor = sight.after
-            if sight.after is None:
+            page = list_records(self._store, ask)
+            self._keep(page.records, rows)
+            self._cursor = page.after
+            if page.after is None:
                 self._walked = True
                 break
         return sorted(self._seen.values(), key=lambda one: one.created, reverse=True)

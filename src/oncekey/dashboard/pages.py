@@ -15,6 +15,7 @@ from oncekey.dashboard.figures import Figures, figures
 from oncekey.dashboard.site import Visit
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.inspection.actions import state_of
 from oncekey.inspection.text import SECOND, meaning, now
 from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
@@ -69,18 +70,18 @@ async def records(visit: Visit) -> Response:
     """One page of the list, chosen as the form above it says."""
     asked = {name: value for name, value in visit.request.query_params.items() if value}
     try:
-        sight = await visit.site.queries.page(_look(asked))
+        page = await visit.site.queries.page(_query(asked))
     except ConfigurationError as error:
         if "after" not in asked:
             raise
         raise PageError(400, str(error)) from None  # an address that somebody has changed
     further = {name: value for name, value in asked.items() if name not in ("after", "done")}
-    more = "" if sight.after is None else urlencode({**further, "after": sight.after})
+    more = "" if page.after is None else urlencode({**further, "after": page.after})
     return visit.page(
         "records.html",
-        rows=views.rows(sight),
-        newest_first=sight.newest_first,
-        now=sight.now,
+        rows=views.rows(page),
+        newest_first=page.newest_first,
+        now=page.now,
         asked=asked,
         ages={name: words for name, (_, _, words) in AGES.items()},
         chosen=bool(further),
@@ -121,7 +122,7 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
     return {
         "record": found,
         "at": visit.request.query_params.get("at") or visit.form.get("at", ""),
-        "seen": views.seen(found),
+        "seen": state_of(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
         "meaning": meaning(found, present),
@@ -156,7 +157,7 @@ async def _findings(visit: Visit) -> tuple[list[Finding], str]:
         return [], str(error)
 
 
-def _look(asked: dict[str, str]) -> RecordQuery:
+def _query(asked: dict[str, str]) -> RecordQuery:
     """What the form says. What it cannot say is a 400."""
     if any("\0" in value for value in asked.values()):
         raise PageError(400, "Keys, scopes and labels are text, without zero bytes.")

@@ -58,9 +58,9 @@ class Fact(Struct, frozen=True):
     value: str
 
 
-def rows(sight: RecordPage) -> list[RecordRow]:
+def rows(page: RecordPage) -> list[RecordRow]:
     """The records of a page."""
-    return [RecordRow(*pair) for pair in zip(sight.records, sight.sizes, strict=True)]
+    return [RecordRow(*pair) for pair in zip(page.records, page.sizes, strict=True)]
 
 
 def query_of(record: Record) -> str:
@@ -71,11 +71,6 @@ def query_of(record: Record) -> str:
 def tone_of(record: Record) -> str:
     """The colour of a status; one of a newer release has none of its own."""
     return record.status if record.status in STATUSES else "unknown"
-
-
-def seen(record: Record) -> str:
-    """What is compared before an action: that the record is still the one that was looked at."""
-    return f"{record.token}.{record.status}"
 
 
 def life(record: Record, present: int) -> list[LifeEntry]:

@@ -29,8 +29,8 @@ _MODULES: Final = {
 
 def list_records(store: Store, ask: RecordQuery) -> RecordPage:
     """One page of the living records. It may be short, or empty, and not the last."""
-    sight: RecordPage = _function(store, "list_records")(store, ask)
-    return sight
+    page: RecordPage = _function(store, "list_records")(store, ask)
+    return page
 
 
 def fill_page(store: Store, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
@@ -39,14 +39,14 @@ def fill_page(store: Store, ask: RecordQuery, seconds: float = 1.0) -> RecordPag
     Who chooses by something that the store has no order for may have to look far.
     """
     end = monotonic() + seconds
-    sight = list_records(store, ask)
-    while sight.after is not None and len(sight.records) < ask.limit and monotonic() < end:
+    page = list_records(store, ask)
+    while page.after is not None and len(page.records) < ask.limit and monotonic() < end:
         more = list_records(
-            store, replace(ask, after=sight.after, limit=ask.limit - len(sight.records))
+            store, replace(ask, after=page.after, limit=ask.limit - len(page.records))
         )
-        more.records[:0], more.sizes[:0] = sight.records, sight.sizes
-        sight = more
-    return sight
+        more.records[:0], more.sizes[:0] = page.records, page.sizes
+        page = more
+    return page
 
 
 def count_records(store: Store, *, exact: bool = False) -> RecordCounts:
