@@ -30,11 +30,11 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Modules whose branches must all be covered.
 CORE := errors extras compat policy core/* engine/* attempt records markers functions once
-CORE_STORES := __init__ base adapters memory sqlite/* redis/* postgres/*
+CORE_STORES := __init__ base browse adapters memory memory_browse sqlite/* redis/* postgres/*
 # The tests that cover them, and only these are traced: tracing doubles their time.
 UNTRACED_UNITS := tests/unit/test_machine_exploration.py
 TRACED := $(filter-out $(UNTRACED_UNITS),$(wildcard tests/unit/test_*.py)) \
-          tests/unit/doctor/test_doctor_at_start.py tests/surfaces/functions tests/surfaces/observe/test_metrics.py
+          tests/unit/doctor/test_doctor_startup.py tests/unit/inspection tests/surfaces/functions tests/surfaces/observe/test_metrics.py
 comma := ,
 empty :=
 CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* $(CORE_STORES:%=src/oncekey/stores/%.py)))

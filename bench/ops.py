@@ -23,9 +23,10 @@ import redis
 from bench.interleave import Side, Timings, interleave
 from bench.ops_fill import SCOPE, fill_postgres, fill_redis, fill_sqlite, key_of
 from bench.redis_server import redis_server
-from oncekey.looking import Look, counts, look
+from oncekey.inspection.listing import count_records, list_records
 from oncekey.stores import RedisStore
 from oncekey.stores.base import Store
+from oncekey.stores.browse import RecordQuery
 from tests.servers.postgres import serving
 
 _MOST: Final = 50.0
@@ -83,16 +84,18 @@ def _stores(folder: Path, count: int) -> Iterator[tuple[str, Store, Read]]:
 def _measured(name: str, store: Store, read: Read, count: int, rounds: int) -> int:
     """How many of the targets were missed."""
     assert read(key_of(random.randrange(count)))  # noqa: S311 - any key will do
-    second = look(store, Look()).after
+    second = list_records(store, RecordQuery()).after
     sides = {
         _READ: Side(_times(lambda: read(key_of(random.randrange(count)))), 20 * _CALLS),  # noqa: S311 - the same
-        "ls, and the list of the page: 100 records": _side(lambda: look(store, Look())),
-        "the page that follows": _side(lambda: look(store, Look(after=second))),
-        "a page of held ones": _side(lambda: look(store, Look(status="held"))),
-        "stats": _side(lambda: counts(store)),
+        "ls, and the list of the page: 100 records": _side(
+            lambda: list_records(store, RecordQuery())
+        ),
+        "the page that follows": _side(lambda: list_records(store, RecordQuery(after=second))),
+        "a page of held ones": _side(lambda: list_records(store, RecordQuery(status="held"))),
+        "stats": _side(lambda: count_records(store)),
     }
     timings = interleave(sides, rounds=rounds, tick=lambda: None)
-    told = counts(store)
+    told = count_records(store)
     print(f"\n{name}: {_READ} took {timings.per_call(_READ) * 1e6:,.0f} µs")
     print(f"  {told.total:,} in all by stats, {'exact' if told.exact else 'sampled'}")
     return sum(_reported(timings, side) for side in sides if side != _READ)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import oncekey
 
-PRIVATE = ("oncekey.cli", "oncekey.looking")
+PRIVATE = ("oncekey.cli", "oncekey.inspection")
 KEPT = Path(__file__).with_suffix(".txt")
 
 

@@ -184,9 +184,9 @@ class Once:
         self._core = Core(store, told, cache, self.prefix)
         self._terms = self._options.terms()
         if doctor is not None:
-            from oncekey.doctor.at_start import AtStart  # noqa: PLC0415 - few ask for it
+            from oncekey.doctor.startup import StartupCheck  # noqa: PLC0415 - few ask for it
 
-            self._core.doctor = AtStart(doctor, self._core.given, ttl=self._terms.ttl / SECOND)
+            self._core.doctor = StartupCheck(doctor, self._core.given, ttl=self._terms.ttl / SECOND)
 
     # Protecting functions
 

@@ -3,7 +3,7 @@
 import time
 
 from oncekey.core.requests import Busy, Held, Replay
-from oncekey.testing.suite.desk import DONE, LOST, Desk
+from oncekey.testing.conformance.base import DONE, LOST, Desk
 
 
 def real_time():

@@ -6,7 +6,7 @@ import pytest
 
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.testing import AsyncStoreConformance, StoreConformance
-from oncekey.testing.suite.drive import OnRunner
+from oncekey.testing.conformance.base import OnRunner
 from tests.conformance.postgres_time import MovedTime
 from tests.conformance.real_time import OnRealTime
 from tests.servers.postgres_fixtures import (

@@ -10,7 +10,7 @@ import redis
 
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.testing import AsyncStoreConformance, StoreConformance
-from oncekey.testing.suite.drive import OnRunner
+from oncekey.testing.conformance.base import OnRunner
 from tests.conformance.real_time import OnRealTime
 from tests.conformance.redis_time import MovedTime, moved
 from tests.heavy import HEAVY

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from oncekey.stores import AsyncPostgresStore, PostgresStore
-from oncekey.testing.suite.drive import OnRunner
+from oncekey.testing.conformance.base import OnRunner
 from tests.servers.postgres import PostgresServer, serving
 from tests.servers.shared import started_once
 

@@ -28,9 +28,9 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.testing import FakeClock
+from oncekey.testing.conformance.base import Desk
+from oncekey.testing.conformance.table import SCENES
 from oncekey.testing.reference import RULES, Reference
-from oncekey.testing.suite.desk import Desk
-from oncekey.testing.suite.rows import SCENES
 
 NOW = 1_767_225_600_000_000
 LEASE = 1_000

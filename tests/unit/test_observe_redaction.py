@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from oncekey import ConfigurationError
-from oncekey.cli.names import name_of
+from oncekey.cli.keys import name_of
 from oncekey.core.key import stored_key
 from oncekey.observe import Event
 from oncekey.observe.log import LogObserver

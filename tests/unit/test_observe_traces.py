@@ -25,8 +25,13 @@ from oncekey import (
     StoreError,
     Unknown,
 )
-from oncekey.observe.opentelemetry import OpenTelemetryObserver, Run
-from oncekey.observe.traceparent import Place, place_in, with_place
+from oncekey.observe.opentelemetry import (
+    OpenTelemetryObserver,
+    SpanPlace,
+    TracedRun,
+    place_in,
+    with_place,
+)
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore, SQLiteStore
 from tests.faulty import FaultyStore
@@ -322,8 +327,8 @@ WRITTEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def test_the_form_is_that_of_w3c():
-    assert with_place("", Place(TRACE, SPAN, 1)) == WRITTEN
-    assert with_place("m-1", Place(TRACE, SPAN, 1)) == f"m-1 {WRITTEN}"
+    assert with_place("", SpanPlace(TRACE, SPAN, 1)) == WRITTEN
+    assert with_place("m-1", SpanPlace(TRACE, SPAN, 1)) == f"m-1 {WRITTEN}"
     assert place_in(WRITTEN) == place_in(f"m-1 {WRITTEN}") == (TRACE, SPAN, 1)
 
 
@@ -345,6 +350,6 @@ def test_no_warning_of_opentelemetry_was_provoked(traced, caplog):
 
 
 def test_a_run_that_nobody_is_inside_of_can_be_left():
-    run = Run(trace.INVALID_SPAN, {})
+    run = TracedRun(trace.INVALID_SPAN, {})
     run.detach()
     assert not run.over

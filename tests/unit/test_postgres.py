@@ -18,7 +18,7 @@ from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
 from oncekey.stores.adapters import Threaded
 from oncekey.stores.postgres.connections import PerLoop
 from oncekey.stores.postgres.rows import to_answer
-from oncekey.testing.suite.desk import DONE, Desk
+from oncekey.testing.conformance.base import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy

@@ -11,7 +11,7 @@ from psycopg_pool import ConnectionPool
 from oncekey import StoreError
 from oncekey.core.requests import Busy, Replay
 from oncekey.stores import PostgresStore
-from oncekey.testing.suite.desk import DONE, Desk
+from oncekey.testing.conformance.base import DONE, Desk
 from tests.leases import wait_for_rows
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url

@@ -12,8 +12,7 @@ from oncekey.core.requests import Busy, Granted, Replay
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.adapters import Threaded
 from oncekey.stores.postgres import schema
-from oncekey.testing.suite.desk import DONE, Desk
-from oncekey.testing.suite.drive import Blocking, OnRunner
+from oncekey.testing.conformance.base import DONE, Blocking, Desk, OnRunner
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 

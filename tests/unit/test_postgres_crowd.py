@@ -21,7 +21,7 @@ from oncekey.core.requests import (
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.batch import LARGE, LARGEST, array
-from oncekey.testing.suite.desk import Desk
+from oncekey.testing.conformance.base import Desk
 from tests.patience import PATIENCE, until_async
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 

@@ -8,7 +8,7 @@ import pytest
 from oncekey import ConfigurationError
 from oncekey.core.requests import Busy, Replay
 from oncekey.stores.postgres import schema
-from oncekey.testing.suite.desk import DONE, Desk
+from oncekey.testing.conformance.base import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers import postgres_release_2 as older
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url

@@ -13,7 +13,7 @@ from oncekey.core.requests import Busy, Replay
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.errors import explain
-from oncekey.testing.suite.desk import DONE, Desk
+from oncekey.testing.conformance.base import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import (
     beside,

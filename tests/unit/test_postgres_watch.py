@@ -11,7 +11,7 @@ from oncekey import Once, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import listen, listen_async
 from oncekey.stores.postgres.statements import channel
-from oncekey.testing.suite.desk import DONE, Desk
+from oncekey.testing.conformance.base import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy_fixtures import proxied_url, proxy

@@ -19,9 +19,8 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
-from oncekey.looking import sqlite as looking
 from oncekey.stores import SQLiteStore
-from oncekey.stores.sqlite import statements
+from oncekey.stores.sqlite import browse, statements
 from oncekey.testing import FakeClock
 
 HOUR = 3_600_000_000
@@ -147,7 +146,7 @@ def test_a_settle_that_shortens_the_life_is_purged_in_time(store, clock):
     store.writer.commit(jobs)
     assert {job.value for job in jobs} == {Verdict.DONE}
     clock.advance("1h")
-    assert looking.due(store, 0) == 3
+    assert browse.count_due(store, 0) == 3
     assert store.purge(0, 10) == 3
 
 
@@ -165,7 +164,7 @@ def test_a_renewal_and_a_settle_after_it_leave_the_index_alone(store, clock):
 def test_what_is_due_but_lives_on_is_not_purged(store, clock):
     store.claim(a_claim(ttl=HOUR))
     clock.advance("2h")  # a record that runs lives a day longer than its lease
-    assert looking.due(store, 0) == 0
+    assert browse.count_due(store, 0) == 0
     assert store.purge(0, 10) == 0
     assert store.get(None, "k") is not None
 

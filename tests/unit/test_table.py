@@ -9,9 +9,9 @@ from oncekey.core.machine import TABLE
 from oncekey.core.record import Status
 from oncekey.core.requests import Answer, Verdict
 from oncekey.testing import FakeClock
+from oncekey.testing.conformance.base import Desk
+from oncekey.testing.conformance.table import SCENES, prove, reach
 from oncekey.testing.reference import RULES, Reference
-from oncekey.testing.suite.desk import Desk
-from oncekey.testing.suite.rows import SCENES, prove, reach
 
 STATUSES = ("none", *get_args(Status))
 VERBS = [request.__name__.lower() for request in RULES]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.house.scopes import local_names
 from tools.house.table import PACKAGE, Table, modules_below
 
 _FIELDS = {
@@ -230,10 +231,12 @@ class Mover:
         kept = {
             base for base in kept if isinstance(base, ast.Name) and base.id in self._folded_names()
         }
+        local = local_names(file.tree)
+        kept |= local
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 alias = node.value.id
-                if alias in aliases:
+                if alias in aliases and node.value not in local:
                     name = self.table.name(aliases[alias], node.attr)
                     if alias in strip:
                         file.replace(node, name)

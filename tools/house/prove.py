@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.house.scopes import local_names
 from tools.house.table import PACKAGE, Table, modules_below
 
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -37,6 +38,7 @@ class Names(ast.NodeTransformer):
         """Read the imports of a module. A table maps what they name."""
         self._table = table or Table({}, {}, {}, {})
         self._modules = modules
+        self._local = local_names(tree)
         self._full: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
         for node in tree.body:
@@ -60,13 +62,16 @@ class Names(ast.NodeTransformer):
         return f"{self._table.module(module)}.{self._table.name(module, name)}"
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Write the name in full."""
+        """Write the name in full, unless it is one of a function or of a class."""
+        if node in self._local:
+            return node
         return ast.Name(self._full.get(node.id, node.id), node.ctx)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """Write `module.name` as one name in full."""
-        if isinstance(node.value, ast.Name) and node.value.id in self._aliases:
-            old = self._aliases[node.value.id]
+        value = node.value
+        if isinstance(value, ast.Name) and value.id in self._aliases and value not in self._local:
+            old = self._aliases[value.id]
             name = f"{self._table.module(old)}.{self._table.name(old, node.attr)}"
             return ast.Name(name, node.ctx)
         return self.generic_visit(node)

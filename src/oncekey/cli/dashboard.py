@@ -8,11 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from oncekey import Once
-from oncekey.cli.exits import WRONG, CommandError
-from oncekey.cli.opening import records
-from oncekey.cli.options import StoreUrl
+from oncekey.cli.errors import WRONG, CommandError
+from oncekey.cli.options import StoreUrl, opened_records
 from oncekey.extras import needing
-from oncekey.looking import counts
+from oncekey.inspection.listing import count_records
 
 _HOST: Final = "127.0.0.1"
 
@@ -30,8 +29,9 @@ def dashboard(
     store: StoreUrl = None,
 ) -> None:
     """Look at the records in a browser, on this machine only."""
-    with records(ctx, store) as once:
-        counts(once.store)  # a store that does not answer ends the command here, with the reason
+    with opened_records(ctx, store) as once:
+        # A store that does not answer ends the command here, with the reason.
+        count_records(once.store)
         with _listening(port) as line:
             _serve(once, line, show_results=show_results)
 

@@ -8,14 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from oncekey.cli import sqlite_tables
-from oncekey.cli.as_json import print_json
-from oncekey.cli.exits import DONE, NOTHING, WRONG, CommandError
-from oncekey.cli.opening import chosen
-from oncekey.cli.options import Json, StoreUrl
-from oncekey.cli.render import console
-from oncekey.cli.text import printable
+from oncekey.cli.errors import DONE, NOTHING, WRONG, CommandError
+from oncekey.cli.options import Json, StoreUrl, chosen_store
+from oncekey.cli.output import console, print_json
 from oncekey.doctor import Finding, Severity, examine
 from oncekey.errors import StoreError
+from oncekey.inspection.text import printable
 from oncekey.policy import FUNCTION
 from oncekey.stores import SQLiteStore
 
@@ -56,7 +54,7 @@ def doctor(  # noqa: PLR0913 - each is an option of the command
     The exit code is 1 when something dangerous was found, and 2 when the store does not answer.
     """
     bus = None if events is None else _settings(events, marker_ttl)
-    patient = chosen(ctx, store)
+    patient = chosen_store(ctx, store)
     if isinstance(patient, SQLiteStore):
         sqlite_tables.must_exist(patient, typed=ctx.obj.typed)
     try:

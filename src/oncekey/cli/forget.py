@@ -6,14 +6,12 @@ from typing import Annotated
 import typer
 
 from oncekey import InProgressError, Once, OutcomeUnknownError, Record
-from oncekey.cli.as_json import print_json
-from oncekey.cli.exits import NOTHING, REFUSED, CommandError
-from oncekey.cli.finding import found, named
-from oncekey.cli.names import name_of
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes
-from oncekey.cli.text import printable
-from oncekey.cli.times import length, now
+from oncekey.cli.errors import NOTHING, REFUSED, CommandError
+from oncekey.cli.keys import name_of, named_record
+from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes, opened_records
+from oncekey.cli.output import print_json
+from oncekey.inspection.actions import needs_force, state_of
+from oncekey.inspection.text import length, now, printable
 
 
 def forget(  # noqa: PLR0913 - each is an option of the command
@@ -29,41 +27,42 @@ def forget(  # noqa: PLR0913 - each is an option of the command
     store: StoreUrl = None,
 ) -> None:
     """Forget a key, so that it may run again."""
-    with records(ctx, store) as once:
-        record = found(once, key, scope)
-        if not force and record.status in ("running", "held"):
+    with opened_records(ctx, store) as once:
+        record = named_record(once, key, scope)
+        if not force and needs_force(record):
             raise _refusal(record)
         if not yes and sys.stdin.isatty():
             _ask(once, record)
         try:
             forgotten = once.forget(record.key, scope=record.scope, force=force)
         except (InProgressError, OutcomeUnknownError):  # it has become so since we looked
-            raise _refusal(found(once, record.key, record.scope or "")) from None
+            raise _refusal(named_record(once, record.key, record.scope or "")) from None
     if not forgotten:
         raise _changed(record)
     if as_json:
         print_json({"forgotten": name_of(record), "scope": record.scope, "key": record.key})
     else:
-        typer.echo(f"{named(record)} is forgotten")
+        typer.echo(f"{name_of(record)!r} is forgotten")
 
 
 def _refusal(record: Record) -> CommandError:
+    name = name_of(record)
     if record.status == "held":
-        msg = f"{named(record)} is held; resolve it, or forget it with --force"
+        msg = f"{name!r} is held; resolve it, or forget it with --force"
     else:
-        msg = f"{named(record)} is {record.status}; with --force it is forgotten, its attempt lost"
+        msg = f"{name!r} is {record.status}; with --force it is forgotten, its attempt lost"
     return CommandError(msg, REFUSED)
 
 
 def _ask(once: Once, record: Record) -> None:
     """The person has agreed, and the record is still the one they agreed about."""
     age = length(now() - record.created)
-    question = f"Forget {named(record)} ({record.status}, {age} old)? It may then run again"
+    question = f"Forget {name_of(record)!r} ({record.status}, {age} old)? It may then run again"
     typer.confirm(printable(question), abort=True, err=True)
     present = once.get(record.key, scope=record.scope)
-    if present is None or (present.token, present.status) != (record.token, record.status):
+    if present is None or state_of(present) != state_of(record):
         raise _changed(record)
 
 
 def _changed(record: Record) -> CommandError:
-    return CommandError(f"{named(record)} has changed in the meantime; look again", NOTHING)
+    return CommandError(f"{name_of(record)!r} has changed in the meantime; look again", NOTHING)

@@ -8,21 +8,20 @@ from typing import Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from oncekey.cli.as_json import fields_of, print_json
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Redact, StoreUrl
-from oncekey.cli.render import Listing, console
+from oncekey.cli.options import Json, Redact, StoreUrl, opened_records
+from oncekey.cli.output import Listing, console, fields_of, print_json
 from oncekey.core.key import checked_scope
 from oncekey.core.record import Status
-from oncekey.looking import Look, Sight, gather
+from oncekey.inspection.listing import fill_page
 from oncekey.policy import microseconds, seconds
 from oncekey.stores import Store
+from oncekey.stores.browse import RecordPage, RecordQuery
 
 _PATIENCE: Final = 10.0
 """Seconds that one page may look for what was chosen by."""
 _AT_ONCE: Final = 1000
 
-Show = Callable[[Sight], None]
+Show = Callable[[RecordPage], None]
 
 
 class Wanted(StrEnum):
@@ -62,7 +61,7 @@ def ls(  # noqa: PLR0913 - each is an option of the command
     store: StoreUrl = None,
 ) -> None:
     """List the records, the newest first where the store knows."""
-    ask = Look(
+    ask = RecordQuery(
         status=status_of(status),
         scope=checked_scope(scope or None),
         any_scope=scope is None,
@@ -74,7 +73,7 @@ def ls(  # noqa: PLR0913 - each is an option of the command
         limit=limit or _AT_ONCE,
     )
     shown = _as_json(redact=redact) if as_json else _as_columns(redact=redact)
-    with records(ctx, store) as once:
+    with opened_records(ctx, store) as once:
         last, seen = _listed(once.store, ask, shown, every=not limit)
     sys.stdout.flush()  # where both go to one file, the records come first
     if last.after is not None:
@@ -83,21 +82,21 @@ def ls(  # noqa: PLR0913 - each is an option of the command
         console(error=True).print("no records")
 
 
-def _listed(store: Store, ask: Look, shown: Show, *, every: bool) -> tuple[Sight, int]:
+def _listed(store: Store, ask: RecordQuery, shown: Show, *, every: bool) -> tuple[RecordPage, int]:
     """The last page that was shown, the only one or the last of all, and how many records."""
     seen = 0
     while True:
-        sight = gather(store, ask, _PATIENCE)
-        shown(sight)
-        seen += len(sight.records)
-        if sight.after is None or not every:
-            return sight, seen
-        ask = replace(ask, after=sight.after)
+        page = fill_page(store, ask, _PATIENCE)
+        shown(page)
+        seen += len(page.records)
+        if page.after is None or not every:
+            return page, seen
+        ask = replace(ask, after=page.after)
 
 
 def _as_json(*, redact: bool) -> Show:
-    def show(sight: Sight) -> None:
-        for record, size in zip(sight.records, sight.sizes, strict=True):
+    def show(page: RecordPage) -> None:
+        for record, size in zip(page.records, page.sizes, strict=True):
             print_json(fields_of(record, size, redact=redact))
 
     return show
@@ -106,20 +105,20 @@ def _as_json(*, redact: bool) -> Show:
 def _as_columns(*, redact: bool) -> Show:
     listing = Listing(redact=redact)
 
-    def show(sight: Sight) -> None:
-        if sight.records:
-            listing.page(sight.records, sight.now)
+    def show(page: RecordPage) -> None:
+        if page.records:
+            listing.page(page.records, page.now)
 
     return show
 
 
-def _more(sight: Sight, seen: int, limit: int) -> str:
+def _more(page: RecordPage, seen: int, limit: int) -> str:
     """What to do to see more."""
     if seen < limit:
         found = f"looked for {_PATIENCE:g} s and found {seen}; not all were looked at"
     else:
-        found = f"there are more than {limit}" + ("" if sight.newest_first else ", in no order")
-    return f"{found}; go on with --after {sight.after}, or --limit 0 for all"
+        found = f"there are more than {limit}" + ("" if page.newest_first else ", in no order")
+    return f"{found}; go on with --after {page.after}, or --limit 0 for all"
 
 
 def status_of(typed: Wanted | None) -> Status | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from oncekey.cli.exits import WRONG
+from oncekey.cli.errors import WRONG
 
 _NEEDED = ("typer", "rich")
 

@@ -6,9 +6,8 @@ from typing import Final
 
 import typer
 
-from oncekey.cli.as_json import print_json
-from oncekey.cli.opening import chosen, is_postgres
-from oncekey.cli.options import Json, StoreUrl
+from oncekey.cli.options import Json, StoreUrl, chosen_store, is_postgres
+from oncekey.cli.output import print_json
 from oncekey.cli.sqlite_tables import HELD_INDEX, make_index, schema_of
 from oncekey.stores import SQLiteStore, Store
 
@@ -19,7 +18,7 @@ _ANY_KEY: Final = "oncekey migrate"
 def migrate(*, ctx: typer.Context, as_json: Json = False, store: StoreUrl = None) -> None:
     """Bring the tables of the store up to date, and say how."""
     steps = 0
-    for done in _done(chosen(ctx, store), ctx.obj.url):
+    for done in _done(chosen_store(ctx, store), ctx.obj.url):
         steps += 1
         _say(done, as_json=as_json)
     if not steps:

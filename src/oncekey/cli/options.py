@@ -1,16 +1,38 @@
-"""The options that several commands share."""
+"""The options that several commands share, and the store that they name."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from oncekey.cli.completing import keys
+from oncekey import ConfigurationError, Once, OncekeyError
+from oncekey.cli import sqlite_tables
+from oncekey.core.key import stored_key
+from oncekey.inspection.listing import list_records
+from oncekey.stores import MemoryStore, SQLiteStore, Store, open_store
+from oncekey.stores.browse import RecordQuery
+
+_OFFERED: Final = 200
+
+
+def complete_key(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the newest keys that start so; none where the store cannot be read."""
+    remember_store(ctx, ctx.find_root().params.get("store"))
+    try:
+        with opened_records(ctx, ctx.params.get("store")) as once:
+            page = list_records(once.store, RecordQuery(limit=_OFFERED))
+    except OncekeyError:
+        return []
+    names = [stored_key(record.scope, record.key) for record in page.records]
+    return [name for name in names if name.startswith(incomplete)]
+
 
 DEFAULT_STORE: Final = "sqlite:///oncekey.db"
 STORE_VARIABLES: Final = ("ONCEKEY_STORE", "REDIS_URL")
 
 
-class Chosen(NamedTuple):
+class ChosenStore(NamedTuple):
     """The store of this run, and whether it was typed or comes from the settings."""
 
     url: str
@@ -23,7 +45,7 @@ Key = Annotated[
         metavar="KEY",
         help="The key as `ls` prints it: scope/key, or the key alone.",
         show_default=False,
-        autocompletion=keys,
+        autocompletion=complete_key,
     ),
 ]
 Scope = Annotated[
@@ -39,3 +61,41 @@ Redact = Annotated[
     bool, typer.Option("--redact", help="Hash keys and scopes; leave out what may be personal.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first, as on a terminal.")]
+
+
+def remember_store(ctx: typer.Context, store: str | None, *, typed: bool = False) -> None:
+    """Let the context know the store of this run."""
+    ctx.obj = ChosenStore(store or DEFAULT_STORE, typed=typed)
+
+
+def chosen_store(ctx: typer.Context, typed: str | None) -> Store:
+    """Return the store that was named; nothing is opened yet."""
+    if typed is not None:
+        remember_store(ctx, typed, typed=True)
+    store = open_store(ctx.obj.url)
+    if isinstance(store, MemoryStore):
+        msg = "memory:// lives inside the process that uses it; there is nothing to see from here"
+        raise ConfigurationError(msg)
+    return store
+
+
+@contextmanager
+def opened_records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
+    """Open the store that was named, without making one that is not there; close it in the end."""
+    store = chosen_store(ctx, typed)
+    if isinstance(store, SQLiteStore):
+        sqlite_tables.must_exist(store, typed=ctx.obj.typed)
+    elif is_postgres(store):
+        from oncekey.cli import postgres_tables  # noqa: PLC0415 - it needs the driver
+
+        postgres_tables.must_exist(ctx.obj.url)
+    once = Once(store, observers=())
+    try:
+        yield once
+    finally:
+        once.close()
+
+
+def is_postgres(store: Store) -> bool:
+    """Whether it is in PostgreSQL, told without importing a driver that may not be there."""
+    return type(store).__name__ == "PostgresStore"

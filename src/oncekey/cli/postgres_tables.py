@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import psycopg
 
-from oncekey.cli.exits import NoTablesError
-from oncekey.looking.postgres_sql import INDEXES
+from oncekey.cli.errors import NoTablesError
 from oncekey.stores import PostgresStore
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import Target
+from oncekey.stores.postgres.browse import INDEXES
 from oncekey.stores.postgres.errors import explain
 
 _MAKE: Final = {

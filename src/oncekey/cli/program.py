@@ -8,21 +8,20 @@ import typer
 from typer.core import TyperGroup
 
 from oncekey import OncekeyError, __version__
-from oncekey.cli import exits
+from oncekey.cli import errors
 from oncekey.cli.dashboard import dashboard
 from oncekey.cli.doctor import doctor
 from oncekey.cli.forget import forget
 from oncekey.cli.ls import ls
 from oncekey.cli.migrate import migrate
-from oncekey.cli.opening import remembered
-from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES
+from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES, remember_store
 from oncekey.cli.purge import purge
 from oncekey.cli.resolve import resolve
 from oncekey.cli.router import router
 from oncekey.cli.show import show
 from oncekey.cli.stats import stats
-from oncekey.cli.text import printable
 from oncekey.cli.watch import watch
+from oncekey.inspection.text import printable
 
 _COMMANDS: Final = (
     *(ls, show, watch, stats, forget, resolve, purge, migrate),
@@ -41,14 +40,14 @@ class Program(TyperGroup):
         try:
             code = super().main(*args, **kwargs)
         except _UsageError as error:
-            code = _say(_usage(error), exits.WRONG)
+            code = _say(_usage(error), errors.WRONG)
         except typer.Abort:
-            code = _say("nothing was changed", exits.NOTHING)
-        except exits.CommandError as error:
+            code = _say("nothing was changed", errors.NOTHING)
+        except errors.CommandError as error:
             code = _say(str(error), error.code)
         except OncekeyError as error:
-            code = _say(str(error), exits.code_of(error))
-        sys.exit(code or exits.DONE)
+            code = _say(str(error), errors.code_of(error))
+        sys.exit(code or errors.DONE)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as the parent declares it
         """The command has run; a reader that closed the pipe early, like `head`, is no error."""
@@ -58,7 +57,7 @@ class Program(TyperGroup):
         except BrokenPipeError:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter complains as it ends
-            raise typer.Exit(exits.DONE) from None
+            raise typer.Exit(errors.DONE) from None
         return answer
 
 
@@ -104,7 +103,7 @@ def _start(
 ) -> None:
     """Look at the records of a store, and change them by hand."""
     source = ctx.get_parameter_source("store")
-    remembered(ctx, store, typed=source is not None and source.name == "COMMANDLINE")
+    remember_store(ctx, store, typed=source is not None and source.name == "COMMANDLINE")
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 

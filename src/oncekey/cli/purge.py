@@ -9,12 +9,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from oncekey import Once
-from oncekey.cli.as_json import print_json
-from oncekey.cli.exits import NoTablesError
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, StoreUrl, Yes
-from oncekey.cli.render import console
-from oncekey.looking import due
+from oncekey.cli.errors import NoTablesError
+from oncekey.cli.options import Json, StoreUrl, Yes, opened_records
+from oncekey.cli.output import console, print_json
+from oncekey.inspection.listing import count_due
 from oncekey.policy import microseconds, seconds
 
 _ANY_KEY: Final = "oncekey purge"
@@ -41,7 +39,7 @@ def purge(
     with ExitStack() as opened:
         once = _opened(opened, ctx, store, grace)
         messages = _due_messages(ctx.obj.url, grace)
-        expected = None if once is None else due(once.store, age)
+        expected = None if once is None else count_due(once.store, age)
         if not yes and sys.stdin.isatty() and (expected or messages):
             said = " and ".join(_said(expected, messages))
             question = f"Remove {said} that expired more than {grace} ago?"
@@ -62,7 +60,7 @@ def purge(
 def _opened(opened: ExitStack, ctx: typer.Context, store: str | None, grace: str) -> Once | None:
     """The records; None where the database has only the table of an inbox."""
     try:
-        once = opened.enter_context(records(ctx, store))
+        once = opened.enter_context(opened_records(ctx, store))
     except NoTablesError:
         if _due_messages(ctx.obj.url, grace) is None:
             raise

@@ -7,17 +7,12 @@ import msgspec
 import typer
 
 from oncekey import Record
-from oncekey.cli.as_json import print_json
-from oncekey.cli.exits import NOTHING, WRONG, CommandError
-from oncekey.cli.finding import found, named
-from oncekey.cli.names import name_of
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes
-from oncekey.cli.text import printable
-
-
-class ResolvedByHandError(Exception):
-    """The failure that a person named; a duplicate hears its words."""
+from oncekey.cli.errors import NOTHING, WRONG, CommandError
+from oncekey.cli.keys import name_of, named_record
+from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes, opened_records
+from oncekey.cli.output import print_json
+from oncekey.inspection.actions import ending
+from oncekey.inspection.text import printable
 
 
 def resolve(  # noqa: PLR0913 - each is an option of the command
@@ -43,16 +38,16 @@ def resolve(  # noqa: PLR0913 - each is an option of the command
 
     Exactly one of --result, --error and --retry says it.
     """
-    ending = _ending(result, error, retry=retry)
-    with records(ctx, store) as once:
-        record = found(once, key, scope)
+    said = _ending(result, error, retry=retry)
+    with opened_records(ctx, store) as once:
+        record = named_record(once, key, scope)
         if record.status != "held":
-            msg = f"{named(record)} is {record.status}, not held; there is nothing to resolve"
+            msg = f"{name_of(record)!r} is {record.status}, not held; there is nothing to resolve"
             raise CommandError(msg, NOTHING)
         if not yes and sys.stdin.isatty():
-            _ask(record, ending)
-        if not once.resolve(record.key, scope=record.scope, **ending):
-            msg = f"{named(record)} is not held any more; look again"
+            _ask(record, said)
+        if not once.resolve(record.key, scope=record.scope, **said):
+            msg = f"{name_of(record)!r} is not held any more; look again"
             raise CommandError(msg, NOTHING)
         after = once.get(record.key, scope=record.scope)
     status = "resolved" if after is None else after.status
@@ -60,18 +55,18 @@ def resolve(  # noqa: PLR0913 - each is an option of the command
         where = {"scope": record.scope, "key": record.key}
         print_json({"resolved": name_of(record), **where, "status": status})
     else:
-        typer.echo(f"{named(record)} is {status}")
+        typer.echo(f"{name_of(record)!r} is {status}")
 
 
-def _ask(record: Record, ending: dict[str, Any]) -> None:
+def _ask(record: Record, said: dict[str, Any]) -> None:
     """The person has agreed that it ended so."""
     words = {
         "result": "was done, and duplicates get this result",
         "error": "failed for good, and duplicates hear that",
         "retry": "was not done, and the next call runs it",
     }
-    (how,) = ending
-    typer.confirm(printable(f"{named(record)} {words[how]}?"), abort=True, err=True)
+    (how,) = said
+    typer.confirm(printable(f"{name_of(record)!r} {words[how]}?"), abort=True, err=True)
 
 
 def _ending(result: str | None, error: str | None, *, retry: bool) -> dict[str, Any]:
@@ -79,11 +74,11 @@ def _ending(result: str | None, error: str | None, *, retry: bool) -> dict[str, 
         msg = "say how it ended with exactly one of --result, --error and --retry"
         raise CommandError(msg, WRONG)
     if retry:
-        return {"retry": True}
+        return ending("retry")
     if error is not None:
-        return {"error": ResolvedByHandError(error)}
+        return ending("error", error)
     try:
-        return {"result": msgspec.json.decode(result or "")}
+        return ending("result", result or "")
     except msgspec.DecodeError as problem:
         msg = f"--result is not JSON: {problem}; a text needs quotes of its own: '\"done\"'"
         raise CommandError(msg, WRONG) from None

@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.live import Live
 
-from oncekey.cli.as_json import print_json
-from oncekey.cli.options import Chosen, Json, StoreUrl
-from oncekey.cli.render import console
-from oncekey.cli.tally import Tally
+from oncekey.cli.options import Json, StoreUrl, remember_store
+from oncekey.cli.output import console, print_json
 from oncekey.errors import ConfigurationError
 from oncekey.policy import seconds
 
 if TYPE_CHECKING:
     from oncekey.events import Router
+    from oncekey.events.observers import Happening
+
+
+_COUNTED: Final = ("routed", "reclaimed", "trimmed", "dead", "lost")
+
+
+class RouterCounts:
+    """Count what a router has done so far; several threads may tell it."""
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def __call__(self, happening: Happening, /) -> None:
+        """One more of these, or several."""
+        with self._lock:
+            self._counts[happening.name] += happening.count
+
+    def fields(self) -> dict[str, Any]:
+        """For programs."""
+        with self._lock:
+            return {"domain": self._domain, **{name: self._counts[name] for name in _COUNTED}}
+
+    def line(self) -> str:
+        """For people."""
+        fields = self.fields()
+        counts = ", ".join(f"{fields[name]} {name}" for name in _COUNTED)
+        return f"{self._domain}: {counts}"
+
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SCHEMES: Final = ("redis", "rediss", "unix")
@@ -57,7 +86,7 @@ def router(  # noqa: PLR0913 - each is an option of the command
     from oncekey.events import Router  # noqa: PLC0415 - it needs an extra
 
     period = seconds(every, "every", zero=True)
-    tally = Tally(domain)
+    tally = RouterCounts(domain)
     made = Router(
         _redis(ctx, store),
         domain=domain,
@@ -80,7 +109,7 @@ def router(  # noqa: PLR0913 - each is an option of the command
 def _redis(ctx: typer.Context, typed: str | None) -> str:
     """The URL of a Redis, however it was named. It is not repeated: it may hold a password."""
     if typed is not None:
-        ctx.obj = Chosen(typed, typed=True)
+        remember_store(ctx, typed, typed=True)
     url: str = ctx.obj.url
     if url.partition("://")[0] not in _SCHEMES:
         msg = "a router reads streams of Redis; name one with --store or $ONCEKEY_STORE"
@@ -105,7 +134,7 @@ def _stopping(made: Router) -> Iterator[None]:
 
 
 @contextmanager
-def _telling(tally: Tally, period: float, *, as_json: bool) -> Iterator[None]:
+def _telling(tally: RouterCounts, period: float, *, as_json: bool) -> Iterator[None]:
     """A terminal sees the counts change; others get a line now, now and then, and in the end."""
     screen = console(error=True)
     if screen.is_terminal and not as_json:

@@ -1,25 +1,115 @@
 """`oncekey show`: everything about one record, and what can be done next."""
 
+from __future__ import annotations
+
+import shlex
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from oncekey import Record, UnreadableError
-from oncekey.cli.advice import advice
-from oncekey.cli.as_json import fields_of, print_json
-from oncekey.cli.finding import found
-from oncekey.cli.names import name_of
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Key, Redact, Scope, StoreUrl
-from oncekey.cli.render import COLOURS, console
-from oncekey.cli.text import LONG, as_text, printable
-from oncekey.cli.timeline import timeline
-from oncekey.cli.times import beside, exactly, now
+from oncekey.cli.keys import name_of, named_record
+from oncekey.cli.options import ChosenStore, Json, Key, Redact, Scope, StoreUrl, opened_records
+from oncekey.cli.output import COLOURS, console, fields_of, print_json
+from oncekey.core.record import FORMAT
+from oncekey.inspection.text import (
+    as_text,
+    beside,
+    brief,
+    meaning,
+    moment,
+    notes_and_steps,
+    now,
+    printable,
+    shortened,
+)
+from oncekey.inspection.timeline import timeline
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _WIDTH: Final = 11
+_SHORT: Final = 200
+_LONG: Final = 2000
+
+
+def advice(record: Record, chosen: ChosenStore, present: int) -> Iterator[str]:
+    """Sentences, then the commands, each on a line of its own, ready to be copied."""
+    yield meaning(record, present)
+    if record.version > FORMAT:
+        return
+    for purpose, command in _commands(record):
+        yield f"{purpose}:"
+        yield f"  {_typed(record, chosen, *command)}"
+
+
+def _commands(record: Record) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if record.status == "held":
+        yield "It was done, and this is its result", ("resolve", "--result", "JSON")
+        yield "It failed for good", ("resolve", "--error", "TEXT")
+        yield "It was not done, and may run again", ("resolve", "--retry")
+    elif record.status == "running":
+        yield "To free the key all the same (its attempt is lost)", ("forget", "--force")
+    elif record.status in ("completed", "failed"):
+        yield "To let it run again", ("forget",)
+
+
+def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> str:
+    """The command as a shell takes it; a key that looks like an option goes last."""
+    where: list[str] = []
+    if chosen.typed:
+        secret = urlsplit(chosen.url).password is not None
+        where = ["--store", "URL" if secret else chosen.url]
+    name = name_of(record)
+    named = [*where, *options, "--", name] if name.startswith("-") else [name, *where, *options]
+    return shlex.join(["oncekey", command, *named])
+
+
+def life(record: Record, present: int, *, redact: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield what happened to the record and when; 0 for what has no time of its own."""
+    for kind, at in timeline(record):
+        match kind:
+            case "claimed":
+                yield at, "first claimed"
+            case "started":
+                yield at, f"attempt {record.attempt} started"
+            case "noted":
+                yield from ((at, text) for text in _noted(record, redact=redact))
+            case "unclear":
+                yield at, "ended without a definite outcome"
+            case "renewed":
+                yield at, "lease renewed, or a note written"
+            case "lease":
+                yield at, "lease over" if at <= present else "lease ends, unless renewed"
+            case "ended":
+                yield at, _ended(record, at, redact=redact)
+            case "expires":
+                yield at, "expires"
+
+
+def _ended(record: Record, at: int, *, redact: bool) -> str:
+    what = printable(record.status)
+    if record.started and not record.uncertain:
+        what = f"{what} after {brief(at - record.started)}"
+    if record.error and not redact:
+        words = printable(record.failure) or "the failure cannot be read"
+        what = f"{what}: {shortened(words, _LONG)}"
+    return what
+
+
+def _noted(record: Record, *, redact: bool) -> Iterator[str]:
+    notes, steps, unread = notes_and_steps(record)
+    if unread:
+        yield "the notes cannot be read" if redact else printable(unread)
+    for name, value in notes.items():
+        yield f"noted {printable(name)}" + ("" if redact else f" = {as_text(value, _SHORT)}")
+    for step in steps:
+        yield f"step {printable(step)} done"
+
+
 _WHEN: Final = 27
 _AGO: Final = 10
 
@@ -37,8 +127,8 @@ def show(  # noqa: PLR0913 - each is an option of the command
     store: StoreUrl = None,
 ) -> None:
     """Show one record: its life, and what can be done next."""
-    with records(ctx, store) as once:
-        record = found(once, key, scope)
+    with opened_records(ctx, store) as once:
+        record = named_record(once, key, scope)
     if as_json:
         size = None if record.result is None else len(record.result)
         print_json(fields_of(record, size, result=result, redact=redact))
@@ -58,8 +148,8 @@ def show(  # noqa: PLR0913 - each is an option of the command
 
 
 def _print_life(out: Console, record: Record, present: int, *, redact: bool) -> None:
-    for at, what in timeline(record, present, redact=redact):
-        when = exactly(at) if at else ""
+    for at, what in life(record, present, redact=redact):
+        when = moment(at, milliseconds=True) if at else ""
         ago = beside(at, present) if at else ""
         line = Text.assemble("  ", (f"{when:<{_WHEN}}  {ago:<{_AGO}}", "dim"), "  ", what)
         out.print(line, soft_wrap=True)
@@ -88,6 +178,6 @@ def _result(record: Record, *, shown: bool) -> str:
     if not shown:
         return f"kept, {len(record.result)} bytes; --result prints it"
     try:
-        return as_text(record.value, LONG)
+        return as_text(record.value, _LONG)
     except UnreadableError as error:
         return printable(str(error))

@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import closing
 
 from oncekey import ConfigurationError
-from oncekey.cli.exits import NoTablesError
-from oncekey.looking.sqlite_sql import HAS_HELD_INDEX, HELD_INDEX, MAKE_HELD_INDEX
+from oncekey.cli.errors import NoTablesError
 from oncekey.stores import SQLiteStore
+from oncekey.stores.sqlite.browse import HAS_HELD_INDEX, HELD_INDEX, MAKE_HELD_INDEX
 from oncekey.stores.sqlite.statements import explain
 
 __all__ = ["HELD_INDEX", "make_index", "must_exist", "schema_of"]

@@ -6,12 +6,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from oncekey.cli.as_json import print_json
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, StoreUrl
-from oncekey.cli.render import COLOURS, console
-from oncekey.cli.text import printable
-from oncekey.looking import Counts, counts
+from oncekey.cli.options import Json, StoreUrl, opened_records
+from oncekey.cli.output import COLOURS, console, print_json
+from oncekey.inspection.listing import count_records
+from oncekey.inspection.text import printable
+from oncekey.stores.browse import RecordCounts
 
 _BAR: Final = 30
 _LITTLE: Final = 0.005
@@ -27,15 +26,15 @@ def stats(
     store: StoreUrl = None,
 ) -> None:
     """Tell how many records there are. Many are estimated from a sample, and it is said."""
-    with records(ctx, store) as once:
-        told = counts(once.store, exact=exact)
+    with opened_records(ctx, store) as once:
+        told = count_records(once.store, exact=exact)
     if as_json:
         print_json(fields_of_counts(told))
     else:
         _print(told, console())
 
 
-def fields_of_counts(told: Counts) -> dict[str, object]:
+def fields_of_counts(told: RecordCounts) -> dict[str, object]:
     """The counts for programs."""
     return {
         "total": told.total,
@@ -45,7 +44,7 @@ def fields_of_counts(told: Counts) -> dict[str, object]:
     }
 
 
-def _print(told: Counts, out: Console) -> None:
+def _print(told: RecordCounts, out: Console) -> None:
     width = len(f"{told.total:,}")
     for status, count in told.by_status.items():
         share = count / told.total if told.total else 0.0
@@ -67,7 +66,7 @@ def _percent(share: float) -> str:
     return "<1%" if 0 < share < _LITTLE else f"{share:.0%}"
 
 
-def sampled(told: Counts) -> str:
+def sampled(told: RecordCounts) -> str:
     """What the numbers are worth."""
     return (
         f"about, sampled from {told.looked_at:,} records: rare ones may be missed; "

@@ -1,29 +1,175 @@
 """`oncekey watch`: the newest records and the counts, until Ctrl-C."""
 
+from __future__ import annotations
+
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from heapq import nlargest
 from itertools import islice
+from time import monotonic
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
+from msgspec import Struct
+from rich.console import ConsoleDimensions, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
-from oncekey import StoreError
-from oncekey.cli.as_json import fields_of, print_json
-from oncekey.cli.exits import WRONG, CommandError
+from oncekey import Record, StoreError
+from oncekey.cli.errors import WRONG, CommandError
 from oncekey.cli.ls import Wanted, status_of
-from oncekey.cli.opening import records
-from oncekey.cli.options import Json, Redact, StoreUrl
-from oncekey.cli.render import console
-from oncekey.cli.screen import HEAD, Frame
+from oncekey.cli.options import Json, Redact, StoreUrl, opened_records
+from oncekey.cli.output import COLOURS, console, fields_of, fitting, print_json, rows_of, table_of
 from oncekey.cli.stats import fields_of_counts
-from oncekey.cli.times import iso, now
-from oncekey.cli.watching import View, Watch
+from oncekey.core.record import Status
+from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
+from oncekey.inspection.text import iso, moment, now, printable
 from oncekey.policy import seconds
+from oncekey.stores import Store
+from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
+
+_WALK: Final = 0.2
+"""Seconds that one view walks over a store that has no order of time."""
+_PAGE: Final = 200
+
+
+class WatchView(Struct, kw_only=True):
+    """One look: how many there are, the newest of them, and how many came since the last one."""
+
+    counts: RecordCounts
+    records: list[Record]
+    new: int | None
+    """How many were created since the view before; None where nobody knows."""
+    complete: bool
+    """False: there may be newer ones that were not come by yet."""
+
+
+class Watcher:
+    """The newest records of a store, again and again."""
+
+    def __init__(self, store: Store, status: Status | None) -> None:
+        """Nothing is asked yet."""
+        self._store = store
+        self._status: Status | None = status
+        self._seen: dict[ScopeAndKey, Record] = {}
+        self._cursor: str | None = None
+        self._walked = False
+        self._newest = 0
+
+    def view(self, rows: int) -> WatchView:
+        """How it is now, with at most so many records."""
+        told = count_records(self._store)
+        page = fill_page(self._store, RecordQuery(status=self._status, limit=max(rows, 1)), _WALK)
+        if not page.newest_first:
+            return WatchView(counts=told, records=self._walk(rows), new=None, complete=self._walked)
+        new = sum(record.created > self._newest for record in page.records)
+        known, self._newest = (
+            self._newest,
+            max([self._newest, *(record.created for record in page.records)]),
+        )
+        return WatchView(
+            counts=told,
+            records=page.records[:rows],
+            new=new if known and new < rows else None,
+            complete=True,
+        )
+
+    def _walk(self, rows: int) -> list[Record]:
+        """The newest of those that were come by so far, as they are now."""
+        end = monotonic() + _WALK
+        again = [find_record(self._store, *place) for place in self._seen]
+        self._seen = {}
+        self._keep([record for record in again if record is not None], rows)
+        while monotonic() < end:
+            ask = RecordQuery(status=self._status, after=self._cursor, limit=_PAGE)
+            page = list_records(self._store, ask)
+            self._keep(page.records, rows)
+            self._cursor = page.after
+            if page.after is None:
+                self._walked = True
+                break
+        return sorted(self._seen.values(), key=lambda one: one.created, reverse=True)
+
+    def _keep(self, records: list[Record], rows: int) -> None:
+        fit = [one for one in records if self._status in (None, one.status)]
+        self._seen |= {(one.scope, one.key): one for one in fit}
+        kept = nlargest(rows, self._seen.values(), key=lambda one: one.created)
+        self._seen = {(one.scope, one.key): one for one in kept}
+
+
+HEAD: Final = 5
+"""Lines that are not records."""
+
+
+class Screen:
+    """The picture of one view; while the store does not answer, that of the last one."""
+
+    def __init__(self, url: str, every: str, *, redact: bool) -> None:
+        """For this store, looked at every so often."""
+        self._where = _without_secrets(url)
+        self._every = every
+        self._redact = redact
+        self._last: WatchView | None = None
+
+    def drawn(self, view: WatchView | StoreError, size: ConsoleDimensions) -> RenderableType:
+        """The whole screen."""
+        trouble = view if isinstance(view, StoreError) else None
+        if isinstance(view, WatchView):
+            self._last = view
+        parts: list[RenderableType] = [self._title(size.width)]
+        if self._last is not None:
+            parts.append(_counts(self._last))
+        parts.append(_remark(self._last, trouble))
+        parts.append(Text(""))
+        if self._last is not None and self._last.records:
+            shown = self._last.records[: max(size.height - HEAD, 1)]
+            rows = rows_of(shown, self._last.counts.now, redact=self._redact)
+            parts.append(table_of(fitting(rows, size.width), fold=False))
+        return Group(*parts)
+
+    def _title(self, width: int) -> Text:
+        right = f"{moment(now())[11:19]} UTC, every {self._every}, Ctrl-C ends"
+        left = f"oncekey  {self._where}"
+        if len(left) + len(right) + 2 > width:
+            return Text(left, style="bold", no_wrap=True, overflow="ellipsis")
+        return Text.assemble((left, "bold"), " " * (width - len(left) - len(right)), (right, "dim"))
+
+
+def _counts(view: WatchView) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for status, count in view.counts.by_status.items():
+        line.append(f"{printable(status)} ", style=COLOURS.get(status, ""))
+        line.append(f"{count:,}   ")
+    line.append(f"total {view.counts.total:,}", style="bold")
+    return line
+
+
+def _remark(view: WatchView | None, trouble: StoreError | None) -> Text:
+    """What the numbers are worth, or why there are no newer ones."""
+    if trouble is not None:
+        return Text(printable(str(trouble)), style="bold red", no_wrap=True, overflow="ellipsis")
+    words: list[str] = []
+    if view is not None and not view.counts.exact:
+        words.append(f"counts sampled from {view.counts.looked_at:,} records")
+    if view is not None and not view.complete:
+        words.append("still walking over the store for the newest")
+    if view is not None and view.new:
+        words.append(f"{view.new} new since the last look")
+    return Text("; ".join(words), style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def _without_secrets(url: str) -> str:
+    """Where the store is; a password never reaches the screen."""
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return printable(url.partition("?")[0])
+    return printable(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+
 
 _LINES: Final = 20
 """Records in one line of JSON."""
@@ -49,15 +195,15 @@ def watch(  # noqa: PLR0913 - each is an option of the command
     if not as_json and not out.is_terminal:
         msg = "watch draws on a terminal, and there is none; --json prints a line for each look"
         raise CommandError(msg, WRONG)
-    with records(ctx, store) as once, _until_told():
-        watching = Watch(once.store, status_of(status))
+    with opened_records(ctx, store) as once, _until_told():
+        watching = Watcher(once.store, status_of(status))
         first = watching.view(_LINES if as_json else out.height - HEAD)
         if as_json:
             again = _views(watching, first, pause, lambda: _LINES)
             for view in islice(again, count or None):
                 _print(view, redact=redact)
             return
-        frame = Frame(ctx.obj.url, every, redact=redact)
+        frame = Screen(ctx.obj.url, every, redact=redact)
         again = _views(watching, first, pause, lambda: out.height - HEAD)
         with Live(console=out, screen=True, auto_refresh=False) as live:
             for view in islice(again, count or None):
@@ -65,8 +211,8 @@ def watch(  # noqa: PLR0913 - each is an option of the command
 
 
 def _views(
-    watching: Watch, first: View, pause: float, rows: Callable[[], int]
-) -> Iterator[View | StoreError]:
+    watching: Watcher, first: WatchView, pause: float, rows: Callable[[], int]
+) -> Iterator[WatchView | StoreError]:
     """One view after the other; a store that is gone for a while is waited for."""
     yield first
     while True:
@@ -77,7 +223,7 @@ def _views(
             yield error
 
 
-def _print(view: View | StoreError, *, redact: bool) -> None:
+def _print(view: WatchView | StoreError, *, redact: bool) -> None:
     """One line of JSON, at once."""
     if isinstance(view, StoreError):
         print_json({"at": iso(now()), "error": str(view)}, at_once=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -10,16 +10,11 @@ from starlette.responses import RedirectResponse, Response
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
+from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.pages import about, looked_up
 from oncekey.dashboard.site import Visit
-from oncekey.dashboard.trouble import Trouble
 from oncekey.errors import ConfigurationError
-
-_ENDINGS: Final = ("result", "error", "retry")
-
-
-class ResolvedByHandError(Exception):
-    """The failure that a person named; a duplicate hears its words."""
+from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
 
 
 async def ask_forget(visit: Visit) -> Response:
@@ -31,12 +26,12 @@ async def ask_forget(visit: Visit) -> Response:
 async def forget(visit: Visit) -> Response:
     """The key is as if it had never been used."""
     found = await _unchanged(visit)
-    alive = found.status in ("running", "held")
-    if alive and visit.form.get("force") != "yes":
+    force = needs_force(found)
+    if force and visit.form.get("force") != "yes":
         sentence = f"It is {found.status}. Say that you know what is lost, or leave it."
         return visit.page("forget.html", 409, **about(visit, found), sentence=sentence)
     done = await run_in_threadpool(
-        visit.site.once.forget, found.key, scope=found.scope, force=alive
+        visit.site.once.forget, found.key, scope=found.scope, force=force
     )
     if not done:
         raise _changed()
@@ -47,14 +42,16 @@ async def resolve(visit: Visit) -> Response:
     """The held record ends as they say, after they have been asked whether they mean it."""
     found = await _unchanged(visit)
     if found.status != "held":
-        raise Trouble(409, f"The record is {found.status}, not held: there is nothing to resolve.")
-    ending = visit.form.get("ending", "")
+        raise PageError(
+            409, f"The record is {found.status}, not held: there is nothing to resolve."
+        )
+    how = visit.form.get("ending", "")
     try:
-        said = _said(ending, visit.form)
-    except Trouble as trouble:
-        return _again(visit, found, trouble.status, str(trouble))
+        said = _said(how, visit.form)
+    except PageError as error:
+        return _again(visit, found, error.status, str(error))
     if visit.form.get("confirmed") != "yes":
-        return visit.page("resolve.html", **about(visit, found), ending=ending, typed=visit.form)
+        return visit.page("resolve.html", **about(visit, found), ending=how, typed=visit.form)
     try:
         done = await run_in_threadpool(
             visit.site.once.resolve, found.key, scope=found.scope, **said
@@ -76,29 +73,27 @@ async def _unchanged(visit: Visit) -> Record:
     """The record that they looked at, still as it was then."""
     found = await looked_up(visit, visit.form.get("at", ""))
     if found.version > FORMAT:
-        raise Trouble(409, "A newer release of oncekey wrote this record; change it with that one.")
-    if views.seen(found) != visit.form.get("seen"):
+        raise PageError(
+            409, "A newer release of oncekey wrote this record; change it with that one."
+        )
+    if state_of(found) != visit.form.get("seen"):
         raise _changed()
     return found
 
 
-def _said(ending: str, form: dict[str, str]) -> dict[str, Any]:
-    """How it ended, as `Once.resolve` takes it."""
-    if ending not in _ENDINGS:
-        raise Trouble(400, "Say how it ended: it was done, it failed, or it may run again.")
-    if ending == "retry":
-        return {"retry": True}
-    words = form.get(ending, "").strip()
-    if ending == "error":
-        if not words:
-            raise Trouble(400, "Say in some words how it failed: every duplicate hears them.")
-        return {"error": ResolvedByHandError(words)}
+def _said(how: str, form: dict[str, str]) -> dict[str, Any]:
+    """Return how it ended, as `Once.resolve` takes it."""
+    if how not in ENDINGS:
+        raise PageError(400, "Say how it ended: it was done, it failed, or it may run again.")
+    words = form.get(how, "").strip()
+    if how == "error" and not words:
+        raise PageError(400, "Say in some words how it failed: every duplicate hears them.")
     try:
-        return {"result": msgspec.json.decode(words)}
+        return ending(how, words)
     except msgspec.DecodeError as error:
         msg = f'The result is not JSON: {error}. A text needs quotes of its own: "done".'
-        raise Trouble(400, msg) from None
+        raise PageError(400, msg) from None
 
 
-def _changed() -> Trouble:
-    return Trouble(409, "The record has changed in the meantime. Nothing was done; look again.")
+def _changed() -> PageError:
+    return PageError(409, "The record has changed in the meantime. Nothing was done; look again.")

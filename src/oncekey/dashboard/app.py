@@ -11,12 +11,11 @@ from starlette.routing import BaseRoute, Route
 
 from oncekey.dashboard import actions, pages
 from oncekey.dashboard.access import Auth, ByCallable, ByToken
-from oncekey.dashboard.guard import Guard
-from oncekey.dashboard.hosts import LOOPBACK, Hosts
+from oncekey.dashboard.counter import CallCounter
+from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.login import Login
-from oncekey.dashboard.pulse import Pulse
-from oncekey.dashboard.site import Page, Site
-from oncekey.dashboard.trouble import Trouble
+from oncekey.dashboard.security import LOOPBACK, AllowedHosts, HostGuard
+from oncekey.dashboard.site import PageHandler, Site
 from oncekey.errors import ConfigurationError
 from oncekey.once import Once
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-_PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
+_PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/", pages.overview),
     ("GET", "/live", pages.live),
     ("GET", "/records", pages.records),
@@ -73,21 +72,21 @@ class Dashboard:
         if not isinstance(show_results, bool):
             raise ConfigurationError(f"show_results must be True or False, not {show_results!r}")
         access = ByToken(token) if token is not None else ByCallable(auth)  # type: ignore[arg-type]  # it checks
-        pulse = Pulse() if watch else None
-        if pulse is not None:
-            _join(once, pulse)
+        counter = CallCounter() if watch else None
+        if counter is not None:
+            _join(once, counter)
         self._site = Site(
             once,
             access,
-            pulse=pulse,
+            counter=counter,
             show_results=show_results,
             name=_name(once),
         )
         app = Starlette(
             routes=list(_routes(self._site)),
-            exception_handlers={HTTPException: self._strange, Trouble: self._trouble},
+            exception_handlers={HTTPException: self._strange, PageError: self._page_error},
         )
-        self._guarded = Guard(app, Hosts(allowed_hosts))
+        self._guarded = HostGuard(app, AllowedHosts(allowed_hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -107,8 +106,8 @@ class Dashboard:
             return self._site.refusal(request)
         return self._site.sorry(request, status, "There is no such page.")
 
-    async def _trouble(self, request: Request, error: Exception) -> Response:
-        status = error.status if isinstance(error, Trouble) else 500
+    async def _page_error(self, request: Request, error: Exception) -> Response:
+        status = error.status if isinstance(error, PageError) else 500
         return self._site.sorry(request, status, str(error))
 
 
@@ -134,9 +133,9 @@ def _check_store(once: Once) -> None:
         raise ConfigurationError(msg) from None
 
 
-def _join(once: Once, pulse: Pulse) -> None:
-    """The pulse hears of everything that this `Once` does."""
-    once._core.observers.add(pulse)  # noqa: SLF001 - whoever looks later than it was made
+def _join(once: Once, counter: CallCounter) -> None:
+    """The counter hears of everything that this `Once` does."""
+    once._core.observers.add(counter)  # noqa: SLF001 - whoever looks later than it was made
 
 
 def _name(once: Once) -> str:

@@ -2,15 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from oncekey.dashboard.drawing import Piece, area, bar, line
-from oncekey.dashboard.pulse import Beat
-from oncekey.dashboard.queries import Tally
+from oncekey.dashboard.counter import CallCounts
+from oncekey.dashboard.queries import CountTrend
 from oncekey.dashboard.text import number
-from oncekey.looking import STATUSES, Counts
+from oncekey.stores.browse import STATUSES, RecordCounts
+
+# Paths and widths for SVG, which needs no style and no script for them.
+
+WIDTH: Final = 600
+HEIGHT: Final = 100
+_TOP: Final = 6
+_LEAST: Final = 8.0
+"""A piece of the bar that can still be seen."""
+
+
+class Piece(Struct, frozen=True):
+    """One status in the bar of all."""
+
+    status: str
+    x: float
+    width: float
+
+
+def line(values: Sequence[int], highest: int) -> str:
+    """The values from left to right, as the `d` of a path."""
+    step = WIDTH / max(len(values) - 1, 1)
+    room = HEIGHT - _TOP
+    points = (
+        f"{index * step:.1f} {HEIGHT - room * value / max(highest, 1):.1f}"
+        for index, value in enumerate(values)
+    )
+    return "M" + "L".join(points)
+
+
+def area(values: Sequence[int], highest: int) -> str:
+    """The same, filled down to the ground."""
+    return f"{line(values, highest)}L{WIDTH} {HEIGHT}L0 {HEIGHT}Z"
+
+
+def bar(by_status: Mapping[str, int]) -> list[Piece]:
+    """Every status side by side; one that exists is seen, however few they are."""
+    present = {name: by_status.get(name, 0) for name in STATUSES}
+    total = sum(present.values())
+    if not total:
+        return [Piece(name, 0, 0) for name in STATUSES]
+    widths = {name: max(_LEAST, WIDTH * n / total) if n else 0.0 for name, n in present.items()}
+    scale = WIDTH / sum(widths.values())
+    pieces = []
+    x = 0.0
+    for name, width in widths.items():
+        pieces.append(Piece(name, round(x, 1), round(width * scale, 1)))
+        x += width * scale
+    return pieces
+
 
 UNKNOWN: Final = "\N{EM DASH}"
 _SMALL: Final = 10
@@ -26,53 +75,53 @@ class Figures(Struct):
     """The same in one sentence, for those who listen."""
 
 
-def figures(tally: Tally, beat: Beat | None) -> Figures:
+def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
     """Everything that changes by itself."""
-    counts = tally.counts
+    counts = trend.counts
     told = {
         "total": about(counts.total, counts),
-        "change": _change(tally),
+        "change": _change(trend),
         "basis": basis(counts),
         **{f"status-{name}": about(counts.by_status.get(name, 0), counts) for name in STATUSES},
     }
     said = f"{told['total']} records, {told['status-held']} held"
-    if beat is None or not beat.total:
+    if calls is None or not calls.total:
         return Figures(told, {}, bar(counts.by_status), said)
     told |= {
-        "saved": number(beat.duplicates),
-        "share": share(beat),
-        "rate": rate(beat.per_second),
-        "checks": number(beat.total),
-        "ran": number(beat.counted.get("new", 0) + beat.counted.get("taken_over", 0)),
-        "reused": number(beat.counted.get("reused", 0)),
-        "unprotected": number(beat.counted.get("unprotected", 0)),
-        "refused": number(beat.counted.get("refused", 0)),
+        "saved": number(calls.duplicates),
+        "share": share(calls),
+        "rate": rate(calls.per_second),
+        "checks": number(calls.total),
+        "ran": number(calls.counted.get("new", 0) + calls.counted.get("taken_over", 0)),
+        "reused": number(calls.counted.get("reused", 0)),
+        "unprotected": number(calls.counted.get("unprotected", 0)),
+        "refused": number(calls.counted.get("refused", 0)),
     }
-    highest = max(beat.checks)
+    highest = max(calls.checks)
     paths = {
-        "checks-area": area(beat.checks, highest),
-        "saved-area": area(beat.saved, highest),
-        "saved-line": line(beat.saved, highest),
+        "checks-area": area(calls.checks, highest),
+        "saved-area": area(calls.saved, highest),
+        "saved-line": line(calls.saved, highest),
     }
     said = f"{told['saved']} duplicates saved, {said}"
     return Figures(told, paths, bar(counts.by_status), said)
 
 
-def about(count: int, counts: Counts) -> str:
+def about(count: int, counts: RecordCounts) -> str:
     """The number, which says so when it is an estimate."""
     return number(count) if counts.exact else f"~\N{NARROW NO-BREAK SPACE}{number(count)}"
 
 
-def basis(counts: Counts) -> str:
+def basis(counts: RecordCounts) -> str:
     """Where the numbers come from, when they were not counted one by one."""
     if counts.exact:
         return ""
     return f"estimated from {number(counts.looked_at)} records"
 
 
-def share(beat: Beat) -> str:
+def share(calls: CallCounts) -> str:
     """Which part of all calls were duplicates."""
-    part = beat.share
+    part = calls.share
     if part is None:
         return UNKNOWN
     percent = 100 * part
@@ -88,9 +137,9 @@ def rate(per_second: float) -> str:
     return f"{per_second:.1f} /s" if per_second < _SMALL else f"{number(per_second)} /s"
 
 
-def _change(tally: Tally) -> str:
-    if not tally.counts.exact:
+def _change(trend: CountTrend) -> str:
+    if not trend.counts.exact:
         return "change not known: two estimates cannot be compared"
-    if tally.per_minute is None:
+    if trend.per_minute is None:
         return "change not known yet"
-    return "steady" if round(tally.per_minute) == 0 else f"{tally.per_minute:+,.0f} /min"
+    return "steady" if round(trend.per_minute) == 0 else f"{trend.per_minute:+,.0f} /min"

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import RedirectResponse, Response
 
 from oncekey.dashboard.access import ByToken, same_origin
-from oncekey.dashboard.forms import fields
-from oncekey.dashboard.site import Site, Visit
-from oncekey.dashboard.trouble import Trouble
+from oncekey.dashboard.errors import PageError
+from oncekey.dashboard.site import Site, Visit, form_fields
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,9 +25,9 @@ class Login:
     async def show_token(self, request: Request) -> Response:
         """Whoever knows the token is let in, to where they were going."""
         try:
-            form = await fields(request)
-        except Trouble as trouble:
-            return self._site.sorry(request, trouble.status, str(trouble))
+            form = await form_fields(request)
+        except PageError as error:
+            return self._site.sorry(request, error.status, str(error))
         if not same_origin(request):
             return self._site.sorry(request, 403, "This form was not made by this dashboard.")
         if not self._access.sessions.is_secret(form.get("token", "")):

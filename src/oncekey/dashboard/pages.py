@@ -9,21 +9,21 @@ import msgspec
 from starlette.responses import Response
 
 from oncekey.core.record import FORMAT, Record
-from oncekey.dashboard import times, views
+from oncekey.dashboard import views
+from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import Figures, figures
 from oncekey.dashboard.site import Visit
-from oncekey.dashboard.trouble import Trouble
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, OncekeyError
-from oncekey.looking import STATUSES, Look
-from oncekey.looking.meaning import meaning
-from oncekey.looking.places import Place, place_of
+from oncekey.inspection.actions import state_of
+from oncekey.inspection.text import SECOND, meaning, now
+from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
 _FEW: Final = 6
 _MANY: Final = 50
 _SHORT: Final = 0.25
 """Seconds that the overview searches for held records, where there is no order to find them by."""
-_DAY: Final = 86_400 * times.SECOND
+_DAY: Final = 86_400 * SECOND
 AGES: Final = {
     "1h": ("newer", _DAY // 24, "in the last hour"),
     "1d": ("newer", _DAY, "in the last day"),
@@ -42,14 +42,13 @@ async def overview(visit: Visit) -> Response:
     """Live numbers, what needs a person, and what came last."""
     queries = visit.site.queries
     told = await _figures(visit)
-    held = await queries.page(Look(status="held", limit=_FEW), _SHORT)
-    newest = await queries.page(Look(limit=_FEW))
+    held = await queries.page(RecordQuery(status="held", limit=_FEW), _SHORT)
+    newest = await queries.page(RecordQuery(limit=_FEW))
     findings, unasked = await _findings(visit)
     return visit.page(
         "overview.html",
         figures=told,
-        pulse=visit.site.pulse,
-        beat=None if visit.site.pulse is None else visit.site.pulse.beat(),
+        calls=None if visit.site.counter is None else visit.site.counter.counts(),
         held=views.rows(held),
         held_all=held.after is None,
         newest=views.rows(newest),
@@ -71,18 +70,18 @@ async def records(visit: Visit) -> Response:
     """One page of the list, chosen as the form above it says."""
     asked = {name: value for name, value in visit.request.query_params.items() if value}
     try:
-        sight = await visit.site.queries.page(_look(asked))
+        page = await visit.site.queries.page(_query(asked))
     except ConfigurationError as error:
         if "after" not in asked:
             raise
-        raise Trouble(400, str(error)) from None  # an address that somebody has changed
+        raise PageError(400, str(error)) from None  # an address that somebody has changed
     further = {name: value for name, value in asked.items() if name not in ("after", "done")}
-    more = "" if sight.after is None else urlencode({**further, "after": sight.after})
+    more = "" if page.after is None else urlencode({**further, "after": page.after})
     return visit.page(
         "records.html",
-        rows=views.rows(sight),
-        newest_first=sight.newest_first,
-        now=sight.now,
+        rows=views.rows(page),
+        newest_first=page.newest_first,
+        now=page.now,
         asked=asked,
         ages={name: words for name, (_, _, words) in AGES.items()},
         chosen=bool(further),
@@ -100,32 +99,34 @@ async def record(visit: Visit) -> Response:
 
 async def doctor(visit: Visit) -> Response:
     """What the doctor finds now."""
-    findings = await visit.site.checkups.findings(anew=True)
+    findings = await visit.site.examinations.findings(anew=True)
     return visit.page("doctor.html", findings=findings)
 
 
 async def looked_up(visit: Visit, at: str) -> Record:
     """The record that was named; what is not there is a 404."""
-    place = place_of(at)
+    place = parse_stored_key(at)
     found = None if place is None else await visit.site.queries.record(place)
     if found is None:
         named = _named(place) if place is not None else repr(at)
-        raise Trouble(404, f"There is no record of {named}. It may have expired or been forgotten.")
+        raise PageError(
+            404, f"There is no record of {named}. It may have expired or been forgotten."
+        )
     return found
 
 
 def about(visit: Visit, found: Record) -> dict[str, Any]:
     """What the templates about one record show."""
-    present = times.now()
+    present = now()
     notes, steps, unreadable = views.noted(found)
     return {
         "record": found,
         "at": visit.request.query_params.get("at") or visit.form.get("at", ""),
-        "seen": views.seen(found),
+        "seen": state_of(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
         "meaning": meaning(found, present),
-        "timeline": views.timeline(found, present),
+        "timeline": views.life(found, present),
         "now": present,
         "notes": notes,
         "steps": steps,
@@ -138,37 +139,37 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
     }
 
 
-def _named(place: Place) -> str:
+def _named(place: ScopeAndKey) -> str:
     scope, key = place
     return f"{key!r} without a scope" if scope is None else f"{key!r} in the scope {scope!r}"
 
 
 async def _figures(visit: Visit) -> Figures:
-    pulse = visit.site.pulse
-    return figures(await visit.site.queries.tally(), None if pulse is None else pulse.beat())
+    counter = visit.site.counter
+    return figures(await visit.site.queries.trend(), None if counter is None else counter.counts())
 
 
 async def _findings(visit: Visit) -> tuple[list[Finding], str]:
     """What the doctor found lately; the page does without it when it cannot be asked."""
     try:
-        return await visit.site.checkups.findings(), ""
+        return await visit.site.examinations.findings(), ""
     except OncekeyError as error:
         return [], str(error)
 
 
-def _look(asked: dict[str, str]) -> Look:
+def _query(asked: dict[str, str]) -> RecordQuery:
     """What the form says. What it cannot say is a 400."""
     if any("\0" in value for value in asked.values()):
-        raise Trouble(400, "Keys, scopes and labels are text, without zero bytes.")
+        raise PageError(400, "Keys, scopes and labels are text, without zero bytes.")
     status = asked.get("status")
     if status is not None and status not in STATUSES:
-        raise Trouble(400, f"A status is one of {', '.join(STATUSES)}, not {status!r}.")
+        raise PageError(400, f"A status is one of {', '.join(STATUSES)}, not {status!r}.")
     age = asked.get("age", "")
     if age and age not in AGES:
-        raise Trouble(400, f"An age is one of {', '.join(AGES)}, not {age!r}.")
+        raise PageError(400, f"An age is one of {', '.join(AGES)}, not {age!r}.")
     limits = {AGES[age][0]: AGES[age][1]} if age else {}
     scope = asked.get("scope")
-    return Look(
+    return RecordQuery(
         status=status,
         scope=None if scope == "-" else scope,
         any_scope=scope is None,

@@ -1,4 +1,4 @@
-"""What the pages ask the store, on threads that may wait for it."""
+"""What the pages ask the store and the doctor, on threads that may wait for them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from msgspec import Struct
 from starlette.concurrency import run_in_threadpool
 
 from oncekey.core.record import Record
+from oncekey.doctor import Finding, examine
 from oncekey.errors import OncekeyError
-from oncekey.looking import Counts, Look, Sight, counts, find, gather
-from oncekey.looking.places import Place
+from oncekey.inspection.listing import count_records, fill_page, find_record
 from oncekey.once import Once
+from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, ScopeAndKey
 
 T = TypeVar("T")
 
-_OFTEN: Final = 2.0
+_COUNTED_FOR: Final = 2.0
 """Seconds that a count serves everybody who looks."""
 _PRICE: Final = 10
 """A count that takes long serves so many times as long."""
@@ -27,10 +28,10 @@ _SAMPLES: Final = 60
 _MINUTE: Final = 60_000_000
 
 
-class Tally(Struct, frozen=True):
+class CountTrend(Struct, frozen=True):
     """How many records there are, and how that has changed."""
 
-    counts: Counts
+    counts: RecordCounts
     per_minute: float | None
     """How many more in a minute than before; None while that is not known."""
 
@@ -71,30 +72,51 @@ class Queries:
     def __init__(self, once: Once) -> None:
         """Nothing is asked yet."""
         self._once = once
-        self._seen: deque[Counts] = deque(maxlen=_SAMPLES)
-        self._tally = Shared(self._counted, _OFTEN)
+        self._seen: deque[RecordCounts] = deque(maxlen=_SAMPLES)
+        self._trend = Shared(self._counted, _COUNTED_FOR)
 
-    async def page(self, ask: Look, seconds: float = 1.0) -> Sight:
+    async def page(self, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
         """A page of records; less when the time is over, where the store has to search."""
-        return await run_in_threadpool(lambda: gather(self._once.store, ask, seconds))
+        return await run_in_threadpool(lambda: fill_page(self._once.store, ask, seconds))
 
-    async def record(self, place: Place) -> Record | None:
+    async def record(self, place: ScopeAndKey) -> Record | None:
         """One record; of a newer release, what can be read of it."""
-        return await run_in_threadpool(lambda: find(self._once.store, *place))
+        return await run_in_threadpool(lambda: find_record(self._once.store, *place))
 
-    async def tally(self) -> Tally:
+    async def trend(self) -> CountTrend:
         """How many records there are, at most a few seconds ago."""
-        return await run_in_threadpool(self._tally)
+        return await run_in_threadpool(self._trend)
 
-    def _counted(self) -> Tally:
-        present = counts(self._once.store)
+    def _counted(self) -> CountTrend:
+        present = count_records(self._once.store)
         before = next((one for one in self._seen if present.now - one.now < 5 * _MINUTE), None)
         self._seen.append(present)
-        return Tally(present, _change(before, present))
+        return CountTrend(present, _change(before, present))
 
 
-def _change(before: Counts | None, present: Counts) -> float | None:
+def _change(before: RecordCounts | None, present: RecordCounts) -> float | None:
     """Estimates differ without any record having come: their difference says nothing."""
     if before is None or not (before.exact and present.exact) or present.now <= before.now:
         return None
     return (present.total - before.total) * _MINUTE / (present.now - before.now)
+
+
+_EXAMINED_FOR: Final = 300.0
+_TONES: Final = {"danger": "failed", "warning": "held", "fine": "completed"}
+
+
+def severity_tone(finding: Finding) -> str:
+    """The colour of its severity."""
+    return _TONES[finding.severity]
+
+
+class Examinations:
+    """The findings of the doctor, for everybody who looks."""
+
+    def __init__(self, once: Once) -> None:
+        """Nothing is asked yet."""
+        self._findings = Shared(lambda: examine(once.store), _EXAMINED_FOR)
+
+    async def findings(self, *, anew: bool = False) -> list[Finding]:
+        """What was found, the worst first."""
+        return await run_in_threadpool(self._findings, anew=anew)

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from oncekey.dashboard.access import Admitted, ByCallable, ByToken, same_origin
-from oncekey.dashboard.checkups import Checkups
-from oncekey.dashboard.forms import fields
-from oncekey.dashboard.pulse import Pulse
-from oncekey.dashboard.queries import Queries
-from oncekey.dashboard.rendering import Rendering
-from oncekey.dashboard.static import Static
-from oncekey.dashboard.trouble import Trouble, status_of
+from oncekey.dashboard.counter import CallCounter
+from oncekey.dashboard.errors import PageError, status_of
+from oncekey.dashboard.html import StaticFiles, Templates
+from oncekey.dashboard.queries import Examinations, Queries
 from oncekey.errors import OncekeyError
 from oncekey.once import Once
+
+LARGEST: Final = 2 * 1024 * 1024
+"""A result by hand may be as large as one that was kept, and its escapes make it larger."""
+MOST_FIELDS: Final = 50
+_KIND: Final = "application/x-www-form-urlencoded"
+
+
+async def form_fields(request: Request) -> dict[str, str]:
+    """The fields by name; of several with one name the last."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _KIND:
+        raise PageError(415, "This page takes the forms of the dashboard and nothing else.")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise PageError(413, "That is more than a form of the dashboard holds.")
+    try:
+        found = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise PageError(400, "The form cannot be read.") from None
+    return dict(found)
 
 
 class Visit:
@@ -32,15 +51,15 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **facts: Any) -> Response:
         """A page for them."""
-        rendering = self.site.rendering
-        return rendering.page(self.request, template, status, self.admitted, **facts)
+        templates = self.site.templates
+        return templates.page(self.request, template, status, self.admitted, **facts)
 
     def address(self, path: str) -> str:
         """Where a page of the dashboard is, as a browser asks for it."""
         return f"{self.request.scope.get('root_path', '')}{path}"
 
 
-Page = Callable[[Visit], Awaitable[Response]]
+PageHandler = Callable[[Visit], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -52,21 +71,21 @@ class Site:
         once: Once,
         access: ByToken | ByCallable,
         *,
-        pulse: Pulse | None,
+        counter: CallCounter | None,
         show_results: bool,
         name: str,
     ) -> None:
-        """Without a pulse the calls of this process are not counted."""
+        """Without a counter the calls of this process are not counted."""
         self.once: Final = once
         self.access: Final = access
-        self.pulse: Final = pulse
+        self.counter: Final = counter
         self.show_results: Final = show_results
-        self.static: Final = Static()
-        self.rendering: Final = Rendering(access, version=self.static.version, store_name=name)
+        self.static: Final = StaticFiles()
+        self.templates: Final = Templates(access, version=self.static.version, store_name=name)
         self.queries: Final = Queries(once)
-        self.checkups: Final = Checkups(once)
+        self.examinations: Final = Examinations(once)
 
-    def behind_the_door(self, page: Page) -> Endpoint:
+    def behind_the_door(self, page: PageHandler) -> Endpoint:
         """The page, for those who are let in; their forms must be ours. Errors are sentences."""
 
         async def endpoint(request: Request) -> Response:
@@ -78,8 +97,8 @@ class Site:
                 if request.method == "POST":
                     visit.form = await self._checked(request, admitted)
                 return await page(visit)
-            except Trouble as trouble:
-                return self.sorry(request, trouble.status, str(trouble), admitted)
+            except PageError as error:
+                return self.sorry(request, error.status, str(error), admitted)
             except OncekeyError as error:
                 return self.sorry(request, status_of(error), str(error), admitted)
 
@@ -87,10 +106,10 @@ class Site:
 
     async def _checked(self, request: Request, admitted: Admitted) -> dict[str, str]:
         """The fields of a form that was made by us for this session."""
-        form = await fields(request)
+        form = await form_fields(request)
         proof = form.pop("form", "")
         if not same_origin(request) or not self.access.sessions.is_form(admitted.name, proof):
-            raise Trouble(
+            raise PageError(
                 403, "This form was not made by this dashboard for you. Nothing was changed."
             )
         return form
@@ -103,7 +122,7 @@ class Site:
         # A link on another site comes without our cookie; asked for again by our own page it has
         # it. The second request says that it comes from here, so this happens once.
         again = request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
-        return self.rendering.page(
+        return self.templates.page(
             request,
             "login.html",
             401 if self.access.asks else 403,
@@ -118,6 +137,6 @@ class Site:
         """The page that says what is wrong."""
         if request.scope["path"].endswith("/live"):
             return Response(status_code=status)
-        return self.rendering.page(
+        return self.templates.page(
             request, "sorry.html", status, admitted, code=status, sentence=sentence
         )

@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 from markupsafe import Markup, escape
 
+from oncekey.inspection.text import SECOND, beside, printable
+
 LONG: Final = 20_000
 
 
@@ -21,13 +23,7 @@ def shown(text: object) -> Markup:
 def _letter(letter: str) -> Markup:
     if letter.isprintable():
         return escape(letter)
-    seen = letter.encode("unicode_escape").decode()
-    return Markup('<span class="escape">{}</span>').format(seen)
-
-
-def visible(text: str) -> str:
-    """The same without an element around it, where only text can stand: titles, attributes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return Markup('<span class="escape">{}</span>').format(printable(letter))
 
 
 def lines(text: str) -> Markup:
@@ -46,6 +42,11 @@ def as_json(value: object) -> str:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
         return repr(value)
+
+
+def beside_or_now(at: int, present: int) -> str:
+    """Return where the moment lies; what is less than a second away is now."""
+    return "just now" if abs(at - present) < SECOND else beside(at, present)
 
 
 def number(count: float) -> str:

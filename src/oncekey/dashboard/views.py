@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlencode
 
@@ -11,9 +10,10 @@ from msgspec import Struct
 from oncekey.core.key import stored_key
 from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
-from oncekey.dashboard.times import SECOND, length
 from oncekey.errors import UnreadableError
-from oncekey.looking import STATUSES, Sight
+from oncekey.inspection.text import SECOND, brief, length, notes_and_steps
+from oncekey.inspection.timeline import Moment, timeline
+from oncekey.stores.browse import STATUSES, RecordPage
 
 _ENDED: Final = {
     "completed": "Completed",
@@ -25,7 +25,7 @@ _BRIEF: Final = 1000
 """What took less is not worth a word."""
 
 
-class Row(Struct, frozen=True):
+class RecordRow(Struct, frozen=True):
     """A record in a list."""
 
     record: Record
@@ -42,8 +42,8 @@ class Row(Struct, frozen=True):
         return tone_of(self.record)
 
 
-class Moment(Struct, frozen=True):
-    """One thing in the life of a record."""
+class LifeEntry(Struct, frozen=True):
+    """One thing in the life of a record, in words."""
 
     at: int
     title: str
@@ -58,9 +58,9 @@ class Fact(Struct, frozen=True):
     value: str
 
 
-def rows(sight: Sight) -> list[Row]:
+def rows(page: RecordPage) -> list[RecordRow]:
     """The records of a page."""
-    return [Row(*pair) for pair in zip(sight.records, sight.sizes, strict=True)]
+    return [RecordRow(*pair) for pair in zip(page.records, page.sizes, strict=True)]
 
 
 def query_of(record: Record) -> str:
@@ -73,65 +73,62 @@ def tone_of(record: Record) -> str:
     return record.status if record.status in STATUSES else "unknown"
 
 
-def seen(record: Record) -> str:
-    """What is compared before an action: that the record is still the one that was looked at."""
-    return f"{record.token}.{record.status}"
+def life(record: Record, present: int) -> list[LifeEntry]:
+    """Return what happened, and what is going to, in its order."""
+    moments = list(timeline(record, apart=SECOND))
+    again = any(kind == "started" for kind, _ in moments)
+    entries = (_entry(record, one, present, again=again) for one in moments)
+    return sorted((one for one in entries if one is not None), key=lambda entry: entry.at)
 
 
-def timeline(record: Record, present: int) -> list[Moment]:
-    """What happened, and what is going to, in its order."""
-    return sorted(_moments(record, present), key=lambda moment: moment.at)
-
-
-def _moments(record: Record, present: int) -> Iterator[Moment]:
+def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> LifeEntry | None:  # noqa: PLR0911 - one for each kind
+    """Return the words for a moment; None where the page tells it elsewhere."""
+    kind, at = moment
     number = record.attempt
-    again = number > 1 or record.started - record.created > SECOND
-    first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
-    yield Moment(record.created, first)
-    if record.uncertain and record.finished:
-        more = _after(record, record.finished)
-        yield Moment(record.finished, "Ended without a definite outcome", "held", more)
-    if again:
-        earlier = f"{number - 1} before it" if number > 1 else ""
-        yield Moment(record.started, f"Attempt {number} started", more=earlier)
-    if record.status == "running":
-        yield from _running(record, present)
-    else:
-        yield from _ended(record)
-    if record.expires:
-        yield Moment(record.expires, "Forgotten by itself", "future")
+    match kind:
+        case "claimed":
+            first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
+            return LifeEntry(at, first)
+        case "started":
+            earlier = f"{number - 1} before it" if number > 1 else ""
+            return LifeEntry(at, f"Attempt {number} started", more=earlier)
+        case "noted":  # the notes have a place of their own
+            return None
+        case "unclear":
+            more = _after(record, at)
+            return LifeEntry(at, "Ended without a definite outcome", "held", more)
+        case "renewed":
+            return LifeEntry(at, "Renewed its lease or noted something", "running")
+        case "lease":
+            if at > present:
+                return LifeEntry(at, "Lease ends, unless it is renewed", "future")
+            return LifeEntry(at, "Lease ended, and nobody renewed it", "held")
+        case "ended":
+            return _ended(record, at)
+        case "expires":
+            return LifeEntry(at, "Forgotten by itself", "future")
 
 
-def _ended(record: Record) -> Iterator[Moment]:
+def _ended(record: Record, at: int) -> LifeEntry | None:
     title = _ENDED.get(record.status, "Ended")
     if not record.uncertain:
-        at = record.finished or record.updated
-        yield Moment(at, title, tone_of(record), _after(record, at))
-    elif record.status != "held" or record.updated - record.finished > SECOND:
-        yield Moment(record.updated, title, tone_of(record))
+        return LifeEntry(at, title, tone_of(record), _after(record, at))
+    if record.status == "held" and at - record.finished <= SECOND:
+        return None  # it was held as soon as it ended, which is told already
+    return LifeEntry(at, title, tone_of(record))
 
 
 def _after(record: Record, end: int) -> str:
     took = end - record.started
-    return f"after {length(took)}" if took >= _BRIEF else ""
-
-
-def _running(record: Record, present: int) -> Iterator[Moment]:
-    if record.updated - record.started > SECOND:
-        yield Moment(record.updated, "Renewed its lease or noted something", "running")
-    if record.lease_end > present:
-        yield Moment(record.lease_end, "Lease ends, unless it is renewed", "future")
-    else:
-        yield Moment(record.lease_end, "Lease ended, and nobody renewed it", "held")
+    if took < _BRIEF:
+        return ""
+    return f"after {brief(took) if took < SECOND else length(took)}"
 
 
 def noted(record: Record) -> tuple[list[Fact], list[str], str]:
     """The notes, the steps, and why they cannot be read where they cannot."""
-    try:
-        facts = [Fact(name, as_json(value)) for name, value in record.notes.items()]
-        return facts, list(record.steps), ""
-    except UnreadableError as error:
-        return [], [], str(error)
+    notes, steps, unreadable = notes_and_steps(record)
+    return [Fact(name, as_json(value)) for name, value in notes.items()], list(steps), unreadable
 
 
 def result_of(record: Record) -> str:

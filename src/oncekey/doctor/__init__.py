@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 
-from oncekey.doctor import memory, sqlite
-from oncekey.doctor.finding import Finding, Severity, fine, sorted_by_severity
-from oncekey.doctor.lifetimes import Asked, lifetimes
+from oncekey.doctor import sqlite
+from oncekey.doctor.finding import Finding, Severity, fine, sorted_by_severity, warning
+from oncekey.doctor.lifetimes import Expected, lifetimes
 from oncekey.errors import ConfigurationError
 from oncekey.policy import Duration
 from oncekey.stores import AsyncStore, MemoryStore, SQLiteStore, Store
@@ -33,7 +33,7 @@ def examine(
     if inspect.iscoroutinefunction(getattr(store, "claim", None)):
         msg = f"{type(store).__name__} is for coroutines; use `await examine_async(store)`"
         raise ConfigurationError(msg)
-    asked = Asked.of(ttl, retry_horizon, events)
+    asked = Expected.of(ttl, retry_horizon, events)
     return sorted_by_severity([*_of_store(store, asked), *lifetimes(asked)])
 
 
@@ -45,7 +45,7 @@ async def examine_async(
     events: object | None = None,
 ) -> list[Finding]:
     """The same, for stores of both colours; one that blocks is asked on a thread."""
-    asked = Asked.of(ttl, retry_horizon, events)
+    asked = Expected.of(ttl, retry_horizon, events)
     blocking = getattr(store, "blocking", store)  # a store seen from the other colour
     if not inspect.iscoroutinefunction(getattr(blocking, "claim", None)):
         found = await asyncio.to_thread(_of_store, blocking, asked)
@@ -54,31 +54,31 @@ async def examine_async(
     return sorted_by_severity([*found, *lifetimes(asked)])
 
 
-def _of_store(store: object, asked: Asked) -> list[Finding]:
+def _of_store(store: object, asked: Expected) -> list[Finding]:
     if isinstance(store, MemoryStore):
-        return list(memory.findings())
+        return [_in_memory()]
     if isinstance(store, SQLiteStore):
         return list(sqlite.findings(store.file, store._connect.keywords["synchronous"]))  # noqa: SLF001 - the doctor looks inside
     if _is(store, "RedisStore"):
-        from oncekey.doctor import redis_asking  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import redis  # noqa: PLC0415 - it needs the driver
 
-        return redis_asking.of_store(store, asked)
+        return redis.of_store(store, asked)
     if _is(store, "PostgresStore"):
-        from oncekey.doctor import postgres_asking  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import postgres  # noqa: PLC0415 - it needs the driver
 
-        return postgres_asking.of_store(store)
+        return postgres.of_store(store)
     return [_unknown(store)]
 
 
-async def _of_async_store(store: object, asked: Asked) -> list[Finding]:
+async def _of_async_store(store: object, asked: Expected) -> list[Finding]:
     if _is(store, "AsyncRedisStore"):
-        from oncekey.doctor import redis_asking  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import redis  # noqa: PLC0415 - it needs the driver
 
-        return await redis_asking.of_store_async(store, asked)
+        return await redis.of_store_async(store, asked)
     if _is(store, "AsyncPostgresStore"):
-        from oncekey.doctor import postgres_asking  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import postgres  # noqa: PLC0415 - it needs the driver
 
-        return await postgres_asking.of_store_async(store)
+        return await postgres.of_store_async(store)
     return [_unknown(store)]
 
 
@@ -88,6 +88,12 @@ def _is(store: object, name: str) -> bool:
         kind.__name__ == name and kind.__module__.startswith("oncekey.stores.")
         for kind in type(store).__mro__
     )
+
+
+def _in_memory() -> Finding:
+    meaning = "records live in this process alone: others do not see them, and its end forgets them"
+    fix = "use sqlite:///, redis:// or postgresql:// for whatever must not happen twice"
+    return warning("memory.process", meaning, "store=memory://", fix)
 
 
 def _unknown(store: object) -> Finding:

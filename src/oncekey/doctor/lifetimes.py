@@ -33,7 +33,7 @@ class Retention(Struct, frozen=True):
             raise ConfigurationError(msg) from None
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class Expected(Struct, frozen=True, kw_only=True):
     """What is known besides the store: how long records live, and how late duplicates may come."""
 
     ttl: float | None = None
@@ -43,7 +43,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(
         cls, ttl: Duration | None, retry_horizon: Duration | None, events: object | None
-    ) -> Asked:
+    ) -> Expected:
         """As the user said it, checked."""
         return cls(
             ttl=None if ttl is None else seconds(ttl, "ttl"),
@@ -52,7 +52,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         )
 
 
-def lifetimes(asked: Asked) -> Iterator[Finding]:
+def lifetimes(asked: Expected) -> Iterator[Finding]:
     """Whether records outlive the retries that they are there for."""
     if asked.horizon is None:
         return

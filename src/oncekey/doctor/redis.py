@@ -7,10 +7,12 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 from msgspec import Struct
+from redis.exceptions import ResponseError
 
+from oncekey.doctor.examination import Examination, Refused, conduct, conduct_async
 from oncekey.doctor.finding import Finding, danger, fine, unread, warning
-from oncekey.doctor.lifetimes import Asked, Retention, retained, skewed
-from oncekey.doctor.talk import Refused, Talk
+from oncekey.doctor.lifetimes import Expected, Retention, retained, skewed
+from oncekey.stores.redis.errors import CAUGHT, explain
 
 Words = tuple[Any, ...]
 
@@ -20,7 +22,7 @@ _LOOKED_AT: Final = 100
 _GRANT: Final = "grant this user +info and +config|get, or ask whoever runs the server"
 
 
-class Patient(Struct, frozen=True, kw_only=True):
+class Server(Struct, frozen=True, kw_only=True):
     """What is known of the server before it is asked."""
 
     prefix: str = ""
@@ -28,7 +30,7 @@ class Patient(Struct, frozen=True, kw_only=True):
     """How many replicas a claim waits for."""
     cluster: bool = False
     """Whether the client knows its way about a cluster."""
-    asked: Asked = Asked()
+    asked: Expected = Expected()
 
 
 class Facts(Struct, kw_only=True):
@@ -40,18 +42,18 @@ class Facts(Struct, kw_only=True):
     settings: dict[str, str]
 
 
-def talk(patient: Patient) -> Talk[Words]:
+def examination(server: Server) -> Examination[Words]:
     """Everything that can be found out about one server."""
     facts = yield from _facts()
-    findings = list(_findings(facts, patient))
+    findings = list(_findings(facts, server))
     before = time.time()
     reply = yield ("TIME",)
     if not isinstance(reply, Refused):
         doubt = (time.time() - before) / 2
         theirs = float(reply[0]) + float(reply[1]) / 1e6
         findings.append(skewed("redis.clock", theirs - before - doubt, doubt))
-    if patient.asked.events is not None:
-        findings += yield from _retention(patient.asked.events)
+    if server.asked.events is not None:
+        findings += yield from _retention(server.asked.events)
     return findings
 
 
@@ -70,14 +72,14 @@ def _facts() -> Generator[Words, Any, Facts]:
     return Facts(info=info, unread=refused, settings=settings)
 
 
-def _findings(facts: Facts, patient: Patient) -> Iterator[Finding]:
+def _findings(facts: Facts, server: Server) -> Iterator[Finding]:
     yield _version(facts)
     yield _role(facts)
-    yield from _cluster(facts, patient)
+    yield from _cluster(facts, server)
     yield _eviction(facts)
     yield from _memory(facts)
     yield from _persistence(facts)
-    yield _replication(facts, patient)
+    yield _replication(facts, server)
 
 
 def _version(facts: Facts) -> Finding:
@@ -103,17 +105,17 @@ def _role(facts: Facts) -> Finding:
     return danger(check, "the server is a replica: every claim is refused", f"role={role}", fix)
 
 
-def _cluster(facts: Facts, patient: Patient) -> Iterator[Finding]:
+def _cluster(facts: Facts, server: Server) -> Iterator[Finding]:
     check = "redis.cluster"
     if not int(facts.info.get("cluster_enabled", 0)):
         return
     evidence = "cluster_enabled=1"
-    if not patient.cluster:
+    if not server.cluster:
         meaning = "the server is a node of a cluster, and the client does not know the others"
         yield danger(check, meaning, evidence, "pass RedisStore(redis.RedisCluster(...))")
-    elif "{" in patient.prefix and "}" in patient.prefix.partition("{")[2]:
+    elif "{" in server.prefix and "}" in server.prefix.partition("{")[2]:
         meaning = "the prefix has a hash tag, which puts every record on one node"
-        evidence = f"{evidence}, prefix={patient.prefix!r}"
+        evidence = f"{evidence}, prefix={server.prefix!r}"
         yield warning(check, meaning, evidence, "take the braces out of the prefix")
     else:
         yield fine(check, "records spread over the nodes of the cluster", evidence)
@@ -178,7 +180,7 @@ def _fsync(facts: Facts) -> Finding:
     return warning(check, meaning, evidence, "set appendfsync to everysec or always")
 
 
-def _replication(facts: Facts, patient: Patient) -> Finding:
+def _replication(facts: Facts, server: Server) -> Finding:
     check, replicas = "redis.replication", facts.info.get("connected_slaves")
     if replicas is None:
         what = "whether a fail-over can lose records"
@@ -186,14 +188,14 @@ def _replication(facts: Facts, patient: Patient) -> Finding:
     least = facts.settings.get("min-replicas-to-write")
     evidence = (
         f"connected_slaves={replicas}, min-replicas-to-write={least or 'unknown'}, "
-        f"wait={patient.needed or 'off'}"
+        f"wait={server.needed or 'off'}"
     )
-    if patient.needed > int(replicas):
+    if server.needed > int(replicas):
         meaning = "a claim waits for more replicas than there are: every claim is refused"
         return danger(check, meaning, evidence, "start the replicas, or lower wait")
     if not int(replicas):
         return fine(check, "there is no replica, so no fail-over can lose records", evidence)
-    if patient.needed:
+    if server.needed:
         return fine(check, "a claim waits until replicas have it", evidence)
     if int(least or 0):
         meaning = "a claim does not wait for replicas: a fail-over loses those of the last moment"
@@ -227,3 +229,74 @@ def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:
 
 def _text(value: Any) -> str:  # noqa: ANN401 - text or bytes, as the client decodes
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+# How the doctor's questions reach a Redis, in both colours; of a cluster, every primary.
+
+
+def of_store(store: Any, asked: Expected) -> list[Finding]:  # noqa: ANN401 - a RedisStore
+    """What was found on its server, or on the servers of its cluster."""
+    clients = store._clients  # noqa: SLF001 - the doctor looks inside
+    try:
+        client = clients.client()
+        found: list[Finding] = []
+        for options in _nodes(client):
+
+            def ask(words: Words, options: dict[str, Any] = options) -> Any:  # noqa: ANN401 - any reply
+                try:
+                    return client.execute_command(*words, **options)
+                except ResponseError as error:
+                    return Refused(str(error))
+
+            found += conduct(examination(_server(store, client, asked)), ask)
+    except CAUGHT as error:
+        raise explain(error, clients.where, sent_once=True) from error
+    return _each_once(found)
+
+
+async def of_store_async(store: Any, asked: Expected) -> list[Finding]:  # noqa: ANN401 - an AsyncRedisStore
+    """What was found on its server, or on the servers of its cluster."""
+    clients = store._clients  # noqa: SLF001 - the doctor looks inside
+    try:
+        client = await clients.client()
+        if _of_cluster(client):
+            await client.initialize()
+        found: list[Finding] = []
+        for options in _nodes(client):
+
+            async def ask(words: Words, options: dict[str, Any] = options) -> Any:  # noqa: ANN401 - any reply
+                try:
+                    return await client.execute_command(*words, **options)
+                except ResponseError as error:
+                    return Refused(str(error))
+
+            found += await conduct_async(examination(_server(store, client, asked)), ask)
+    except CAUGHT as error:
+        raise explain(error, clients.where, sent_once=True) from error
+    return _each_once(found)
+
+
+def _server(store: Any, client: Any, asked: Expected) -> Server:  # noqa: ANN401 - of either colour
+    wanted = store._replicas  # noqa: SLF001 - the doctor looks inside
+    return Server(
+        prefix=store._prefix.decode(),  # noqa: SLF001 - as above
+        needed=0 if wanted is None else wanted.needed,
+        cluster=_of_cluster(client),
+        asked=asked,
+    )
+
+
+def _of_cluster(client: Any) -> bool:  # noqa: ANN401 - any client of redis-py
+    return callable(getattr(client, "get_primaries", None))
+
+
+def _nodes(client: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any client of redis-py
+    """How each server is addressed."""
+    if not _of_cluster(client):
+        return [{}]
+    return [{"target_nodes": node} for node in client.get_primaries()]
+
+
+def _each_once(findings: list[Finding]) -> list[Finding]:
+    """What several nodes have in common is said once."""
+    return list(dict.fromkeys(findings))

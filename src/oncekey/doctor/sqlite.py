@@ -9,9 +9,50 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from oncekey.doctor import mounts
 from oncekey.doctor.finding import Finding, danger, fine, unread, warning
 from oncekey.errors import StoreError
+
+NETWORK: Final = frozenset(
+    {
+        *("9p", "afs", "ceph", "cifs", "coda", "davfs", "gfs2", "glusterfs", "gpfs", "lustre"),
+        *("ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs", "virtiofs"),
+        *("fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+        *("fuse.davfs", "fuse.blobfuse2", "fuse.mount-s3", "fuse.juicefs", "fuse.seaweedfs"),
+    }
+)
+IN_MEMORY: Final = frozenset({"ramfs", "tmpfs"})
+LAYERS: Final = frozenset({"aufs", "fuse.fuse-overlayfs", "overlay", "overlayfs"})
+"""What a container's own files are on; they go with it."""
+
+_TABLE: Final = Path("/proc/self/mountinfo")
+_MARKS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+
+def file_system(path: Path, table: Path = _TABLE) -> str:
+    """The kind of file system that the file is on, or would be; empty where nobody can tell."""
+    try:
+        lines = table.read_text("utf-8", errors="surrogateescape").splitlines()
+    except OSError:  # not Linux
+        return ""
+    place = path.absolute().resolve()
+    longest, kind = -1, ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        point = Path(_unescaped(before.split()[4]))
+        if (place == point or point in place.parents) and len(point.parts) >= longest:
+            longest, kind = len(point.parts), after.split()[0]
+    return kind
+
+
+def in_container() -> bool:
+    """Whether this process runs in a container, as far as containers tell."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any(mark.exists() for mark in _MARKS)
+
+
+def _unescaped(name: str) -> str:
+    """The kernel writes spaces and the like as octal numbers."""
+    return name.encode("utf-8", "surrogateescape").decode("unicode_escape")
+
 
 _OLDEST: Final = (3, 35, 0)
 
@@ -20,7 +61,7 @@ def findings(path: Path, synchronous: str) -> Iterator[Finding]:
     """Everything that can be found out about the file without writing to it."""
     yield _version(sqlite3.sqlite_version_info)
     yield _writable(path)
-    yield _place(mounts.file_system(path), path, container=mounts.in_container())
+    yield _place(file_system(path), path, container=in_container())
     yield _synchronous(synchronous)
     if path.exists():
         yield _journal(path)
@@ -51,14 +92,14 @@ def _place(kind: str, path: Path, *, container: bool) -> Finding:
     if not kind:
         what = "on which file system the file is"
         return unread(check, what, f"{path}, on a system that does not tell", "use a local disk")
-    if kind in mounts.NETWORK:
+    if kind in NETWORK:
         meaning = "locks do not hold on a network file system: two machines run the same key"
         fix = "move the file to a local disk; machines share redis:// or postgresql://"
         return danger(check, meaning, evidence, fix)
-    if kind in mounts.IN_MEMORY:
+    if kind in IN_MEMORY:
         meaning = "the file is in memory: a restart of the machine forgets every record"
         return warning(check, meaning, evidence, "move the file to a disk")
-    if container and kind in mounts.LAYERS:
+    if container and kind in LAYERS:
         meaning = (
             "the file is inside the container: it ends with it, and no other container sees it"
         )

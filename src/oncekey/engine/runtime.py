@@ -26,7 +26,7 @@ from oncekey.stores.adapters import Looped, Threaded
 from oncekey.stores.base import VERBS
 
 if TYPE_CHECKING:
-    from oncekey.doctor.at_start import AtStart
+    from oncekey.doctor.startup import StartupCheck
 
 
 _log = logging.getLogger("oncekey")
@@ -58,7 +58,7 @@ class Core:
         self._engine: Engine | None = None
         self._engine_async: AsyncEngine | None = None
         self._purging = False
-        self.doctor: AtStart | None = None
+        self.doctor: StartupCheck | None = None
         renew_after_fork(self)
 
     def after_fork(self) -> None:

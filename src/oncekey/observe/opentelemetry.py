@@ -8,9 +8,10 @@ a span `oncekey.refuse`.
 
 from __future__ import annotations
 
+import re
 from contextvars import Token
 from time import time_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,11 +21,38 @@ from oncekey.extras import needing
 from oncekey.observe import Event, Name
 from oncekey.observe.log import LINES
 from oncekey.observe.redaction import Redact, Redaction
-from oncekey.observe.traceparent import Place, place_in, with_place
 
 with needing("opentelemetry", __name__):
     from opentelemetry import context, trace
     from opentelemetry.trace import Span, SpanContext, Status, StatusCode, TraceFlags
+
+# A record says at the end of its reference which trace its run belongs to, in the form of the
+# `traceparent` of W3C Trace Context, after a space where the reference says more.
+_FORM: Final = re.compile(r"(?:^| )00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
+
+
+class SpanPlace(NamedTuple):
+    """A span among all others."""
+
+    trace: int
+    span: int
+    flags: int
+
+
+def with_place(reference: str, place: SpanPlace) -> str:
+    """The reference, which says from now on where the run is traced."""
+    written = f"00-{place.trace:032x}-{place.span:016x}-{place.flags:02x}"
+    return f"{reference} {written}" if reference else written
+
+
+def place_in(reference: str) -> SpanPlace | None:
+    """Where the run of a record is traced, if it says so."""
+    found = _FORM.search(reference)
+    if found is None:
+        return None
+    place = SpanPlace(*(int(part, 16) for part in found.groups()))
+    return place if place.trace and place.span else None
+
 
 _GRANTED: Final[frozenset[Name]] = frozenset({"new", "taken_over", "unprotected"})
 _REFUSED: Final[frozenset[Name]] = frozenset({"busy", "reused", "held", "refused"})
@@ -34,7 +62,7 @@ _WANTED: Final = _GRANTED | _REFUSED | _ENDED | {"duplicate"}
 _SECOND: Final = 1_000_000_000
 
 
-class Run:
+class TracedRun:
     """What is hung on a call: its span, which its code can be inside of."""
 
     __slots__ = ("_attached", "granted", "inside", "over", "span", "unprotected")
@@ -88,10 +116,10 @@ class OpenTelemetryObserver:
         own = span.get_span_context()
         if not own.is_valid:  # nobody collects spans
             return call
-        run = Run(span, trace.set_span_in_context(span))
+        run = TracedRun(span, trace.set_span_in_context(span))
         if call.surface == "message":  # its reference is the message's id, and must stay that
             return replace(call, trace=run)
-        place = Place(own.trace_id, own.span_id, own.trace_flags)
+        place = SpanPlace(own.trace_id, own.span_id, own.trace_flags)
         return replace(call, trace=run, reference=with_place(call.reference, place))
 
     def wants(self, name: Name) -> bool:
@@ -101,7 +129,7 @@ class OpenTelemetryObserver:
     def __call__(self, event: Event, /) -> None:
         """The span of the call says it; spans of what has just been done are made afterwards."""
         run = event.trace
-        if not isinstance(run, Run) or run.over:
+        if not isinstance(run, TracedRun) or run.over:
             return
         if run.granted:
             self._ended(run, event)
@@ -112,7 +140,7 @@ class OpenTelemetryObserver:
             self._describe(run.span, event)
             self._answered(run, event)
 
-    def _answered(self, run: Run, event: Event) -> None:
+    def _answered(self, run: TracedRun, event: Event) -> None:
         """The call runs, or is over."""
         if event.name in _GRANTED:
             run.granted, run.unprotected = True, event.name == "unprotected"
@@ -127,7 +155,7 @@ class OpenTelemetryObserver:
             run.span.set_status(Status(StatusCode.ERROR, LINES[event.name][1]))
         run.end()
 
-    def _ended(self, run: Run, event: Event) -> None:
+    def _ended(self, run: TracedRun, event: Event) -> None:
         """The run is over, or another attempt has answered for it."""
         run.span.set_attribute("oncekey.ended", event.name)
         if event.name in _SETTLED or event.name == "held":
@@ -136,7 +164,7 @@ class OpenTelemetryObserver:
             run.span.set_status(Status(StatusCode.ERROR, LINES[event.name][1]))
         run.end()
 
-    def _part(self, name: str, run: Run, event: Event) -> None:
+    def _part(self, name: str, run: TracedRun, event: Event) -> None:
         """A span inside the call's, of what took so long and is over now."""
         now = time_ns()
         began = now - round(event.seconds * _SECOND)

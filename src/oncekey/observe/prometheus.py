@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 from oncekey.compat import renew_after_fork
 from oncekey.errors import ConfigurationError
@@ -12,9 +14,83 @@ from oncekey.extras import needing
 from oncekey.observe import Event, Name
 
 with needing("prometheus", __name__):
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import (
+        REGISTRY,
+        CollectorRegistry,
+        Counter,
+        Gauge,
+        Histogram,
+        Metric,
+        values,
+    )
 
-    from oncekey.observe.tally import AT_ONCE, Collector, Tally, Times
+# Counts are kept here until somebody collects them: to count at once takes a lock and a handful of
+# calls for each figure of an event, and an event of a call has up to five.
+
+AT_ONCE: Final = values.ValueClass is not values.MutexValue
+"""Whether counts are written to files, which other processes collect at any time."""
+
+
+class EventCounts:
+    """The events of one name, surface and task since the last time that somebody collected."""
+
+    __slots__ = ("_bytes", "_checks", "_events", "checks", "events", "size")
+
+    def __init__(self, events: Counter, size: Counter, checks: Counter | None) -> None:
+        """What is counted goes to these counters. An event without the last ends no check."""
+        self._events, self._bytes, self._checks = events, size, checks
+        self.events = 0
+        self.size = 0
+        self.checks = None if checks is None else 0
+
+    def pour(self) -> None:
+        """The counters have it."""
+        if self.events:
+            self._events.inc(self.events)
+            self._bytes.inc(self.size)
+            self.events = self.size = 0
+        if self._checks is not None and self.checks:
+            self._checks.inc(self.checks)
+            self.checks = 0
+
+
+class CheckTimes:
+    """How many checks took how long, since the last time that somebody collected."""
+
+    def __init__(self, histogram: Histogram, bounds: Sequence[float]) -> None:
+        """The histogram has these bounds, and one above all."""
+        made: Any = histogram  # it takes one time after the other, and several only in this way
+        self._buckets, self._sum = made._buckets, made._sum  # noqa: SLF001 - as it says above
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def pour(self) -> None:
+        """The histogram has it."""
+        for bucket, count in zip(self._buckets, self.counts, strict=True):
+            if count:
+                bucket.inc(count)
+        self._sum.inc(self.total)
+        self.counts = [0] * len(self.counts)
+        self.total = 0.0
+
+
+class Collector:
+    """Metrics of a registry, brought up to date before they are read."""
+
+    def __init__(self, metrics: Iterable[Any], pour: Callable[[], None]) -> None:
+        """`pour` brings them up to date."""
+        self._metrics = list(metrics)
+        self._pour = pour
+
+    def describe(self) -> Iterable[Metric]:
+        """What is collected, for those who look for names that are taken."""
+        return chain.from_iterable(metric.describe() for metric in self._metrics)
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics as they are now."""
+        self._pour()
+        return chain.from_iterable(metric.collect() for metric in self._metrics)
+
 
 _CHECKS: Final[dict[Name, str]] = {
     "new": "new",
@@ -81,7 +157,7 @@ class PrometheusObserver:
             buckets=_BUCKETS,
             registry=None,
         )
-        self._times = Times(times, _BUCKETS)
+        self._times = CheckTimes(times, _BUCKETS)
         self._counters = {
             name: Counter(f"oncekey_{noun}_total", words, _LABELS, registry=None)
             for name, (noun, words) in _NOUNS.items()
@@ -108,7 +184,7 @@ class PrometheusObserver:
         )
         self._most_tasks = most_tasks
         self._tasks: set[str] = set()
-        self._known: dict[tuple[Name, str, str], Tally] = {}
+        self._known: dict[tuple[Name, str, str], EventCounts] = {}
         self._lock = RLock()  # an event may interrupt another: signals, destructors
         renew_after_fork(self)
         own = (self._bytes, self._purged, self._openings, self._open)
@@ -154,7 +230,7 @@ class PrometheusObserver:
         elif event.name == "breaker_closed":
             self._open.dec()
 
-    def _look_up(self, event: Event) -> Tally | None:
+    def _look_up(self, event: Event) -> EventCounts | None:
         """What counts events like this one; None for those that are of no call."""
         name, surface, task = event.name, event.surface, event.label
         if name not in self._counters:
@@ -169,6 +245,6 @@ class PrometheusObserver:
             if found is None:
                 events = self._counters[name].labels(surface, task)
                 size = self._bytes.labels(surface, task)
-                found = Tally(events, size, self._checks.get(name))
+                found = EventCounts(events, size, self._checks.get(name))
                 self._known[name, surface, task] = found
         return found

@@ -13,10 +13,9 @@ from oncekey.policy import disabled
 from oncekey.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from oncekey.testing.chaos import Chaos
-    from oncekey.testing.chaos_report import ChaosError
+    from oncekey.testing.chaos import Chaos, ChaosError
     from oncekey.testing.conformance import AsyncStoreConformance, StoreConformance
-    from oncekey.testing.failing import FailingStore
+    from oncekey.testing.failing_store import FailingStore
     from oncekey.testing.pytest_plugin import once_chaos
 
 __all__ = [
@@ -32,8 +31,8 @@ __all__ = [
 
 _PLAIN: Final = {
     "Chaos": "chaos",
-    "ChaosError": "chaos_report",
-    "FailingStore": "failing",
+    "ChaosError": "chaos",
+    "FailingStore": "failing_store",
     "once_chaos": "pytest_plugin",
 }
 
@@ -48,7 +47,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(msg)
     import pytest  # noqa: PLC0415 - a user of FakeClock alone need not have it
 
-    parts = [f"{__name__}.{part}" for part in ("suite", "model", "conformance")]
+    parts = [f"{__name__}.{part}" for part in ("model", "conformance")]
     pytest.register_assert_rewrite(*(part for part in parts if part not in sys.modules))
     suites: object = getattr(import_module(f"{__name__}.conformance"), name)
     return suites

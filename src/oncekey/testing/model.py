@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -23,13 +23,14 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from oncekey.core import machine
-from oncekey.core.record import Record
+from oncekey.core.record import Record, Status
 from oncekey.core.requests import (
     Answer,
     Claim,
     Forget,
     Granted,
     Note,
+    OnExpired,
     Owned,
     Release,
     Renew,
@@ -40,9 +41,122 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.stores.base import Store
-from oncekey.testing import asks
-from oncekey.testing.asks import SPOTS, Who
 from oncekey.testing.reference import RULES, Place, Reference
+
+Spot = tuple[str | None, str]
+Who = Literal["owner", "old", "old nonce", "old token"]
+
+SPOTS: Final[tuple[Spot, ...]] = ((None, "k"), ("s", "k"), ("s", "l"), ("t", "k"))
+_USUAL_SPOTS: Final = (*SPOTS, *SPOTS[:1] * 4)  # most about one key: it gets further
+_BLOBS: Final = (None, b"", b"\xc0", b"blob")
+_FINGERPRINTS: Final = ("1:x", "1:x", "1:x", "1:x", "1:y", "2:x", None)
+_ON_EXPIRED: Final[tuple[OnExpired, ...]] = ("take", "take", "hold")
+_ENDS: Final[tuple[Literal["completed", "failed"], ...]] = ("completed", "failed")
+_DECISIONS: Final[tuple[Literal["completed", "failed", "released"], ...]] = (*_ENDS, "released")
+_STATUSES: Final[tuple[Status | None, ...]] = (None, None, "running", *_DECISIONS, "held")
+_WHO: Final[tuple[Who, ...]] = ("old", "old nonce", "old token")
+_UNPROVED: Final[dict[str, Any]] = {"token": 0, "nonce": ""}
+
+
+def random_proof(random: Random) -> Who:
+    """Whose token and nonce a request shows; most often the right ones."""
+    return random.choice(_WHO) if random.randint(0, 3) == 0 else "owner"
+
+
+def random_spot(random: Random) -> Spot:
+    """Which key is meant."""
+    return random.choice(_USUAL_SPOTS)
+
+
+def random_request(random: Random) -> Request:
+    """Return any request about one of the keys.
+
+    Leases and lives are small numbers: the store's own tests choose how long they are. The proof of
+    ownership is added later, by the model, which knows who was granted what.
+    """
+    make = random.choice(_MAKERS)
+    return make(random, random_spot(random))
+
+
+def random_scan(random: Random) -> Scan:
+    """Any question for a list, on small pages."""
+    return Scan(
+        scope=random.choice([None, "s", "nowhere"]),
+        any_scope=random.choice([True, False]),
+        status=random.choice(_STATUSES),
+        limit=random.randint(1, 4),
+    )
+
+
+def _claim(random: Random, spot: Spot) -> Request:
+    return Claim(
+        *spot,
+        nonce=random.choice("abcdefgh"),
+        fingerprint=random.choice(_FINGERPRINTS),
+        on_expired=random.choice(_ON_EXPIRED),
+        max_attempts=random.choice([None, None, 1, 2, 3]),
+        label=random.choice(["", "label"]),
+        reference=random.choice(["", "reference"]),
+        lease=random.randint(1, 2),
+        ttl=random.randint(0, 2),
+    )
+
+
+def _renew(random: Random, spot: Spot) -> Request:
+    return Renew(*spot, **_UNPROVED, lease=random.randint(1, 2), ttl=random.randint(0, 2))
+
+
+def _note(random: Random, spot: Spot) -> Request:
+    noted = random.choice([b"", b"n", b"noted"])
+    return Note(*spot, **_UNPROVED, noted=noted, revision=random.randint(-1, 2))
+
+
+def _settle(random: Random, spot: Spot) -> Request:
+    return Settle(
+        *spot,
+        **_UNPROVED,
+        status=random.choice(_ENDS),
+        result=random.choice(_BLOBS),
+        error=random.choice(_BLOBS),
+        ttl=random.randint(0, 2),
+    )
+
+
+def _release(random: Random, spot: Spot) -> Request:
+    return Release(
+        *spot,
+        **_UNPROVED,
+        error=random.choice(_BLOBS),
+        uncertain=random.choice([False, True]),
+        hold=random.choice([False, False, True]),
+        unused=random.choice([False, False, True]),
+        lease=random.randint(1, 2),
+        ttl=random.randint(0, 2),
+    )
+
+
+def _resolve(random: Random, spot: Spot) -> Request:
+    return Resolve(
+        *spot,
+        token=0,
+        status=random.choice(_DECISIONS),
+        result=random.choice(_BLOBS),
+        error=random.choice(_BLOBS),
+        ttl=random.randint(0, 2),
+    )
+
+
+def _forget(random: Random, spot: Spot) -> Request:
+    return Forget(*spot, token=0, force=random.choice([False, True]))
+
+
+# What is frequent here is what leads to more.
+_MAKERS: Final = (
+    *[_claim] * 5,
+    *[_renew, _note, _release] * 2,
+    *[_settle, _resolve, _forget],
+)
+
 
 STEPS: Final = 30
 LONGEST: Final = 5_000_000
@@ -131,7 +245,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(random=st.randoms(use_true_random=True))
     def scan(self, random: Random) -> None:
         """Somebody lists the records, page after page."""
-        ask = asks.scan(random)
+        ask = random_scan(random)
         while True:
             page = self.store.scan(ask)
             assert page == self.expected.scan(ask)
@@ -159,12 +273,12 @@ class StoreModel(RuleBasedStateMachine):
         ask = self.last
         if what == "ask" or ask is None:
             age = random.randrange(len(self.granted))
-            ask = self.last = self._complete(asks.request(random), asks.who(random), age)
+            ask = self.last = self._complete(random_request(random), random_proof(random), age)
         self._send(ask)
 
     def _wait(self, random: Random) -> None:
         """It is just before, exactly at, or just past a moment that matters."""
-        record = self.store.get(*asks.spot(random))
+        record = self.store.get(*random_spot(random))
         if record is not None:
             moment = random.choice([record.lease_end, record.lease_end, record.expires])
             wait = moment + random.choice([-1, 0, 1]) - self.time.clock()

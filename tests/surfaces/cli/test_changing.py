@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncekey import Once, RememberedError
-from oncekey.cli import finding
-from oncekey.looking import find
+from oncekey.cli import keys
+from oncekey.inspection.listing import find_record
 from oncekey.messages import Inbox, Message
 from tests.surfaces.cli.shop import url_of
 
@@ -66,12 +66,12 @@ def test_a_record_that_starts_to_run_while_we_look_is_not_forgotten(once, run, m
     seen = []
 
     def completed_at_first(*named):
-        record = find(*named)
+        record = find_record(*named)
         assert record is not None
         seen.append(record)
         return replace(record, status="completed") if len(seen) == 1 else record
 
-    monkeypatch.setattr(finding, "find", completed_at_first)
+    monkeypatch.setattr(keys, "find_record", completed_at_first)
     done = run("forget", "report:11")
     assert done.exit_code == 3
     assert "'report:11' is running; with --force" in done.stderr

@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.main import get_command
 
-from oncekey.cli import exits
+from oncekey.cli import errors
 from oncekey.cli.program import program
 from tests.surfaces.cli.page import PAGE, steady, whole
 from tests.surfaces.cli.picture import PICTURE
@@ -28,7 +28,7 @@ def test_the_page_names_every_option_of_a_command(name):
 
 def test_the_page_has_every_exit_code():
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)]
-    assert codes == [exits.DONE, exits.NOTHING, exits.WRONG, exits.REFUSED, exits.STORE]
+    assert codes == [errors.DONE, errors.NOTHING, errors.WRONG, errors.REFUSED, errors.STORE]
 
 
 def test_the_picture_fetches_nothing_and_shows_what_watch_draws():

@@ -279,8 +279,8 @@ def test_stats_count_and_say_what_the_numbers_are_worth(shop, run, monkeypatch):
     ]
     told = json.loads(run("stats", "--json").stdout)
     assert (told["total"], told["exact"], told["looked_at"]) == (5, True, 5)
-    monkeypatch.setattr("oncekey.looking.sqlite_sql.COUNTED", 1)
-    monkeypatch.setattr("oncekey.looking.sqlite._RUN", 1)
+    monkeypatch.setattr("oncekey.stores.sqlite.browse.COUNTED", 1)
+    monkeypatch.setattr("oncekey.stores.sqlite.browse._RUN", 1)
     assert "sampled from" in run("stats").stdout.splitlines()[-1]
     assert run("stats", "--exact").stdout.splitlines()[-1] == "total      5"
 
@@ -297,7 +297,7 @@ def test_ls_of_all_goes_from_page_to_page(shop, run, monkeypatch):
 
 def test_ls_says_how_far_it_has_come_when_it_looks_for_long(shop, run, monkeypatch):
     monkeypatch.setattr("oncekey.cli.ls._PATIENCE", 0)
-    monkeypatch.setattr("oncekey.looking.sqlite._WINDOW", 1)
+    monkeypatch.setattr("oncekey.stores.sqlite.browse._WINDOW", 1)
     done = run("ls", "--status", "completed")
     assert done.exit_code == 0
     assert done.stderr == (

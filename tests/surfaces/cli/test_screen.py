@@ -6,10 +6,9 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from oncekey import StoreError
-from oncekey.cli.screen import Frame
-from oncekey.cli.watching import View
+from oncekey.cli.watch import Screen, WatchView
 from oncekey.core.record import Record
-from oncekey.looking import Counts
+from oncekey.stores.browse import RecordCounts
 
 NOW = 1_767_225_600_000_000
 
@@ -23,8 +22,10 @@ def record(key):
 
 def view(*keys, exact=True, new=None, complete=True):
     by_status = {"running": len(keys), "held": 1_234_567}
-    counts = Counts(total=1_234_570, by_status=by_status, exact=exact, looked_at=400, now=NOW)
-    return View(counts=counts, records=[record(key) for key in keys], new=new, complete=complete)
+    counts = RecordCounts(total=1_234_570, by_status=by_status, exact=exact, looked_at=400, now=NOW)
+    return WatchView(
+        counts=counts, records=[record(key) for key in keys], new=new, complete=complete
+    )
 
 
 def drawn(frame, view, width=80, height=10):
@@ -35,7 +36,7 @@ def drawn(frame, view, width=80, height=10):
 
 @pytest.fixture
 def frame():
-    return Frame("postgresql://anna:secret@db:5432/shop?sslmode=require", "2s", redact=False)
+    return Screen("postgresql://anna:secret@db:5432/shop?sslmode=require", "2s", redact=False)
 
 
 def test_the_head_says_where_when_and_how_many(frame):

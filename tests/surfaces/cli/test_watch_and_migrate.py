@@ -11,10 +11,11 @@ import pytest
 
 from oncekey import Once, StoreError
 from oncekey.cli import watch as watch_command
-from oncekey.cli.watching import Watch
-from oncekey.looking import Look, look, postgres_sql
+from oncekey.cli.watch import Watcher
+from oncekey.inspection.listing import list_records
 from oncekey.stores import PostgresStore, RedisStore
-from oncekey.stores.postgres import schema
+from oncekey.stores.browse import RecordQuery
+from oncekey.stores.postgres import browse, schema
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import postgres, postgres_url
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
@@ -60,7 +61,7 @@ def test_watch_tells_what_is_wrong_and_goes_on(another_redis, capsys):
     server = another_redis()
     store = RedisStore.from_url(server.url)
     Once(store, observers=()).run("first", lambda: 1)
-    watch = Watch(store, None)
+    watch = Watcher(store, None)
     views = watch_command._views(watch, watch.view(5), 0.001, lambda: 5)
     assert len(next(views).records) == 1
     server.stop()
@@ -78,7 +79,7 @@ def test_watch_walks_over_a_store_without_an_order_of_time(empty_redis):
     once = Once(store, observers=(), cache=False)
     for number in range(300):
         once.run(f"key-{number}", lambda: 1)
-    watch = Watch(store, None)
+    watch = Watcher(store, None)
     view = watch.view(3)
     assert view.complete
     assert [record.key for record in view.records] == ["key-299", "key-298", "key-297"]
@@ -86,7 +87,7 @@ def test_watch_walks_over_a_store_without_an_order_of_time(empty_redis):
     once.run("newest", lambda: 1)
     keys = [record.key for record in watch.view(3).records]
     assert keys == ["newest", "key-298", "key-297"]
-    assert Watch(store, "held").view(3).records == []
+    assert Watcher(store, "held").view(3).records == []
     store.close()
 
 
@@ -159,10 +160,10 @@ def test_migrate_makes_the_indexes_that_a_large_table_was_spared(postgres_url, r
         )
     assert run("migrate", "--store", postgres_url).stdout.splitlines() == [
         f"brought the schema from 2 to {len(ours)}",
-        *(f"made the index {name}" for name in postgres_sql.INDEXES),
+        *(f"made the index {name}" for name in browse.INDEXES),
     ]
     store = PostgresStore(postgres_url)
-    assert look(store, Look()).newest_first
+    assert list_records(store, RecordQuery()).newest_first
     store.close()
 
 

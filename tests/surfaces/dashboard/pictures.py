@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from oncekey import Once
 from oncekey.dashboard import Dashboard
-from oncekey.dashboard.pulse import SLOTS, WIDTH, Pulse
+from oncekey.dashboard.counter import SLOT_SECONDS, SLOTS, CallCounter
 from tests.surfaces.dashboard.busy_shop import fill
 from tests.surfaces.dashboard.conftest import TOKEN, tell
 from tests.surfaces.dashboard.serving import serving
@@ -40,18 +40,18 @@ FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontcon
 </fontconfig>"""
 
 
-def traffic(pulse: Pulse) -> None:
+def traffic(counter: CallCounter) -> None:
     """Five minutes of calls, with a client in the middle that repeats itself."""
     chance = random.Random(4)  # noqa: S311 - the same picture every time
     present = time.monotonic()
-    pulse._since -= 6 * 3600
+    counter._since -= 6 * 3600
     for slot in range(SLOTS):
-        pulse._clock = lambda at=present - WIDTH * (SLOTS - slot - 1): at  # type: ignore[misc]  # a default argument
+        counter._clock = lambda at=present - SLOT_SECONDS * (SLOTS - slot - 1): at  # type: ignore[misc]  # a default argument
         count = int(24 + 10 * math.sin(slot / 7) + 14 * chance.random())
         repeating = 0.7 if 25 < slot < 36 else 0.2
         for _ in range(count):
-            pulse(tell("duplicate" if chance.random() < repeating else "new"))
-    pulse._counted = {"new": 5_549, "duplicate": 1_622, "busy": 77, "reused": 2}
+            counter(tell("duplicate" if chance.random() < repeating else "new"))
+    counter._counted = {"new": 5_549, "duplicate": 1_622, "busy": 77, "reused": 2}
 
 
 def main() -> None:
@@ -61,9 +61,9 @@ def main() -> None:
         fonts.write_text(FONTS)
         once = Once(f"sqlite:///{folder}/shop.db", observers=())
         board = Dashboard(once, token=TOKEN, show_results=True)
-        pulse = board._site.pulse
-        assert pulse is not None
-        traffic(pulse)
+        counter = board._site.counter
+        assert counter is not None
+        traffic(counter)
         with serving(board) as site, sync_playwright() as playwright:
             environment: dict[str, str | float | bool] = {
                 **os.environ,

@@ -7,8 +7,8 @@ from starlette.routing import Mount
 
 from oncekey import ConfigurationError, Once
 from oncekey.dashboard import Dashboard
+from oncekey.dashboard.access import LASTING, TICKET_LASTING, Sessions, Tickets
 from oncekey.dashboard.app import _PAGES
-from oncekey.dashboard.sessions import LASTING, TICKET_LASTING, Sessions, Tickets
 from oncekey.stores import AsyncRedisStore
 from tests.surfaces.dashboard.conftest import TOKEN, hidden
 

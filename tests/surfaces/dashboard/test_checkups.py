@@ -5,7 +5,7 @@ import re
 import pytest
 
 from oncekey import Once, StoreError
-from oncekey.dashboard import checkups
+from oncekey.dashboard import queries
 from oncekey.doctor import Finding
 from tests.surfaces.dashboard.conftest import HOLDING
 
@@ -24,7 +24,7 @@ def asked(monkeypatch):
             Finding(check="a.d", severity="fine", meaning="as it should be", evidence="x=1"),
         ]
 
-    monkeypatch.setattr(checkups, "examine", examine)
+    monkeypatch.setattr(queries, "examine", examine)
     return asked
 
 
@@ -58,7 +58,7 @@ async def test_a_doctor_that_is_not_answered_does_not_take_the_overview_along(
     def refuse(_):
         raise StoreError("CONFIG is <forbidden>", happened=False)
 
-    monkeypatch.setattr(checkups, "examine", refuse)
+    monkeypatch.setattr(queries, "examine", refuse)
     browser = await inside(dashboard(memory))
     response = await browser.get("/")
     assert response.status_code == 200

@@ -17,12 +17,12 @@ from tests.patience import PATIENCE
 PROGRAM = """
 import sys, typer
 from oncekey.cli.dashboard import dashboard
-from oncekey.cli.options import Chosen
+from oncekey.cli.options import ChosenStore
 from oncekey.cli.program import Program
 app = typer.Typer(cls=Program)
 app.command()(dashboard)
 @app.callback()
-def start(ctx: typer.Context): ctx.obj = Chosen("sqlite:///none.db", typed=False)
+def start(ctx: typer.Context): ctx.obj = ChosenStore("sqlite:///none.db", typed=False)
 app()
 """
 

@@ -6,20 +6,20 @@ import pytest
 
 from oncekey import Once
 from oncekey.dashboard import figures
-from oncekey.dashboard.drawing import HEIGHT, WIDTH, area, bar, line
-from oncekey.dashboard.pulse import RECENT, SLOTS, Pulse
-from oncekey.dashboard.pulse import WIDTH as SLOT
-from oncekey.dashboard.queries import Queries, Shared, Tally, _change
+from oncekey.dashboard.counter import RECENT, SLOTS, CallCounter
+from oncekey.dashboard.counter import SLOT_SECONDS as SLOT
+from oncekey.dashboard.figures import HEIGHT, WIDTH, area, bar, line
+from oncekey.dashboard.queries import CountTrend, Queries, Shared, _change
 from oncekey.errors import StoreError
-from oncekey.looking import STATUSES, Counts
+from oncekey.stores.browse import STATUSES, RecordCounts
 from tests.surfaces.dashboard.conftest import HOLDING, tell
 
 MINUTE = 60_000_000
 
 
-def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -> Counts:
+def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -> RecordCounts:
     statuses = dict.fromkeys(STATUSES, 0) | by_status
-    return Counts(total=total, by_status=statuses, exact=exact, looked_at=1000, now=now)
+    return RecordCounts(total=total, by_status=statuses, exact=exact, looked_at=1000, now=now)
 
 
 @pytest.fixture
@@ -28,65 +28,65 @@ def clock():
 
 
 @pytest.fixture
-def pulse(clock):
-    return Pulse(lambda: clock[0])
+def counter(clock):
+    return CallCounter(lambda: clock[0])
 
 
-def test_calls_are_counted(pulse):
+def test_calls_are_counted(counter):
     for name, count in (("new", 6), ("duplicate", 2), ("busy", 1), ("reused", 1)):
-        pulse(tell(name, count))
-    beat = pulse.beat()
-    assert (beat.total, beat.duplicates, beat.share) == (10, 3, 0.3)
-    assert (beat.checks[-1], beat.saved[-1]) == (10, 3)
+        counter(tell(name, count))
+    calls = counter.counts()
+    assert (calls.total, calls.duplicates, calls.share) == (10, 3, 0.3)
+    assert (calls.checks[-1], calls.saved[-1]) == (10, 3)
 
 
-def test_events_that_are_no_check_are_not_counted(pulse):
-    assert not pulse.wants("completed")
-    assert pulse.wants("duplicate")
-    pulse(tell("completed"))
-    assert pulse.beat().total == 0
-    assert pulse.beat().share is None
+def test_events_that_are_no_check_are_not_counted(counter):
+    assert not counter.wants("completed")
+    assert counter.wants("duplicate")
+    counter(tell("completed"))
+    assert counter.counts().total == 0
+    assert counter.counts().share is None
 
 
-def test_the_recent_past_moves_on_and_totals_stay(pulse, clock):
-    pulse(tell("duplicate", 12))
+def test_the_recent_past_moves_on_and_totals_stay(counter, clock):
+    counter(tell("duplicate", 12))
     clock[0] += 3 * SLOT
-    pulse(tell("new", 6))
-    beat = pulse.beat()
-    assert beat.checks[-4:] == [12, 0, 0, 6]
-    assert beat.per_second == 18 / (RECENT * SLOT)
+    counter(tell("new", 6))
+    calls = counter.counts()
+    assert calls.checks[-4:] == [12, 0, 0, 6]
+    assert calls.per_second == 18 / (RECENT * SLOT)
     clock[0] += (SLOTS - 1) * SLOT
-    assert pulse.beat().checks[0] == 6
+    assert counter.counts().checks[0] == 6
     clock[0] += 10 * SLOTS * SLOT
-    beat = pulse.beat()
-    assert beat.checks == [0] * SLOTS
-    assert beat.total == 18
+    calls = counter.counts()
+    assert calls.checks == [0] * SLOTS
+    assert calls.total == 18
 
 
-def test_a_clock_that_goes_back_does_no_harm(pulse, clock):
-    pulse(tell("new"))
+def test_a_clock_that_goes_back_does_no_harm(counter, clock):
+    counter(tell("new"))
     clock[0] -= 100
-    pulse(tell("new"))
-    assert pulse.beat().checks[-1] == 2
+    counter(tell("new"))
+    assert counter.counts().checks[-1] == 2
 
 
-def test_threads_lose_nothing(pulse):
+def test_threads_lose_nothing(counter):
     def count():
         for _ in range(1000):
-            pulse(tell("duplicate"))
+            counter(tell("duplicate"))
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert pulse.beat().duplicates == 4000
+    assert counter.counts().duplicates == 4000
 
 
-def test_a_forked_child_counts_its_own(pulse):
-    pulse(tell("duplicate"))
-    pulse.after_fork()
-    assert pulse.beat().total == 0
+def test_a_forked_child_counts_its_own(counter):
+    counter(tell("duplicate"))
+    counter.after_fork()
+    assert counter.counts().total == 0
 
 
 async def test_the_page_counts_what_this_process_does(memory, dashboard, inside):
@@ -125,7 +125,7 @@ def test_a_change_is_told_from_two_counts():
 def test_two_estimates_are_not_compared():
     before, later = counted(100, exact=False), counted(160, exact=False, now=MINUTE)
     assert _change(before, later) is None
-    told = figures.figures(Tally(later, None), None)
+    told = figures.figures(CountTrend(later, None), None)
     assert told.texts["total"] == "~\N{NARROW NO-BREAK SPACE}160"
     assert told.texts["basis"] == "estimated from 1\N{NARROW NO-BREAK SPACE}000 records"
     assert "cannot be compared" in told.texts["change"]
@@ -136,7 +136,7 @@ def test_two_estimates_are_not_compared():
     [(None, "change not known yet"), (0.2, "steady"), (12.0, "+12 /min"), (-1500.0, "-1,500 /min")],
 )
 def test_the_words_for_a_change(per_minute, words):
-    assert figures.figures(Tally(counted(1), per_minute), None).texts["change"] == words
+    assert figures.figures(CountTrend(counted(1), per_minute), None).texts["change"] == words
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_the_words_for_a_rate(per_second, words):
     assert figures.rate(per_second) == words
 
 
-def test_a_small_share_is_not_nothing(pulse):
-    assert figures.share(pulse.beat()) == figures.UNKNOWN
-    pulse(tell("new", 997))
-    pulse(tell("duplicate", 3))
-    assert figures.share(pulse.beat()) == "0.3 %"
+def test_a_small_share_is_not_nothing(counter):
+    assert figures.share(counter.counts()) == figures.UNKNOWN
+    counter(tell("new", 997))
+    counter(tell("duplicate", 3))
+    assert figures.share(counter.counts()) == "0.3 %"
 
 
 def test_lines_stay_inside_their_drawing():
@@ -191,7 +191,7 @@ def test_a_refusal_serves_everybody_for_a_while_too():
 async def test_counts_are_shared_between_those_who_look(tmp_path):
     once = Once(f"sqlite:///{tmp_path / 'records.db'}", observers=(), policy=HOLDING)
     queries = Queries(once)
-    first = await queries.tally()
+    first = await queries.trend()
     once.run("k-1", lambda: 1)
-    assert await queries.tally() is first
+    assert await queries.trend() is first
     once.close()

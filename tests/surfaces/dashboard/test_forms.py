@@ -3,7 +3,7 @@
 import pytest
 
 from oncekey.dashboard import Dashboard
-from oncekey.dashboard.forms import LARGEST
+from oncekey.dashboard.site import LARGEST
 from tests.surfaces.dashboard.conftest import HERE, TOKEN, hidden
 
 PAGE = "/record/forget?at=k-1"

@@ -6,8 +6,7 @@ import pytest
 
 from oncekey import ConfigurationError
 from oncekey.dashboard import Dashboard
-from oncekey.dashboard.guard import HEADERS, POLICY
-from oncekey.dashboard.hosts import LOOPBACK, Hosts
+from oncekey.dashboard.security import HEADERS, LOOPBACK, POLICY, AllowedHosts
 from tests.surfaces.dashboard.conftest import hold
 
 PAGES = (
@@ -138,7 +137,7 @@ async def test_two_names_are_none(app):
     ],
 )
 def test_names(allowed, host, known):
-    assert Hosts(allowed).know(host) is known
+    assert AllowedHosts(allowed).know(host) is known
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from oncekey import Once
-from oncekey.dashboard.trouble import status_of
+from oncekey.dashboard.errors import status_of
 from oncekey.errors import InProgressError, InvalidKeyError, KeyReusedError
 from tests.surfaces.dashboard.conftest import HOLDING, hidden
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from oncekey.core.record import Record
-from oncekey.dashboard import times, views
-from oncekey.dashboard.text import as_json, lines, of_bytes, shown, visible
-from oncekey.looking.meaning import meaning
+from oncekey.dashboard import views
+from oncekey.dashboard.text import as_json, beside_or_now, lines, of_bytes, shown
+from oncekey.inspection.text import brief, length, meaning, printable
 
 SECOND = 1_000_000
 BEGIN = 1_800_000_000 * SECOND
@@ -32,7 +32,7 @@ def record(**facts: Any) -> Record:
 
 
 def told(one: Record, present: int = BEGIN) -> list[str]:
-    return [f"{moment.title} {moment.more}".strip() for moment in views.timeline(one, present)]
+    return [f"{moment.title} {moment.more}".strip() for moment in views.life(one, present)]
 
 
 def test_a_first_attempt():
@@ -91,18 +91,27 @@ def test_what_cannot_be_read_is_said():
     [(0, "just now"), (-400, "just now"), (90 * SECOND, "in 1 min"), (-86400 * SECOND, "1 d ago")],
 )
 def test_where_a_moment_lies(at, words):
-    assert times.beside(BEGIN + at, BEGIN) == words
+    assert beside_or_now(BEGIN + at, BEGIN) == words
 
 
-@pytest.mark.parametrize(("span", "words"), [(0, "0 s"), (1500, "1 ms"), (7200 * SECOND, "2 h")])
-def test_how_long_something_is(span, words):
-    assert times.length(span) == words
+@pytest.mark.parametrize(
+    ("span", "words", "finer"),
+    [
+        (0, "0 s", "0 ms"),
+        (1500, "0 s", "1 ms"),
+        (1500 * 1000, "1 s", "1.5 s"),
+        (7200 * SECOND, "2 h", "2 h"),
+    ],
+)
+def test_how_long_something_is(span, words, finer):
+    assert length(span) == words
+    assert brief(span) == finer
 
 
 def test_what_cannot_be_seen_is_written_as_an_escape():
     assert shown("a\x1b<b>") == 'a<span class="escape">\\x1b</span>&lt;b&gt;'
     assert shown("\\x1b") == "\\x1b"  # the same letters, typed: no escape
-    assert visible("\u202ex\n") == "\\u202ex\\n"
+    assert printable("\u202ex\n") == "\\u202ex\\n"
     assert lines("a\nb\t") == 'a\nb<span class="escape">\\t</span>'
 
 

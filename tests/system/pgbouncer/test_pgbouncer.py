@@ -8,7 +8,7 @@ import pytest
 
 from oncekey import Once
 from oncekey.stores import AsyncPostgresStore, PostgresStore
-from oncekey.testing.suite.drive import OnRunner
+from oncekey.testing.conformance.base import OnRunner
 from tests.conformance.real_time import OnRealTime
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncekey import Once
-from oncekey.doctor import examine, examine_async, mounts, sqlite
+from oncekey.doctor import examine, examine_async, sqlite
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events.settings import BusSettings
 from oncekey.stores import MemoryStore, SQLiteStore
@@ -42,11 +42,11 @@ def table(tmp_path):
     ],
 )
 def test_the_file_system_of_a_path_is_told_by_the_longest_mount(table, path, kind):
-    assert mounts.file_system(Path(path), table) == kind
+    assert sqlite.file_system(Path(path), table) == kind
 
 
 def test_where_the_system_does_not_tell_nothing_is_guessed(tmp_path):
-    assert mounts.file_system(tmp_path, tmp_path / "none") == ""
+    assert sqlite.file_system(tmp_path, tmp_path / "none") == ""
     found = sqlite._place("", tmp_path, container=False)
     assert (found.severity, found.meaning) == (
         "warning",
@@ -77,13 +77,13 @@ def test_where_a_file_is_matters(kind, container, severity):
 )
 def test_a_container_is_known_by_its_marks(mark, monkeypatch, tmp_path):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    monkeypatch.setattr(mounts, "_MARKS", (tmp_path / "mark",))
-    assert not mounts.in_container()
+    monkeypatch.setattr(sqlite, "_MARKS", (tmp_path / "mark",))
+    assert not sqlite.in_container()
     if mark == "a file":
         (tmp_path / "mark").touch()
     else:
         monkeypatch.setenv(mark, "10.0.0.1")
-    assert mounts.in_container()
+    assert sqlite.in_container()
 
 
 def test_a_file_in_use_is_read_and_not_changed(tmp_path, by_check):

@@ -6,8 +6,8 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey.doctor import examine, examine_async
-from oncekey.doctor.postgres import CLOCK, RECOVERY, REPLICAS, SETTINGS, TABLE, talk
-from oncekey.doctor.talk import Refused, carry
+from oncekey.doctor.examination import Refused, conduct
+from oncekey.doctor.postgres import CLOCK, RECOVERY, REPLICAS, SETTINGS, TABLE, examination
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from tests.servers.postgres_fixtures import postgres, postgres_url  # noqa: F401 - fixtures
@@ -125,7 +125,7 @@ HEALTHY = {
 def said(by_check, **instead):
     names = {"settings": SETTINGS, "recovery": RECOVERY, "replicas": REPLICAS, "table": TABLE}
     replies = HEALTHY | {names[name]: reply for name, reply in instead.items()}
-    return by_check(carry(talk(), replies.__getitem__))
+    return by_check(conduct(examination(), replies.__getitem__))
 
 
 def test_a_standby_is_no_store(by_check):

@@ -5,8 +5,8 @@ import redis
 import redis.asyncio
 
 from oncekey.doctor import examine, examine_async
-from oncekey.doctor.redis import Patient, talk
-from oncekey.doctor.talk import carry
+from oncekey.doctor.examination import conduct
+from oncekey.doctor.redis import Server, examination
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import Bus, Stages
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
@@ -196,7 +196,7 @@ def answering(server, **instead):
         return client.execute_command(*words)
 
     with server.client() as client:
-        return {finding.check: finding for finding in carry(talk(Patient()), ask)}
+        return {finding.check: finding for finding in conduct(examination(Server()), ask)}
 
 
 @pytest.mark.parametrize(

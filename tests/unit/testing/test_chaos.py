@@ -9,7 +9,7 @@ from oncekey import ConfigurationError, Done, InProgressError, NotDone, Once, cu
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.jobs import handler
 from oncekey.testing import Chaos, ChaosError
-from oncekey.testing.caller import Caller
+from oncekey.testing.chaos import Caller
 from oncekey.testing.chaos_store import ChaosStore
 from oncekey.testing.processes import Crashed, Plan, Process
 from tests.patience import PATIENCE, until

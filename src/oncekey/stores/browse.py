@@ -1,0 +1,233 @@
+"""Pages and counts of records: what is asked, what is answered, and how to find it out.
+
+The functions at the end need nothing but the verbs of a store. The stores of this package have
+better ones in modules of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, get_args
+from urllib.parse import unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from oncekey.core.key import stored_key
+from oncekey.core.record import Record, Status
+from oncekey.core.requests import Scan
+from oncekey.errors import ConfigurationError
+from oncekey.stores.base import Store
+
+ScopeAndKey = tuple[str | None, str]
+
+
+def parse_stored_key(stored: str) -> ScopeAndKey | None:
+    """Return scope and key of a text that `stored_key` made; None for any other text."""
+    scope, slash, key = stored.rpartition("/")
+    if not key or (slash and not scope):
+        return None
+    place = unquote(scope) or None, unquote(key)
+    return place if stored_key(*place) == stored else None
+
+
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+
+
+class RecordQuery(Struct, kw_only=True, frozen=True):
+    """Which living records to see, one page at a time."""
+
+    status: Status | None = None
+    scope: str | None = None
+    any_scope: bool = True
+    label: str = ""
+    """The whole label; empty for any."""
+    prefix: str = ""
+    """How the key starts."""
+    older: int = 0
+    """Created at least so many microseconds ago; 0 for no limit."""
+    newer: int = 0
+    """Created at most so many microseconds ago; 0 for no limit."""
+    after: str | None = None
+    """Where the page starts: `Sight.after` of the page before."""
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        """Refused at once where it cannot mean anything."""
+        if self.status is not None and self.status not in STATUSES:
+            msg = f"a status is one of {', '.join(STATUSES)}, not {self.status!r}"
+            raise ConfigurationError(msg)
+        if not _whole(self.limit, 1):
+            msg = f"limit must be a number of records, at least 1, but it is {self.limit!r}"
+            raise ConfigurationError(msg)
+        if not _whole(self.older, 0) or not _whole(self.newer, 0):
+            msg = "older and newer are ages in whole microseconds; 0 stands for no limit"
+            raise ConfigurationError(msg)
+
+
+class RecordPage(Struct, kw_only=True):
+    """A page of records. Their results stay in the store, whatever their size.
+
+    A page may have fewer records than the limit, even none, and yet be followed by others:
+    how much one page looks at is bounded. Only `after` tells whether it was the last.
+    """
+
+    records: list[Record]
+    sizes: list[int | None]
+    """How many bytes of result each of the records keeps; None: none was kept."""
+    after: str | None
+    """What to ask for the next page with; None at the end."""
+    newest_first: bool
+    now: int
+    """The time of the store, in microseconds."""
+
+
+class RecordCounts(Struct, kw_only=True):
+    """How many living records there are; an estimate where counting them would take long."""
+
+    total: int
+    by_status: dict[str, int]
+    """Every status, in the order of a life; those of newer releases follow."""
+    exact: bool
+    looked_at: int
+    """How many records the numbers come from."""
+    now: int
+
+
+def wanted(record: Record, ask: RecordQuery, now: int) -> bool:
+    """Whether the record is one of those that were asked for."""
+    if ask.status is not None and record.status != ask.status:
+        return False
+    if not ask.any_scope and record.scope != ask.scope:
+        return False
+    if ask.label and record.label != ask.label:
+        return False
+    if not record.key.startswith(ask.prefix):
+        return False
+    return in_age(record.created, ask, now)
+
+
+def in_age(created: int, ask: RecordQuery, now: int) -> bool:
+    """Whether something that was created then is as old and as new as was asked for."""
+    age = now - created
+    return (not ask.older or age >= ask.older) and (not ask.newer or age <= ask.newer)
+
+
+def per_status(statuses: Mapping[str, float], share: float = 1.0) -> dict[str, int]:
+    """How many there are of every status, where this is how many of that share were seen."""
+    seen = {status: statuses.get(status, 0) for status in STATUSES} | dict(statuses)
+    return {status: round(count * share) for status, count in seen.items()}
+
+
+def at_least(estimate: dict[str, int], seen: dict[str, int]) -> dict[str, int]:
+    """The estimate, corrected where more were seen than it says."""
+    names = [*estimate, *(status for status in seen if status not in estimate)]
+    return {name: max(estimate.get(name, 0), seen.get(name, 0)) for name in names}
+
+
+def whole_number(text: str, limit: int = 2**63) -> int:
+    """A number of a cursor; a ValueError where it is none that a store could have."""
+    number = int(text)
+    if not 0 <= number < limit:
+        raise ValueError(text)
+    return number
+
+
+def bad_cursor(after: str | None) -> ConfigurationError:
+    """The error for a cursor that no page of this store has handed out."""
+    return ConfigurationError(f"{after!r} is no place to go on from; take what the last page said")
+
+
+def _whole(value: Any, least: int) -> bool:  # noqa: ANN401 - whatever was given
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+class NewestFirst(NamedTuple):
+    """The cursor of a list from new to old. There is nothing in it that tells about a record."""
+
+    created: int
+    passed: int = 0
+    """Records of this very moment that lie behind."""
+
+    def __str__(self) -> str:
+        return f"{self.created}.{self.passed}"
+
+
+FIRST: Final = NewestFirst(2**63 - 1)
+"""Before everything: nothing was created then."""
+
+
+def newest_first_from(after: str | None) -> NewestFirst:
+    """Where the page starts."""
+    if after is None:
+        return FIRST
+    created, _, passed = after.partition(".")
+    try:
+        return NewestFirst(whole_number(created), whole_number(passed))
+    except ValueError:
+        raise bad_cursor(after) from None
+
+
+_STEP: Final = 1000
+_MOST: Final = 10_000
+"""Records that one page looks at, or that are counted one by one."""
+
+
+def list_records(store: Store, ask: RecordQuery) -> RecordPage:
+    """A page in the order of scope and key."""
+    now = time.time_ns() // 1000
+    place = None if ask.after is None else parse_stored_key(ask.after)
+    if ask.after is not None and place is None:
+        raise bad_cursor(ask.after)
+    request = Scan(scope=ask.scope, any_scope=ask.any_scope, status=ask.status, limit=ask.limit)
+    request.after = None if place is None else (place[0] or "", place[1])
+    page = store.scan(request)
+    told = [record for record in page.records if wanted(record, ask, now)]
+    after = None if page.after is None else stored_key(page.after[0] or None, page.after[1])
+    return without_results(told, after, newest_first=False, now=now)
+
+
+def count_records(store: Store, *, exact: bool) -> RecordCounts:
+    """What the first records show; all of them where there are not many."""
+    seen: dict[str, int] = {}
+    request = Scan(limit=_STEP)
+    total = 0
+    while True:
+        page = store.scan(request)
+        for record in page.records:
+            seen[record.status] = seen.get(record.status, 0) + 1
+        total += len(page.records)
+        if page.after is None or (total >= _MOST and not exact):
+            break
+        request.after = page.after
+    return RecordCounts(
+        total=total,
+        by_status=per_status(seen),
+        exact=page.after is None,
+        looked_at=total,
+        now=time.time_ns() // 1000,
+    )
+
+
+def without_results(
+    records: list[Record], after: str | None, *, newest_first: bool, now: int
+) -> RecordPage:
+    """The page, with the sizes of results in their place."""
+    return RecordPage(
+        records=[replace(one, result=None) for one in records],
+        sizes=[None if one.result is None else len(one.result) for one in records],
+        after=after,
+        newest_first=newest_first,
+        now=now,
+    )
+
+
+def read_newer(store: Store, scope: str | None, key: str) -> Record | None:
+    """What the store itself says about it: how such a record is kept, nobody else knows."""
+    return store.get(scope, key)
+
+
+def count_due(store: Store, grace: int) -> int | None:  # noqa: ARG001 - as for every store
+    """No verb tells."""
+    return None

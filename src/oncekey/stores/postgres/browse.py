@@ -1,0 +1,258 @@
+"""List and count the records of a PostgreSQL database, by the indexes of `0003_newest.sql`.
+
+A page walks down the index, over at most so many rows. Counts come from some of the pages of the
+table, once there are too many rows to count.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import pack
+from typing import Final
+
+from oncekey.core.record import Record
+from oncekey.stores import browse
+from oncekey.stores.browse import (
+    NewestFirst,
+    RecordCounts,
+    RecordPage,
+    RecordQuery,
+    at_least,
+    newest_first_from,
+    per_status,
+)
+from oncekey.stores.postgres.protocol import Statement
+from oncekey.stores.postgres.rows import as_written, fields, to_number
+from oncekey.stores.postgres.statements import GET, of_get, statement
+from oncekey.stores.postgres.store import PostgresStore
+
+# The statements. Everything comes back in one column.
+
+WINDOW: Final = 5000
+"""Rows that one page walks over. It stands in the text, so that no plan sorts the whole table."""
+COUNTED: Final = 10_000
+"""Held records that are counted one by one."""
+_NEWEST: Final = 1000
+_FEWEST: Final = 128
+
+_NOW: Final = "(SELECT oncekey_now_v1())"
+_LIVING: Final = f"(t.expires = 0 OR t.expires > {_NOW})"
+_COLUMNS: Final = (
+    "t.scope, t.key, t.status, t.fingerprint, t.token, t.nonce, t.attempt, t.lease_end, "
+    "NULL::bytea, t.error, t.noted, t.revision, t.uncertain, t.label, t.reference, t.created, "
+    "t.started, t.updated, t.finished, t.expires, t.version"
+)
+_ANY: Final = "true"
+_HELD: Final = "t.due = 0"
+
+
+def _walk(rows: str, most: int) -> str:
+    """Rows down the index, from a moment that is neither newer nor younger than was asked for.
+
+    `place` counts them, and `first` is the place of the first one of the same moment. Nothing but
+    the index gives the order, and only one bound is known: any other plan would sort.
+    """
+    return (
+        "SELECT t.*, row_number() OVER walk AS place, rank() OVER walk AS first "  # noqa: S608 - only constants
+        f"FROM oncekey_records t WHERE {rows} "
+        "AND t.created <= (SELECT least($1::bigint, oncekey_now_v1() - $2::bigint)) "
+        f"WINDOW walk AS (ORDER BY t.created DESC) LIMIT {most}"
+    )
+
+
+_NEW_ENOUGH: Final = f"($3::bigint = 0 OR t.created >= {_NOW} - $3)"
+
+
+def page_statement(limit: int, *, held: bool) -> Statement:
+    """Records without their results, the sizes of these, the time, and how many of one moment.
+
+    The plan must know that few rows are wanted: a number that is not smaller than the limit
+    stands in the text.
+    """
+    return _page_statement(_HELD if held else _ANY, max(_FEWEST, 1 << limit.bit_length()))
+
+
+@cache
+def _page_statement(rows: str, most: int) -> Statement:
+    text = (
+        f"SELECT * FROM (SELECT ROW({_COLUMNS}, octet_length(t.result)::bigint, {_NOW}, "  # noqa: S608 - only constants
+        f"t.place - t.first + 1) FROM ({_walk(rows, WINDOW)}) t WHERE {_LIVING} AND {_NEW_ENOUGH} "
+        "AND NOT (t.created = $1 AND t.place <= $4::bigint) "
+        "AND ($5 OR t.scope = $6) AND ($7::text IS NULL OR t.status = $7) "
+        f"AND ($8 = '' OR t.label = $8) AND starts_with(t.key, $9) LIMIT {most}) t "
+        "LIMIT $10::bigint"
+    )
+    return statement(text, 10)
+
+
+def _end_statement(rows: str) -> Statement:
+    """The last row that a page walks over and the one that follows, if they are new enough."""
+    text = (
+        f"SELECT ROW(t.created, t.place - t.first + 1) FROM ({_walk(rows, WINDOW + 1)}) t "  # noqa: S608 - only constants
+        f"WHERE t.place >= {WINDOW} AND {_NEW_ENOUGH}"
+    )
+    return statement(text, 3)
+
+
+END: Final = _end_statement(_ANY)
+END_OF_HELD: Final = _end_statement(_HELD)
+INDEXES: Final = ("oncekey_records_created", "oncekey_records_held")
+INDEXED: Final = statement(
+    "SELECT count(*) FROM pg_index WHERE indrelid = 'oncekey_records'::regclass AND indisvalid "  # noqa: S608 - only constants
+    f"AND indexrelid IN (to_regclass('{INDEXES[0]}'), to_regclass('{INDEXES[1]}'))",
+    0,
+)
+CLOCK: Final = statement("SELECT oncekey_now_v1()", 0)
+SIZE: Final = statement(
+    "SELECT ROW(pg_relation_size(oid) / current_setting('block_size')::bigint, "
+    "relpages::bigint, reltuples::bigint, oncekey_now_v1()) "
+    "FROM pg_class WHERE oid = 'oncekey_records'::regclass",
+    0,
+)
+"""The pages of the table now; its pages and rows when it was last vacuumed; the time."""
+_GROUPED: Final = f"SELECT ROW(t.status, {_LIVING}, count(*))"
+COUNT: Final = statement(
+    f"{_GROUPED} FROM oncekey_records t GROUP BY t.status, {_LIVING}",
+    0,
+)
+SAMPLE: Final = statement(
+    f"{_GROUPED} FROM oncekey_records t TABLESAMPLE SYSTEM ($1::float8) "
+    f"GROUP BY t.status, {_LIVING}",
+    1,
+)
+NEWEST: Final = statement(
+    f"{_GROUPED} FROM (SELECT * FROM oncekey_records t ORDER BY t.created DESC LIMIT {_NEWEST}) t "  # noqa: S608 - only constants
+    f"GROUP BY t.status, {_LIVING}",
+    0,
+)
+COUNT_OF_HELD: Final = statement(
+    f"{_GROUPED} FROM (SELECT * FROM oncekey_records t WHERE {_HELD} LIMIT {COUNTED + 1}) t "  # noqa: S608 - only constants
+    f"GROUP BY t.status, {_LIVING}",
+    0,
+)
+DUE: Final = statement(
+    "SELECT count(*) FROM (SELECT FROM oncekey_records t WHERE t.due > 0 "
+    "AND t.due <= (SELECT oncekey_now_v1() - $1::bigint) LIMIT 1000000) t",
+    1,
+)
+
+
+_SMALL: Final = 300
+"""Pages of a table whose rows are counted one by one."""
+_SAMPLED: Final = 50
+"""Pages that stand for all of them."""
+_FIELDS: Final = 21
+"""Fields of a row that are the record; the size of its result, the time and its place follow."""
+
+
+def list_records(store: PostgresStore, ask: RecordQuery) -> RecordPage:
+    """A page, newest first; by scope and key as long as nobody has made the indexes."""
+    if not _indexed(store):
+        return browse.list_records(store, ask)
+    held = ask.status == "held"
+    found = _run(store, page_statement(ask.limit, held=held), *_from_here(ask), *_wish(ask))
+    records = [as_written(row) for row in found[: ask.limit]]
+    beside = [fields(row, _FIELDS + 3)[_FIELDS:] for row in found]
+    if len(found) > len(records):
+        after: str | None = str(
+            NewestFirst(records[-1].created, _number(beside[len(records) - 1][2]))
+        )
+    else:
+        after = _start_of_next(_run(store, END_OF_HELD if held else END, *_from_here(ask)[:3]))
+    return RecordPage(
+        records=records,
+        sizes=[None if size is None else to_number(size) for size, *_ in beside[: ask.limit]],
+        after=after,
+        newest_first=True,
+        now=_number(beside[0][1] if beside else _run(store, CLOCK)[0]),
+    )
+
+
+def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
+    """All of them where there are few, else what some pages of the table show."""
+    pages, pages_then, rows_then, now = map(_number, fields(_run(store, SIZE)[0], 4))
+    if exact or pages <= _SMALL:
+        living, total = _groups(_run(store, COUNT))
+        return RecordCounts(
+            total=sum(living.values()),
+            by_status=per_status(living),
+            exact=True,
+            looked_at=total,
+            now=now,
+        )
+    share = _SAMPLED / pages
+    living, seen = _groups(_run(store, SAMPLE, pack(">d", 100 * share)))
+    rows = rows_then * pages / pages_then if rows_then > 0 and pages_then else seen / share
+    by_status = per_status(living, rows / max(seen, 1))
+    if _indexed(store):
+        newest, more = _groups(_run(store, NEWEST))
+        held, _ = _groups(_run(store, COUNT_OF_HELD))
+        if held.get("held", 0) <= COUNTED:
+            by_status["held"] = held.get("held", 0)
+        by_status = at_least(by_status, newest | held)
+        seen += more
+    return RecordCounts(
+        total=sum(by_status.values()), by_status=by_status, exact=False, looked_at=seen, now=now
+    )
+
+
+def count_due(store: PostgresStore, grace: int) -> int:
+    """How many may have expired so long ago, a million at most."""
+    return to_number(_run(store, DUE, _bytes(grace))[0])
+
+
+def read_newer(store: PostgresStore, scope: str | None, key: str) -> Record | None:
+    """The record, as far as this release understands it."""
+    rows = _run(store, GET, *of_get(scope, key))
+    return as_written(rows[0]) if rows else None
+
+
+def _indexed(store: PostgresStore) -> bool:
+    return to_number(_run(store, INDEXED)[0]) == len(INDEXES)
+
+
+def _from_here(ask: RecordQuery) -> tuple[bytes, ...]:
+    created, passed = newest_first_from(ask.after)
+    return tuple(map(_bytes, (created, ask.older, ask.newer, passed)))
+
+
+def _wish(ask: RecordQuery) -> tuple[bytes | None, ...]:
+    return (
+        b"\x01" if ask.any_scope else b"\x00",
+        (ask.scope or "").encode(),
+        None if ask.status is None else ask.status.encode(),
+        ask.label.encode(),
+        ask.prefix.encode(),
+        _bytes(ask.limit + 1),
+    )
+
+
+def _start_of_next(rows: list[bytes]) -> str | None:
+    """Where the next page starts, if the walk has come to its end before the index has."""
+    if len(rows) < 2:  # noqa: PLR2004 - the last row and the one that follows
+        return None
+    return str(NewestFirst(*map(_number, fields(rows[0], 2))))
+
+
+def _groups(rows: list[bytes]) -> tuple[dict[str, int], int]:
+    """How many of each status live, and how many were looked at."""
+    living: dict[str, int] = {}
+    total = 0
+    for row in rows:
+        status, lives, count = fields(row, 3)
+        total += _number(count)
+        if lives == b"\x01":
+            living[(status or b"").decode()] = _number(count)
+    return living, total
+
+
+def _run(store: PostgresStore, statement: Statement, *values: bytes | None) -> list[bytes]:
+    return store._links.here().run(statement, values)  # noqa: SLF001 - the way that its verbs go
+
+
+def _number(data: bytes | None) -> int:
+    return to_number(data or b"")
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(8, signed=True)

@@ -1,0 +1,317 @@
+"""List and count the records of a Redis server, by one step of SCAN for a page.
+
+Records come in the order in which the server hands out keys. Never by KEYS, which stops the server
+for everybody. Counts come from the number of all keys and from what one step shows.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import Any, Final, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from oncekey.core.key import stored_key
+from oncekey.core.record import FORMAT, Record, Status
+from oncekey.stores.browse import (
+    RecordCounts,
+    RecordPage,
+    RecordQuery,
+    bad_cursor,
+    per_status,
+    wanted,
+    whole_number,
+)
+from oncekey.stores.redis import commands as codec
+from oncekey.stores.redis.commands import MAGIC, STATUS_AT, STATUSES, record_of
+from oncekey.stores.redis.errors import CAUGHT
+from oncekey.stores.redis.store import RedisStore
+
+UNKNOWN: Final = cast("Status", "unknown")
+"""The status of a record whose form this release does not understand."""
+
+_STATUSES: Final = {MAGIC + bytes((FORMAT, code)): status for code, status in enumerate(STATUSES)}
+
+
+def status_in(start: bytes) -> str | None:
+    """The status, told by the first bytes of a record; None: they are somebody else's."""
+    return _STATUSES.get(start, UNKNOWN) if start.startswith(MAGIC) else None
+
+
+def as_written(
+    scope: str | None, key: str, stored: bytes | None, *, whole: bool = True
+) -> Record | None:
+    """The record; what cannot be understood is left empty. None: this is somebody else's.
+
+    Bytes that are not `whole` end before the result.
+    """
+    if stored is None or not stored.startswith(MAGIC):
+        return None
+    try:
+        found = record_of(scope, key, stored)
+    except codec.CAUGHT:
+        version = stored[STATUS_AT - 1 : STATUS_AT]
+        return _nameless(scope, key, version[0] if version else 0)
+    return found if whole else replace(found, result=None)
+
+
+def _nameless(scope: str | None, key: str, version: int) -> Record:
+    """Nothing is known about the record but that it is there."""
+    return Record(
+        scope=scope,
+        key=key,
+        status=UNKNOWN,
+        fingerprint=None,
+        token=0,
+        nonce="",
+        attempt=0,
+        lease_end=0,
+        created=0,
+        started=0,
+        updated=0,
+        expires=0,
+        version=version,
+    )
+
+
+# Steps through the keys of a Redis server, or of the nodes of a cluster one after the other.
+
+
+# One script for many keys, because a command for each would cost the driver ten times as much.
+# The keys are no KEYS: those of one node of a cluster belong to many slots.
+_READ: Final = """
+local clock = redis.call('TIME')
+local told, SIZE = {clock[1] * 1000000 + clock[2]}, 95
+for number, name in ipairs(ARGV) do
+  local head = redis.pcall('GETRANGE', name, 0, SIZE - 1)
+  if type(head) == 'string' and #head == SIZE then
+    local a, b, c, d, e, f = struct.unpack('>I2I2I2I2I4I4', head, SIZE - 15)
+    local before = SIZE + a + b + c + d + e + f
+    told[number + 1] = {
+      redis.call('GETRANGE', name, 0, before - 1), redis.call('STRLEN', name) - before,
+    }
+  else
+    told[number + 1] = type(head) == 'string' and {head, 0}
+  end
+end
+return told
+"""
+_HEADS: Final = """
+local told = {}
+for number, name in ipairs(ARGV) do
+  local start = redis.pcall('GETRANGE', name, 0, 5)
+  told[number] = type(start) == 'string' and start
+end
+return told
+"""
+
+
+class ScanStep(NamedTuple):
+    """Where a page starts: the node, the cursor of its SCAN, and what was told of that step.
+
+    A step hands out more keys than a page may have: they are told in the order of their digests.
+    """
+
+    node: int = 0
+    cursor: int = 0
+    told: str = ""
+
+    @classmethod
+    def of(cls, after: str | None) -> ScanStep:
+        """The step that a cursor names."""
+        if after is None:
+            return cls()
+        try:
+            node, cursor, told = after.split(".")
+            return cls(whole_number(node), whole_number(cursor, 2**64), told)
+        except ValueError:
+            raise bad_cursor(after) from None
+
+    def following(self, cursor: int, nodes: int) -> ScanStep | None:
+        """The step after this one, which SCAN has answered with this cursor; None at the end."""
+        if cursor:
+            return ScanStep(self.node, cursor)
+        return ScanStep(self.node + 1) if self.node + 1 < nodes else None
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.cursor}.{self.told}"
+
+
+def nodes_of(client: Any) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+    """The clients of all servers that have keys of their own, in an order that stays."""
+    if not hasattr(client, "get_primaries"):
+        return [client]
+    primaries = sorted(client.get_primaries(), key=lambda node: str(node.name))
+    return [client.get_redis_connection(node) for node in primaries]
+
+
+def digest_of(name: bytes) -> str:
+    """What stands for the key in a cursor, which may be shown where keys may not."""
+    return sha1(name, usedforsecurity=False).hexdigest()[:16]
+
+
+def scan_pattern(prefix: bytes, ask: RecordQuery) -> bytes:
+    """What SCAN has to match, as far as the server can tell what was asked for."""
+    if ask.any_scope:
+        return codec.pattern_of(prefix)
+    return codec.pattern_of(prefix + stored_key(ask.scope, ask.prefix).encode())
+
+
+def scan_step(node: Any, cursor: int, count: int, pattern: bytes | None) -> tuple[int, list[bytes]]:  # noqa: ANN401 - a client of redis-py
+    """One step of SCAN: where the next one starts, 0 after the last, and the keys of this one."""
+    following, names = node.scan(cursor, match=pattern, count=count, NEVER_DECODE=True)
+    return following, list(dict.fromkeys(names))
+
+
+def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:  # noqa: ANN401 - a client of redis-py
+    """The time, and of each key what stands before its result, and its size; None: no string."""
+    if not names:
+        return time_of(node), []
+    now, *replies = node.execute_command("EVAL", _READ, 0, *names, NEVER_DECODE=True)
+    return now, replies
+
+
+def time_of(node: Any) -> int:  # noqa: ANN401 - a client of redis-py
+    """The time of the server."""
+    second, micro = node.time()
+    return int(second * 1_000_000 + micro)
+
+
+def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:  # noqa: ANN401 - a client of redis-py
+    """The status under each key; None for what is no record."""
+    if not names:
+        return []
+    heads = node.execute_command("EVAL", _HEADS, 0, *names, NEVER_DECODE=True)
+    return [None if head is None else status_in(head) for head in heads]
+
+
+def read_one(node: Any, name: bytes) -> bytes | None:  # noqa: ANN401 - Redis or RedisCluster
+    """What is stored under one key."""
+    stored: bytes | None = node.execute_command("GET", name, NEVER_DECODE=True)
+    return stored
+
+
+_STEP: Final = 500
+"""Keys that one step asks for, where something is chosen by or all are counted."""
+_SAMPLE: Final = 300
+"""Keys that the counts come from."""
+
+
+class StoredRecord(NamedTuple):
+    """A record, the name of its key and the size of its result."""
+
+    name: bytes
+    record: Record
+    size: int
+
+
+def list_records(store: RedisStore, ask: RecordQuery) -> RecordPage:
+    """A page, in no order of time."""
+    try:
+        return _page(store, ask)
+    except CAUGHT as error:
+        raise _explained(store, error) from error
+
+
+def count_records(store: RedisStore, *, exact: bool) -> RecordCounts:
+    """What one step shows, scaled to the number of all keys; everything where that is all."""
+    try:
+        return _counts(store, exact=exact)
+    except CAUGHT as error:
+        raise _explained(store, error) from error
+
+
+def read_newer(store: RedisStore, scope: str | None, key: str) -> Record | None:
+    """The record, as far as this release understands it."""
+    try:
+        stored = read_one(_client(store), codec.name_of(_prefix(store), scope, key))
+    except CAUGHT as error:
+        raise _explained(store, error) from error
+    return as_written(scope, key, stored)
+
+
+def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
+    here = ScanStep.of(ask.after)
+    nodes = nodes_of(_client(store))
+    if here.node >= len(nodes):
+        raise bad_cursor(ask.after)
+    node, plain = nodes[here.node], ask == RecordQuery(after=ask.after, limit=ask.limit)
+    count = ask.limit if plain else max(_STEP, ask.limit)
+    following, names = scan_step(node, here.cursor, count, scan_pattern(_prefix(store), ask))
+    if ask.status is not None:
+        read = read_statuses(node, names)
+        fit = (ask.status, UNKNOWN)
+        names = [name for name, status in zip(names, read, strict=True) if status in fit]
+    if here.told or len(names) > ask.limit:
+        names = sorted((name for name in names if digest_of(name) > here.told), key=digest_of)
+    batch = names[: ask.limit] if plain else names
+    now, found = _read(store, node, batch)
+    told = [one for one in found if wanted(one.record, ask, now)]
+    after = here.following(following, len(nodes))
+    if len(told) > ask.limit:
+        told = told[: ask.limit]
+        after = here._replace(told=digest_of(told[-1].name))
+    elif len(batch) < len(names):
+        after = here._replace(told=digest_of(batch[-1]))
+    return RecordPage(
+        records=[one.record for one in told],
+        sizes=[one.size or None for one in told],
+        after=None if after is None else str(after),
+        newest_first=False,
+        now=now,
+    )
+
+
+def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
+    seen: dict[str, float] = {}
+    whole, looked_at = True, 0
+    nodes = nodes_of(_client(store))
+    for node in nodes:
+        cursor, handed_out = 0, 0
+        ours: dict[str, int] = {}
+        while True:
+            cursor, names = scan_step(node, cursor, _STEP if exact else _SAMPLE, None)
+            handed_out += len(names)
+            named = [name for name in names if name.startswith(_prefix(store))]
+            for status in filter(None, read_statuses(node, named)):
+                ours[status] = ours.get(status, 0) + 1
+            if not (cursor and exact):
+                break
+        share = max(node.dbsize() / max(handed_out, 1), 1.0) if cursor else 1.0
+        for status, count in ours.items():
+            seen[status] = seen.get(status, 0) + count * share
+        looked_at += sum(ours.values())
+        whole = whole and not cursor
+    by_status = per_status(seen)
+    return RecordCounts(
+        total=sum(by_status.values()),
+        by_status=by_status,
+        exact=whole,
+        looked_at=looked_at,
+        now=time_of(nodes[0]),
+    )
+
+
+def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[StoredRecord]]:  # noqa: ANN401 - a client of redis-py
+    """The time, and the living records under these names; what is somebody else's is left out."""
+    places = {name: place for name in names if (place := codec.place_of(_prefix(store), name))}
+    now, replies = read(node, list(places))
+    found: list[StoredRecord] = []
+    for (name, (scope, key)), reply in zip(places.items(), replies, strict=True):
+        stored, size = reply or (None, 0)
+        record = as_written(scope or None, key, stored, whole=False)
+        if record is not None and not 0 < record.expires <= now:
+            found.append(StoredRecord(name, record, size))
+    return now, found
+
+
+def _client(store: RedisStore) -> Any:  # noqa: ANN401 - Redis or RedisCluster
+    return store._clients.client()  # noqa: SLF001 - the way to the server that its verbs go
+
+
+def _prefix(store: RedisStore) -> bytes:
+    return store._prefix  # noqa: SLF001 - what its names start with
+
+
+def _explained(store: RedisStore, error: Exception) -> Exception:
+    return store._explained(error)  # noqa: SLF001 - in the words of its verbs

@@ -1,0 +1,209 @@
+"""List and count the records of a SQLite file.
+
+Rows are numbered in the order in which records were made. A page walks down the numbers, at most
+so many of them. Once there are too many records to count, their number is told by probing numbers
+at random.
+"""
+
+from __future__ import annotations
+
+from random import choices
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from oncekey.core.record import FORMAT, Record
+from oncekey.stores.browse import (
+    RecordCounts,
+    RecordPage,
+    RecordQuery,
+    at_least,
+    bad_cursor,
+    per_status,
+    whole_number,
+)
+from oncekey.stores.sqlite import statements as file
+from oncekey.stores.sqlite.store import SQLiteStore
+
+COUNTED: Final = 20_000
+"""Records are counted one by one where no more numbers than this were given out."""
+_COLUMNS: Final = file.COLUMNS.replace("result,", "NULL,")
+
+HIGHEST: Final = "SELECT max(rowid) FROM oncekey_records WHERE rowid < ?"
+ENDS: Final = (
+    "SELECT (SELECT min(rowid) FROM oncekey_records), (SELECT max(rowid) FROM oncekey_records)"
+)
+AT: Final = (
+    "SELECT rowid, created FROM oncekey_records WHERE rowid <= ? ORDER BY rowid DESC LIMIT 1"
+)
+_LIVING: Final = "(expires = 0 OR expires > ?)"
+PAGE: Final = (
+    f"SELECT {_COLUMNS}, length(result), rowid FROM oncekey_records "  # noqa: S608 - only constants
+    f"WHERE rowid <= ? AND rowid > ? AND {_LIVING} "
+)
+COUNT: Final = f"SELECT status, count(*) FROM oncekey_records WHERE {_LIVING}"  # noqa: S608 - only constants
+
+
+HELD_INDEX: Final = "oncekey_records_held"
+"""Only held records never expire. `oncekey migrate` makes the index; nothing else needs it."""
+MAKE_HELD_INDEX: Final = (
+    f"CREATE INDEX IF NOT EXISTS {HELD_INDEX} ON oncekey_records (expires) WHERE expires = 0"
+)
+HAS_HELD_INDEX: Final = f"SELECT 1 FROM sqlite_master WHERE name = '{HELD_INDEX}'"  # noqa: S608 - only constants
+_BY_INDEX: Final = f"FROM oncekey_records INDEXED BY {HELD_INDEX} WHERE expires = 0 "
+HELD_PAGE: Final = f"SELECT {_COLUMNS}, length(result), rowid {_BY_INDEX}AND rowid <= ? "
+HELD_COUNT: Final = (
+    f"SELECT count(*) FROM (SELECT 1 {_BY_INDEX}AND status = 'held' LIMIT {COUNTED + 1})"  # noqa: S608 - only constants
+)
+DUE: Final = (
+    f"SELECT count(*) FROM (SELECT 1 FROM oncekey_records WHERE {file.EXPIRED} LIMIT 1000000)"  # noqa: S608 - only constants
+)
+
+
+_WINDOW: Final = 2000
+"""Numbers that one page walks over."""
+_RUNS: Final = 12
+_RUN: Final = 10
+"""Numbers that stand for all of them: neighbours, which stand in one page of the file."""
+_NEWEST: Final = 400
+"""Numbers at the top that are counted one by one: what runs now is there."""
+_SIZE, _ROWID = 21, 22
+
+
+def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
+    """A page, newest first."""
+    now = _now(store)
+    start = _start(store, ask, now)
+    if start is None:
+        return RecordPage(records=[], sizes=[], after=None, newest_first=True, now=now)
+    held = ask.status == "held" and _indexed(store)
+    bounds = (start,) if held else (start, start - _WINDOW, now)
+    wish, values = _wish(ask, now)
+    statement = f"{HELD_PAGE if held else PAGE}{wish}ORDER BY rowid DESC LIMIT ?"
+    rows = _rows(store, statement, *bounds, *values, ask.limit + 1)
+    told = rows[: ask.limit]
+    if len(rows) > len(told):
+        after = told[-1][_ROWID]
+    else:
+        after = None if held else _below(store, start - _WINDOW, ask, now)
+    return RecordPage(
+        records=[_read(row) for row in told],
+        sizes=[row[_SIZE] for row in told],
+        after=None if after is None else str(after),
+        newest_first=True,
+        now=now,
+    )
+
+
+def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
+    """All of them where few numbers were given out, else what some numbers show."""
+    now = _now(store)
+    lowest, highest = _rows(store, ENDS)[0]
+    if exact or highest is None or highest - lowest < COUNTED:
+        seen = dict(_rows(store, f"{COUNT} GROUP BY status", now))
+        return _counted(per_status(seen), sum(seen.values()), now, exact=True)
+    starts = choices(range(lowest, highest - _RUN + 2), k=_RUNS)  # noqa: S311 - no secrets
+    numbers = {start + number for start in starts for number in range(_RUN)}
+    marks = ", ".join("?" * len(numbers))
+    probed = dict(_rows(store, f"{COUNT} AND rowid IN ({marks}) GROUP BY status", now, *numbers))
+    newest = dict(_rows(store, f"{COUNT} AND rowid > ? GROUP BY status", now, highest - _NEWEST))
+    by_status = at_least(per_status(probed, (highest - lowest + 1) / len(numbers)), newest)
+    if _indexed(store):
+        held: int = _rows(store, HELD_COUNT)[0][0]
+        by_status["held"] = held if held <= COUNTED else max(held, by_status["held"])
+    looked_at = sum(probed.values()) + sum(newest.values())
+    return _counted(by_status, looked_at, now, exact=False)
+
+
+def count_due(store: SQLiteStore, grace: int) -> int:
+    """How many have expired so long ago, a million at most."""
+    then = _now(store) - grace
+    count: int = _rows(store, DUE, then, then)[0][0]
+    return count
+
+
+def read_newer(store: SQLiteStore, scope: str | None, key: str) -> Record | None:
+    """The record, as far as this release understands it."""
+    rows = _rows(store, file.SELECT_ONE, scope or "", key)
+    record = _read(rows[0]) if rows else None
+    return None if record is None or 0 < record.expires <= _now(store) else record
+
+
+def _counted(by_status: dict[str, int], looked_at: int, now: int, *, exact: bool) -> RecordCounts:
+    total = sum(by_status.values())
+    return RecordCounts(total=total, by_status=by_status, exact=exact, looked_at=looked_at, now=now)
+
+
+def _start(store: SQLiteStore, ask: RecordQuery, now: int) -> int | None:
+    """The highest number of the page; None when there is nothing that low."""
+    try:
+        below = 2**63 - 1 if ask.after is None else whole_number(ask.after)
+    except ValueError:
+        raise bad_cursor(ask.after) from None
+    highest: int | None = _rows(store, HIGHEST, below)[0][0]
+    if highest is None or not ask.older:
+        return highest
+    return _older(store, highest, now - ask.older)
+
+
+def _older(store: SQLiteStore, highest: int, created: int) -> int | None:
+    """The highest number up to this one whose record was created by then: half and half again."""
+    ((lowest, _),) = _rows(store, ENDS)
+    low, high = lowest - 1, highest
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = _rows(store, AT, middle)
+        if found and found[0][1] > created:
+            high = found[0][0] - 1
+        else:
+            low = middle
+    return low if low >= lowest else None
+
+
+def _below(store: SQLiteStore, floor: int, ask: RecordQuery, now: int) -> int | None:
+    """Where the next page starts, if there is anything under this one that may be wanted."""
+    found = _rows(store, AT, floor)
+    if not found or (ask.newer and found[0][1] < now - ask.newer):
+        return None
+    number: int = found[0][0] + 1
+    return number
+
+
+def _wish(ask: RecordQuery, now: int) -> tuple[str, list[object]]:
+    """What was chosen by, and the values for it."""
+    wishes: dict[str, object] = {}
+    if ask.status is not None:
+        wishes["status = ?"] = ask.status
+    if not ask.any_scope:
+        wishes["scope = ?"] = ask.scope or ""
+    if ask.label:
+        wishes["label = ?"] = ask.label
+    if ask.prefix:
+        wishes["substr(key, 1, ?) = ?"] = ask.prefix
+    if ask.older:
+        wishes["created <= ?"] = now - ask.older
+    if ask.newer:
+        wishes["created >= ?"] = now - ask.newer
+    values: list[object] = []
+    for wish, value in wishes.items():
+        values += [len(ask.prefix), value] if wish.count("?") > 1 else [value]
+    return "".join(f"AND {wish} " for wish in wishes), values
+
+
+def _read(row: Any) -> Record:  # noqa: ANN401 - sqlite3 rows are untyped
+    """The record in a row, also when a newer release wrote it."""
+    if row[20] <= FORMAT:
+        return file.from_row(row)
+    return replace(file.from_row((*row[:20], FORMAT)), version=row[20])
+
+
+def _indexed(store: SQLiteStore) -> bool:
+    return bool(_rows(store, HAS_HELD_INDEX))
+
+
+def _rows(store: SQLiteStore, statement: str, *values: object) -> list[Any]:
+    return store._rows(statement, *values)  # noqa: SLF001 - the connection that its reads go by
+
+
+def _now(store: SQLiteStore) -> int:
+    return store._clock()  # noqa: SLF001 - ages are told by the clock that made the records

@@ -1,0 +1,308 @@
+"""What every part of the suite stands on, and what a store's own tests may override."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partialmethod
+from typing import Any, ClassVar, Final, Protocol
+
+import pytest
+from msgspec.structs import replace
+
+from oncekey.core.record import Record
+from oncekey.core.requests import (
+    Answer,
+    Claim,
+    Forget,
+    Granted,
+    Note,
+    Release,
+    Renew,
+    Resolve,
+    Settle,
+    Verdict,
+)
+from oncekey.stores.base import AsyncStore, Store
+from oncekey.testing.clock import FakeClock
+
+# One key of a store, asked with short words.
+
+
+SAME: Final = "1:same"
+OTHER: Final = "1:other"
+NEWER: Final = "2:newer"
+"""The fingerprint of the first asker, another one, and one of another version."""
+
+DONE: Final = Verdict.DONE
+ENDED: Final = Verdict.ENDED
+LOST: Final = Verdict.LOST
+
+
+class Desk:
+    """Verbs about one scope and key. Whatever a test does not care about has a default."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease: int,
+        ttl: int,
+        key: str = "order-1",
+        scope: str | None = None,
+    ) -> None:
+        """Nothing is asked yet."""
+        self.store = store
+        self.lease = lease
+        self.ttl = ttl
+        self.key = key
+        self.scope = scope
+
+    def at(self, key: str, scope: str | None = None) -> Desk:
+        """A desk for another key of the same store."""
+        return Desk(self.store, lease=self.lease, ttl=self.ttl, key=key, scope=scope)
+
+    def ask(self, nonce: str, **other: object) -> Claim:
+        """A claim, not yet sent."""
+        ask = Claim(
+            self.scope, self.key, nonce=nonce, fingerprint=SAME, lease=self.lease, ttl=self.ttl
+        )
+        return replace(ask, **other)
+
+    def claim(self, nonce: str, **other: object) -> Answer:
+        """What a claim is told."""
+        return self.store.claim(self.ask(nonce, **other))
+
+    def grant(self, nonce: str, **other: object) -> Record:
+        """The record, owned by whoever uses this nonce."""
+        answer = self.claim(nonce, **other)
+        assert type(answer) is Granted, answer  # noqa: S101 - a step of a test that must succeed
+        assert answer.record.nonce == nonce  # noqa: S101 - the same
+        return answer.record
+
+    def renew(self, owner: Record, **other: object) -> Verdict:
+        """The owner is still at it."""
+        ask = Renew(
+            self.scope,
+            self.key,
+            token=owner.token,
+            nonce=owner.nonce,
+            lease=self.lease,
+            ttl=self.ttl,
+        )
+        return self.store.renew(replace(ask, **other))
+
+    def note(self, owner: Record, noted: bytes, revision: int, **other: object) -> Verdict:
+        """The owner notes something."""
+        ask = Note(
+            self.scope,
+            self.key,
+            token=owner.token,
+            nonce=owner.nonce,
+            noted=noted,
+            revision=revision,
+        )
+        return self.store.note(replace(ask, **other))
+
+    def settle(self, owner: Record, **other: object) -> Verdict:
+        """The owner is done."""
+        ask = Settle(
+            self.scope,
+            self.key,
+            token=owner.token,
+            nonce=owner.nonce,
+            status="completed",
+            result=b"result",
+            error=None,
+            ttl=self.ttl,
+        )
+        return self.store.settle(replace(ask, **other))
+
+    def release(self, owner: Record, **other: object) -> Verdict:
+        """The owner gives up; by default after a definite error."""
+        ask = Release(
+            self.scope,
+            self.key,
+            token=owner.token,
+            nonce=owner.nonce,
+            error=b"error",
+            uncertain=False,
+            hold=False,
+            unused=False,
+            lease=self.lease,
+            ttl=self.ttl,
+        )
+        return self.store.release(replace(ask, **other))
+
+    def hold(self, owner: Record) -> Verdict:
+        """The owner ends without knowing how, and nobody may go on."""
+        return self.release(owner, uncertain=True, hold=True)
+
+    def resolve(self, read: Record, **other: object) -> Verdict:
+        """Somebody who has read the record decides how it ended."""
+        ask = Resolve(
+            self.scope,
+            self.key,
+            token=read.token,
+            status="completed",
+            result=b"resolved",
+            error=None,
+            ttl=self.ttl,
+        )
+        return self.store.resolve(replace(ask, **other))
+
+    def forget(self, read: Record, *, force: bool = False) -> Verdict:
+        """Somebody who has read the record wants it gone."""
+        return self.store.forget(Forget(self.scope, self.key, token=read.token, force=force))
+
+    def get(self) -> Record | None:
+        """The living record, if there is one."""
+        return self.store.get(self.scope, self.key)
+
+    def read(self) -> Record:
+        """The living record, which must be there."""
+        record = self.get()
+        assert record is not None, self.key  # noqa: S101 - a step of a test that must succeed
+        return record
+
+    def status(self) -> str:
+        """The word of the table for what is stored."""
+        record = self.get()
+        return "none" if record is None else record.status
+
+
+# Stores of both colours as the suite sees them: blocking, and asked by many at once.
+
+
+PATIENCE: Final = 30.0
+"""Seconds after which a crowd that does not come together fails the test instead of hanging it."""
+
+
+class Line(Store, Protocol):
+    """A store, and a way to ask it from many sides at the same moment."""
+
+    def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
+        """What each was answered, all having asked at once."""
+        ...
+
+
+class Blocking:
+    """A blocking store; a crowd is a thread for each."""
+
+    def __init__(self, store: Store) -> None:
+        """The verbs are those of `store`."""
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        return getattr(self._store, name)
+
+    def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
+        """What each thread was answered; none asks before all stand ready."""
+        barrier = threading.Barrier(len(asks))
+
+        def ask_one(ask: Claim) -> Answer:
+            barrier.wait(PATIENCE)
+            return self._store.claim(ask)
+
+        with ThreadPoolExecutor(len(asks)) as pool:
+            return list(pool.map(ask_one, asks))
+
+
+class OnRunner:
+    """An async store; each verb runs on one event loop, and a crowd is a task for each."""
+
+    def __init__(self, store: AsyncStore, runner: asyncio.Runner) -> None:
+        """The verbs are those of `store`, awaited on the loop of `runner`."""
+        self._store = store
+        self._runner = runner
+
+    def _run(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as the verb answers
+        async def wait() -> object:
+            return await getattr(self._store, name)(*arguments)
+
+        return self._runner.run(wait())
+
+    claim = partialmethod(_run, "claim")
+    renew = partialmethod(_run, "renew")
+    note = partialmethod(_run, "note")
+    settle = partialmethod(_run, "settle")
+    release = partialmethod(_run, "release")
+    resolve = partialmethod(_run, "resolve")
+    forget = partialmethod(_run, "forget")
+    get = partialmethod(_run, "get")
+    scan = partialmethod(_run, "scan")
+    purge = partialmethod(_run, "purge")
+    close = partialmethod(_run, "aclose")
+
+    def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
+        """What each task was answered; none asks before all stand ready."""
+
+        async def crowd() -> list[Answer]:
+            ready, go = asyncio.Semaphore(0), asyncio.Event()
+
+            async def ask_one(ask: Claim) -> Answer:
+                ready.release()
+                await go.wait()
+                return await self._store.claim(ask)
+
+            tasks = [asyncio.create_task(ask_one(ask)) for ask in asks]
+            for _ in asks:
+                await ready.acquire()
+            go.set()
+            return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+
+        return self._runner.run(crowd())
+
+
+Tick = Callable[[int], None]
+
+
+class Suite:
+    """The settings and fixtures of the suite.
+
+    By default time is a `FakeClock` that the store is given. A store whose time is its server's
+    overrides `clock` (how to ask for that time), `tick` (really waits) and `blur`.
+    """
+
+    lease: ClassVar[int] = 200_000
+    """Microseconds of a lease. A test waits for a few of them at most."""
+
+    ttl: ClassVar[int] = 300_000
+    """Microseconds that a settled record lives."""
+
+    blur: ClassVar[int] = 0
+    """How many microseconds may pass by themselves during a test; well below a third of `lease`."""
+
+    purges: ClassVar[bool] = True
+    """False where the server removes expired records by itself, and `purge` has nothing to do."""
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        """The store's time, in microseconds when called."""
+        return FakeClock()
+
+    @pytest.fixture
+    def tick(self, clock: FakeClock) -> Tick:
+        """Called with microseconds, it comes back when so many have passed for the store."""
+        return clock.tick
+
+    @pytest.fixture
+    def line(self) -> Line:
+        """The store under test, blocking."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def desk(self, line: Line) -> Desk:
+        """One key of the store under test."""
+        return Desk(line, lease=self.lease, ttl=self.ttl)
+
+    def almost(self, length: int) -> int:
+        """The longest wait after which `length` has surely not passed."""
+        return length - 1 - self.blur
+
+    @property
+    def rest(self) -> int:
+        """The shortest wait after `almost` that surely completes the length."""
+        return 1 + 2 * self.blur

@@ -1,1 +1,0 @@
-"""The parts of the suite that proves a store, one subject each."""
