@@ -2,21 +2,26 @@
 
 import gc
 import sys
+from math import inf
 from types import SimpleNamespace
 from unittest.mock import ANY
 
 import pytest
 
+from oncekey.core.requests import Answer
 from oncekey.engine import chores
 from oncekey.engine.chores import (
+    BEGIN_WITHIN,
     PURGE_BATCH,
     PURGE_EVERY,
     RETRY,
     Abandoned,
     Insisting,
+    LateClaim,
     LateEnd,
     Purging,
     Renewal,
+    Unbegun,
     Unsettled,
 )
 from oncekey.engine.single_flight import Flights
@@ -377,3 +382,54 @@ def test_the_late_end_of_a_run_is_urgent(calling, observers):
 def test_what_must_get_through_has_to_say_what_it_asks():
     with pytest.raises(NotImplementedError):
         Insisting().insist()
+
+
+# What was granted and not begun
+
+
+def test_only_what_is_old_and_not_begun_is_given_back(calling, store, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(chores, "monotonic", lambda: now[0])
+    flights, given_back = Flights(), []
+    old, young = granted(calling(), store), granted(calling(key="other"), store)
+    flights.granted = {old: 99.0, young: 99.5}
+    flights.watched = True
+    chore = Unbegun(flights, lambda ticket, ask: given_back.append((ticket, ask.unused)))
+    assert chore.do() == BEGIN_WITHIN
+    assert given_back == [(old, True)]
+    now[0] = 101.0
+    assert chore.do() is None
+    assert [ticket for ticket, _ in given_back] == [old, young]
+    assert not flights.watched
+
+
+# Runs that began without the store
+
+
+def test_a_run_that_began_without_the_store_is_claimed_and_then_renewed(calling, store):
+    flights, call = Flights(), calling(policy=SOON)
+    flight, _ = flights.join(call.identity)
+    ticket = unprotected(call, flight)
+    flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
+    chore = LateClaim(store, ticket)
+    assert flight.good_until(1.0) == inf
+    assert [chore.do(), chore.do()] == [pytest.approx(10), pytest.approx(10)]
+    assert flight.good_until(1.0) < inf
+    ticket.flight = None
+    assert chore.do() == pytest.approx(10)
+
+
+def test_a_run_whose_claim_somebody_else_has_is_not_renewed(calling, store, clock):
+    call = calling(policy=SOON)
+    ticket = unprotected(call)
+    chore = LateClaim(store, ticket)
+    chore.do()
+    clock.advance("31s")
+    store.claim(call.claim("somebody else"))
+    assert chore.do() is None
+    assert LateClaim(store, unprotected(call)).do() is None
+
+
+def test_a_claim_that_is_refused_is_made_later(calling):
+    chore = LateClaim(SimpleNamespace(claim=broken), unprotected(calling()))
+    assert chore.do() == RETRY

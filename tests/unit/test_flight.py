@@ -228,3 +228,61 @@ def test_the_flights_of_a_parent_are_not_those_of_its_child():
     assert leads
     flights.land(parents)
     assert flights.join(ID) == (mine, False)
+
+
+# Flights that are replaced, because what is known of them is old
+
+
+def test_one_of_those_who_follow_replaces_a_flight():
+    flights = Flights()
+    first, _ = flights.join(ID)
+    second = flights.replace(first, first.known_at)
+    assert second.replaced is first
+    assert flights.join(ID) == (second, False)
+    assert flights.replace(first, first.known_at) is None
+
+
+def test_a_flight_that_was_heard_of_meanwhile_is_not_replaced():
+    flights = Flights()
+    flight, _ = flights.join(ID)
+    known_at = flight.known_at
+    flight.renewed(60.0)
+    assert flights.replace(flight, known_at) is None
+
+
+@pytest.mark.parametrize("end", ["put_back", "give_up"])
+def test_a_flight_whose_run_goes_on_is_put_back(end):
+    flights = Flights()
+    first, _ = flights.join(ID)
+    second = flights.replace(first, first.known_at)
+    getattr(flights, end)(second)
+    assert second.landed
+    assert flights.join(ID) == (first, False)
+
+
+def test_a_flight_that_has_landed_is_not_put_back():
+    flights = Flights()
+    first, _ = flights.join(ID)
+    second = flights.replace(first, first.known_at)
+    flights.land(first)
+    assert flights.put_back(second) is None
+    assert flights.join(ID) == (second, False)
+
+
+def test_a_flight_is_not_put_back_in_place_of_another_one():
+    flights = Flights()
+    first, _ = flights.join(ID)
+    second = flights.replace(first, first.known_at)
+    third = flights.replace(second, second.known_at)
+    assert flights.put_back(second) is first
+    assert flights.join(ID) == (third, False)
+
+
+def test_to_forget_a_key_lands_all_that_waits_for_it():
+    flights = Flights()
+    first, _ = flights.join(ID)
+    second = flights.replace(first, first.known_at)
+    flights.forget(ID)
+    assert first.landed
+    assert second.landed
+    flights.forget(ID)

@@ -60,6 +60,7 @@ async def on_the_way(store, count):
 
 async def test_a_crowd_shares_one_connection_and_few_writes(store, client, monkeypatch):
     monkeypatch.setattr(connection_async, "_IDLE", 3600.0)  # a wire that was silent listens first
+    before = connected(client)  # some that were closed may still be listed
     await store.claim(ask("first"))
     writes = []
     transport = store._clients._wires._swift.wire._transport
@@ -67,7 +68,7 @@ async def test_a_crowd_shares_one_connection_and_few_writes(store, client, monke
     assert {type(answer) for answer in await claims(store)} == {Granted}
     assert len(writes) == CROWD // connection_async.ENOUGH
     assert len((await store.scan(Scan())).records) == CROWD + 1
-    assert len(connected(client)) <= 2  # the scan goes through redis-py
+    assert len(connected(client) - before) <= 2  # the scan goes through redis-py
 
 
 class Counted:

@@ -166,16 +166,15 @@ class Engine:
         """
         waited = False
         while True:
-            now, seen = monotonic(), flight.answer
-            if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
-                raise reused(call)
+            now, known_at = monotonic(), flight.known_at
+            self._refuse_another(call, flight)
             patience, good = deadline - now, flight.good_until(call.terms.retry_after) - now
             if patience > 0 and good > 0:
                 if not waited:
                     self.observers.tell("waiting", call)
                 waited = True
                 landed = flight.wait(max(_MOMENT, min(patience, good)))
-                if landed is None:
+                if landed is None:  # this very thread leads it, for a coroutine
                     raise self._refused(call, flight)
                 if not landed:
                     continue
@@ -183,8 +182,8 @@ class Engine:
                 ticket = None if left is None else self._judge(call, left, deadline - monotonic())
                 if ticket is not None:
                     return ticket
-            old = good <= 0 and (patience > 0 or not waited)
-            mine, leads = self._next_flight(call, flight, old=old, waited=waited)
+            old_since = known_at if good <= 0 and (patience > 0 or not waited) else None
+            mine, leads = self._next_flight(call, flight, old_since, waited=waited)
             flight = mine
             if leads:
                 flight = mine.replaced or mine
@@ -194,17 +193,24 @@ class Engine:
                 waited = True
 
     def _next_flight(
-        self, call: Call, flight: Flight, *, old: bool, waited: bool
+        self, call: Call, flight: Flight, old_since: float | None, *, waited: bool
     ) -> tuple[Flight, bool]:
         """Return the flight to go on with, and whether this caller leads it."""
         if flight.landed:
             return self._flights.join(call.identity)
-        if old:
-            mine = self._flights.replace(flight)
+        if old_since is not None:
+            mine = self._flights.replace(flight, old_since)
             return self._flights.join(call.identity) if mine is None else (mine, True)
         if flight.answer is None and not waited:
             return self._flights.apart(call.identity), True  # only the store can tell
         raise self._refused(call, flight)
+
+    @staticmethod
+    def _refuse_another(call: Call, flight: Flight) -> None:
+        """Refuse a call that is known to be another one than that of the flight."""
+        seen = flight.answer
+        if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
+            raise reused(call)
 
     @staticmethod
     def _refused(call: Call, flight: Flight) -> InProgressError:

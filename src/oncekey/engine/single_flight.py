@@ -148,10 +148,13 @@ class Flights:
         """A flight that nobody can join."""
         return Flight(identity, threading.get_ident(), monotonic())
 
-    def replace(self, flight: Flight) -> Flight | None:
-        """Return a flight that the caller leads in place of this one; None if another one does."""
+    def replace(self, flight: Flight, known_at: float) -> Flight | None:
+        """Return a flight that the caller leads in place of this one.
+
+        None if somebody else leads one, or has heard of this one after `known_at`.
+        """
         with self._lock:
-            if self._flights.get(flight.identity) is not flight:
+            if self._flights.get(flight.identity) is not flight or flight.known_at != known_at:
                 return None
             mine = Flight(flight.identity, threading.get_ident(), monotonic(), replaced=flight)
             self._flights[flight.identity] = mine

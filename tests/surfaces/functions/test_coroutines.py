@@ -9,7 +9,7 @@ __all__ = ["asyncio"]
 
 BOTH_COLOURS = (
     *("running", "errors", "takeover", "waiting"),
-    *("attempts", "trouble", "lease", "admin"),
+    *("attempts", "trouble", "lease", "admin", "hung"),
 )
 
 for _name in BOTH_COLOURS:
