@@ -12,7 +12,7 @@ LEAST_SPEED: Final = 1.0
 """Ours is faster than every peer."""
 
 
-def closest_row(  # noqa: PLR0913 - what a row says
+def closest_row(
     timings: Timings | None,
     ours: str,
     peers: Mapping[str, str],

@@ -55,7 +55,7 @@ class CountingStore:
         self._store = store
         self.verbs: Counter[str] = Counter() if verbs is None else verbs
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has there
+    def __getattr__(self, name: str) -> Any:
         """What the store has under that name; a verb is counted when it is called."""
         found = getattr(self._store, name)
         return self._counted(name, found) if name in VERBS else found
@@ -66,7 +66,7 @@ class CountingStore:
         return CountingStore(made.as_async(), self.verbs)
 
     def _counted(self, name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: object) -> Any:  # noqa: ANN401 - an answer, or what is awaited for one
+        def call(*args: object) -> Any:
             self.verbs[name] += 1
             return verb(*args)
 

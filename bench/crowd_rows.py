@@ -73,7 +73,7 @@ def crowd_of_tasks(folder: Path, settings: Settings) -> Row:
     return _row(store, settings, "tasks", answers, took)
 
 
-def _once(store: Any) -> Once:  # noqa: ANN401 - it becomes a store by handing everything on
+def _once(store: Any) -> Once:
     return Once(store)
 
 

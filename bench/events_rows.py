@@ -85,7 +85,7 @@ def _publishing(url: str, settings: Settings, tick: Tick) -> Timings:
                 number = next(_numbers)
                 assert await bus.publish(f"job-{number // 10:08}", "work", _DATA, seq=number)
 
-        def side(task: Any) -> Side:  # noqa: ANN401 - one of the two
+        def side(task: Any) -> Side:
             async def together(calls: int) -> None:
                 each = calls // settings.tasks
                 await asyncio.gather(*(task(each) for _ in range(settings.tasks)))

@@ -34,44 +34,44 @@ def _app(endpoint: Callable[..., Any] = charge) -> Starlette:
     return Starlette(routes=[Route("/charge", endpoint, methods=["POST"])])
 
 
-def bare(_store: str) -> Any:  # noqa: ANN401 - an ASGI application
+def bare(_store: str) -> Any:
     return _app()
 
 
-def oncekey(store: str) -> Any:  # noqa: ANN401 - as above
+def oncekey(store: str) -> Any:
     return IdempotencyMiddleware(_app(), Once(store), scope=None)
 
 
-def oncekey_uncached(store: str) -> Any:  # noqa: ANN401 - as above
+def oncekey_uncached(store: str) -> Any:
     return IdempotencyMiddleware(_app(), Once(store, cache=False), scope=None)
 
 
-def oncekey_brief(store: str) -> Any:  # noqa: ANN401 - as above
+def oncekey_brief(store: str) -> Any:
     return IdempotencyMiddleware(_app(), Once(store), scope=None, ttl="2s")
 
 
 # Peers live in folders of their own, which only their server sees: types know nothing of them.
 
 
-def idemkit(store: str) -> Any:  # noqa: ANN401 - as above
+def idemkit(store: str) -> Any:
     peer = import_module("idemkit")
     return peer.IdempotencyMiddleware(_app(), backend=peer.RedisBackend.from_url(store))
 
 
-def asgi_idempotency_header(store: str) -> Any:  # noqa: ANN401 - as above
+def asgi_idempotency_header(store: str) -> Any:
     peer = import_module("idempotency_header_middleware")
     backend = import_module("idempotency_header_middleware.backends.redis")
     client = import_module("redis.asyncio").Redis.from_url(store)
     return peer.IdempotencyHeaderMiddleware(_app(), backend=backend.RedisBackend(client))
 
 
-def idemptx(store: str) -> Any:  # noqa: ANN401 - as above
+def idemptx(store: str) -> Any:
     peer = import_module("idemptx")
     client = import_module("redis.asyncio").Redis.from_url(store)
     backend = import_module("idemptx.backend").AsyncRedisBackend(client)
     protected = peer.idempotent(storage_backend=backend, required=False)(charge)
 
-    async def endpoint(request: Request) -> Any:  # noqa: ANN401 - whatever it answers
+    async def endpoint(request: Request) -> Any:
         return await protected(request=request)  # it wants it by name
 
     return _app(endpoint)

@@ -61,7 +61,7 @@ def _counted(work: Callable[[Any, RedisStore], None]) -> int:
     return int(found[1].replace(",", ""))
 
 
-def _await(client: Any) -> None:  # noqa: ANN401 - generic in redis-py's stubs
+def _await(client: Any) -> None:
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
@@ -73,7 +73,7 @@ def _await(client: Any) -> None:  # noqa: ANN401 - generic in redis-py's stubs
             return
 
 
-def _sets(client: Any, _store: RedisStore) -> None:  # noqa: ANN401 - the same
+def _sets(client: Any, _store: RedisStore) -> None:
     for _ in range(_CALLS):
         client.set(new_order(), b"running", nx=True, px=300_000)
 
@@ -105,17 +105,17 @@ def _settle(store: RedisStore, key: str) -> None:
     )
 
 
-def _claims(_client: Any, store: RedisStore) -> None:  # noqa: ANN401 - the same
+def _claims(_client: Any, store: RedisStore) -> None:
     for _ in range(_CALLS):
         store.claim(_claim(new_order()))
 
 
-def _settles(_client: Any, store: RedisStore) -> None:  # noqa: ANN401 - the same
+def _settles(_client: Any, store: RedisStore) -> None:
     for _ in range(_CALLS):
         _settle(store, new_order())
 
 
-def _duplicates(_client: Any, store: RedisStore) -> None:  # noqa: ANN401 - the same
+def _duplicates(_client: Any, store: RedisStore) -> None:
     key = new_order()
     _settle(store, key)
     for _ in range(_CALLS):

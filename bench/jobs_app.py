@@ -66,8 +66,8 @@ def _peers() -> list[tuple[str, type, dict[str, Any]]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns when it first compiles celery-once
         try:
-            from celery_once import QueueOnce  # type: ignore[import-untyped]  # noqa: PLC0415 - peers are optional
-            from celery_singleton import (  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+            from celery_once import QueueOnce  # type: ignore[import-untyped]  # it brings no types
+            from celery_singleton import (  # type: ignore[import-untyped]  # it brings no types
                 Singleton,
             )
         except ImportError:

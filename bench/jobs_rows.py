@@ -66,7 +66,7 @@ def _sending(server: Server, settings: Settings, tick: Tick) -> Timings | None:
         return interleave(sides, rounds=settings.rounds, tick=tick)
 
 
-def _sends(task: Any, order: Callable[[], str]) -> Callable[[int], None]:  # noqa: ANN401 - celery has no types
+def _sends(task: Any, order: Callable[[], str]) -> Callable[[int], None]:
     def work(calls: int) -> None:
         for _ in range(calls):
             task.delay(order=order())

@@ -101,7 +101,7 @@ def _filled(statement: str, count: int, **values: int) -> str:
     return statement.format(columns=_COLUMNS, count=count, status=status, far=_FAR, **values)
 
 
-def fill_redis(client: Any, count: int) -> None:  # noqa: ANN401 - its stubs say more than is so
+def fill_redis(client: Any, count: int) -> None:
     """A server with so many records, in steps that leave it time for others."""
     script = client.register_script(_LUA)
     for first in range(1, count + 1, _BATCH):

@@ -219,7 +219,7 @@ def _unmeasured(group: Group, settings: Settings, why: str) -> list[Row]:
     ]
 
 
-def _row(  # noqa: PLR0913 - what a row says
+def _row(
     group: Group, callers: str, kind: str, tasks: int, *, timings: Timings | None, remark: str
 ) -> Row:
     words = {"one": "1 caller", "task": "1 task", "tasks": f"{tasks} tasks"}[callers]

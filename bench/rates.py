@@ -6,7 +6,7 @@ from bench.interleave import Timings
 from bench.row import Row
 
 
-def rate_row(  # noqa: PLR0913 - what a row says
+def rate_row(
     timings: Timings | None,
     side: str,
     *,

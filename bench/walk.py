@@ -113,7 +113,7 @@ def _coroutine(once: Once, runner: asyncio.Runner) -> Call:
 
 
 def _request(once: Once, runner: asyncio.Runner) -> Call:
-    async def app(_scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "http.response.start", "status": 201, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
@@ -130,7 +130,7 @@ def _request(once: Once, runner: asyncio.Runner) -> Call:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        async def send(_message: Any) -> None:  # noqa: ANN401 - ASGI
+        async def send(_message: Any) -> None:
             return
 
         await guarded(scope, receive, send)

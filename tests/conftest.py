@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["ONCEKEY_TEST_SERVERS"] = "none"
     config.addinivalue_line("markers", "fast_path(reason): left out under --plain, and why")
     if config.getoption("--plain"):
-        from tests.plain.plugin import Plain  # noqa: PLC0415 - it changes what it imports
+        from tests.plain.plugin import Plain
 
         config.pluginmanager.register(Plain(config), "plain")
 

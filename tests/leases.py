@@ -23,7 +23,7 @@ def unhurried(patch: Any) -> None:
 
 def wait_for_rows(patch: Any, limit: str) -> None:
     """Sessions of a PostgreSQL store wait for a row so long; "0" is for ever."""
-    from oncekey.stores.postgres import protocol  # noqa: PLC0415 - few need the driver
+    from oncekey.stores.postgres import protocol
 
     said = protocol._BOUND.replace(b"'4s'", f"'{limit}'".encode())
     assert said != protocol._BOUND

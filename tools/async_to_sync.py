@@ -80,7 +80,6 @@ FILES: Mapping[str, Pair] = {
         phrases={
             "aiosqlite": "sqlite3",
             "An AsyncSession or AsyncConnection": "A Session or Connection",
-            "an AsyncConnection": "a Connection",
         }
     ),
     "messages/drivers_psycopg": Pair(phrases={"An AsyncConnection": "A connection"}),

@@ -174,7 +174,7 @@ def _error(status: int, error: str, **facts: object) -> Response:
     return JSONResponse({"error": error, **facts}, status_code=status)
 
 
-async def _json(request: Request) -> Any:  # noqa: ANN401 - whatever JSON holds
+async def _json(request: Request) -> Any:
     try:
         return await request.json()
     except (ValueError, RecursionError):

@@ -29,7 +29,7 @@ class InvalidRequestError(Exception):
         self.message = message
 
 
-def checked(body: Any) -> Payment:  # noqa: ANN401 - whatever JSON holds
+def checked(body: Any) -> Payment:
     """The payment, or the first thing that is wrong with it."""
     if not isinstance(body, dict):
         raise InvalidRequestError("body", "must be an object")

@@ -80,7 +80,7 @@ def play(steps: Sequence[Step], stages: Sequence[tuple[Stage, Sequence[int]]]) -
 
 def tour(stages: Sequence[tuple[Stage, Sequence[int]]]) -> int:
     """The whole tour; its exit code."""
-    from examples.tour import calls, crash, hold, shop, ttl  # noqa: PLC0415  # once there is a folder
+    from examples.tour import calls, crash, hold, shop, ttl
 
     steps = [calls.FIRST, calls.REPLAY, calls.CONCURRENT, calls.OTHER, calls.KEPT]
     steps += [crash.CRASH, hold.HOLD, ttl.TTL]

@@ -56,7 +56,7 @@ def charge(order: str, amount: int) -> str:
 # Several effects: each is a step, and an attempt after a crash skips those that are done.
 @app.task(bind=True)  # type: ignore[untyped-decorator]  # untyped
 @once_task(once)
-def ship(self: Any, receipt: str) -> str:  # noqa: ANN401, ARG001 - the task itself, as in most workers
+def ship(self: Any, receipt: str) -> str:  # noqa: ARG001 - the task itself, as in most workers
     attempt = current()
     label = attempt.step("label", str.upper, receipt)
     attempt.note(label=label)

@@ -1,7 +1,5 @@
 """Attempts: what code that runs sees of its call, in both colours and from worker threads."""
 
-# ruff: noqa: ANN401
-
 from __future__ import annotations
 
 import asyncio

@@ -157,7 +157,7 @@ async def pause_async(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's function
+def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What the function returns, which must not be something to await."""
     value = function(*args, **kwargs)
     if type(value) not in _PLAIN and hasattr(type(value), "__await__"):

@@ -243,12 +243,12 @@ class Options(Struct, frozen=True, kw_only=True):
         """The policy with every blank filled in, at last by what holds on this surface."""
         return terms(self.policy.over(self.surface))
 
-    def having(  # noqa: PLR0913 - each is an option that a user may give
+    def having(
         self,
         *,
         policy: Policy | None = None,
-        scope: Any = UNSET,  # noqa: ANN401 - a string, None or UNSET
-        fingerprint: Any = UNSET,  # noqa: ANN401 - a Selection or UNSET
+        scope: Any = UNSET,
+        fingerprint: Any = UNSET,
         reconcile: Callable[[Any], Any] | None = None,
         label: str | None = None,
         reference: str | None = None,
@@ -353,7 +353,7 @@ class _Protected(Generic[P]):
         """The function's name and scope."""
         return f"<{type(self).__name__} {self._label} in scope {self._scope!r}>"
 
-    def _bound(self, instance: object) -> Any:  # noqa: ANN401 - a method of the same class
+    def _bound(self, instance: object) -> Any:
         """The method of that instance."""
         bound = object.__new__(type(self))
         bound.__dict__.update(self.__dict__)

@@ -97,7 +97,7 @@ class Markers:
         msg = f"the result of {key!r} was not kept: others keep results of it all the time"
         raise StoreError(msg, happened=False)
 
-    def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:  # noqa: ANN401 - the user's value
+    def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:
         """The value that was kept, or the default."""
         call = result_call(scope, key, terms)
         record = self._store.get(*call.identity)
@@ -152,7 +152,7 @@ class AsyncMarkers:
         msg = f"the result of {key!r} was not kept: others keep results of it all the time"
         raise StoreError(msg, happened=False)
 
-    async def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:  # noqa: ANN401 - the user's value
+    async def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:
         """The value that was kept, or the default."""
         call = result_call(scope, key, terms)
         record = await self._store.get(*call.identity)

@@ -113,7 +113,7 @@ def _grace(grace: Duration) -> int:
     return microseconds(seconds(grace, "grace", zero=True))
 
 
-def _checked_status(status: object) -> Any:  # noqa: ANN401 - a Status
+def _checked_status(status: object) -> Any:
     if status is not None and status not in _STATUSES:
         msg = f"a status is one of {', '.join(_STATUSES)}, not {status!r}"
         raise ConfigurationError(msg)
@@ -155,7 +155,7 @@ class Once:
     _scope: str | None
     _terms: Terms
 
-    def __init__(  # noqa: PLR0913 - each is a setting of its own, and all have defaults
+    def __init__(
         self,
         store: str | Store | AsyncStore | None = None,
         *,
@@ -184,13 +184,13 @@ class Once:
         self._core = Core(store, told, cache, self.prefix)
         self._terms = self._options.terms()
         if doctor is not None:
-            from oncekey.doctor.startup import StartupCheck  # noqa: PLC0415 - few ask for it
+            from oncekey.doctor.startup import StartupCheck
 
             self._core.doctor = StartupCheck(doctor, self._core.given, ttl=self._terms.ttl / SECOND)
 
     # Protecting functions
 
-    def __call__(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    def __call__(
         self,
         key: str | Callable[..., str],
         *,
@@ -217,13 +217,13 @@ class Once:
             fields=fields,
         )
 
-        def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - one of the two colours
+        def decorate(function: Callable[..., Any]) -> Any:
             kind = AsyncProtected if is_async(function) else Protected
             return kind(self, checked_function(function), key, options)
 
         return cast("Decorator", decorate)
 
-    def options(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    def options(
         self,
         *,
         scope: str | None = UNSET,
@@ -410,7 +410,7 @@ class Once:
         """The plain value is kept under the key until the ttl is over."""
         self._markers().keep_result(self._scope, key, value, self._lasting(ttl))
 
-    def read_result(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
+    def read_result(self, key: str, default: Any = None) -> Any:
         """The plain value that was kept, or the default."""
         return self._markers().read_result(self._scope, key, default, self._terms)
 
@@ -422,7 +422,7 @@ class Once:
         """The plain value is kept under the key until the ttl is over."""
         await self._markers_async().keep_result(self._scope, key, value, self._lasting(ttl))
 
-    async def read_result_async(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the user's value
+    async def read_result_async(self, key: str, default: Any = None) -> Any:
         """The plain value that was kept, or the default."""
         return await self._markers_async().read_result(self._scope, key, default, self._terms)
 

@@ -17,7 +17,7 @@ def bar(what: str, whole: int) -> Iterator[Callable[[int], None]]:
 
 
 def _drawn(what: str, whole: int) -> Iterator[Callable[[int], None]]:
-    from rich.progress import (  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,

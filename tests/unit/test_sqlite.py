@@ -447,7 +447,7 @@ def test_a_batch_has_a_limit(store, monkeypatch):
 
 @pytest.mark.fast_path("what a writer does while nobody else writes")
 def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
-    from oncekey import Once  # noqa: PLC0415 - the only test here of the whole call
+    from oncekey import Once
 
     store = SQLiteStore(path)
     once = Once(store, observers=())

@@ -47,9 +47,9 @@ def _listening(port: int) -> socket.socket:
 def _serve(once: Once, line: socket.socket, *, show_results: bool) -> None:
     """Whoever has the link is served until the command is stopped."""
     with needing("dashboard", "the dashboard"):
-        import uvicorn  # noqa: PLC0415 - an extra
+        import uvicorn
 
-        from oncekey.dashboard import Dashboard  # noqa: PLC0415 - it needs the extra
+        from oncekey.dashboard import Dashboard
     board = Dashboard(
         once,
         token=secrets.token_urlsafe(32),  # nobody is told: the ticket is the way in

@@ -22,7 +22,7 @@ _PLURALS: Final[dict[Severity, str]] = {"danger": "dangers", "warning": "warning
 _WIDTH: Final = 9
 
 
-def doctor(  # noqa: PLR0913 - each is an option of the command
+def doctor(
     *,
     ctx: typer.Context,
     retry_horizon: Annotated[
@@ -77,7 +77,7 @@ def doctor(  # noqa: PLR0913 - each is an option of the command
 
 def _settings(domain: str, marker_ttl: str) -> object:
     """The settings of a bus, checked."""
-    from oncekey.events.settings import BusSettings  # noqa: PLC0415 - few ask for events
+    from oncekey.events.settings import BusSettings
 
     return BusSettings(domain, state_ttl=marker_ttl, marker_ttl=marker_ttl)
 

@@ -14,7 +14,7 @@ from oncekey.inspection.actions import needs_force, state_of
 from oncekey.inspection.text import length, now, printable
 
 
-def forget(  # noqa: PLR0913 - each is an option of the command
+def forget(
     *,
     ctx: typer.Context,
     key: Key,

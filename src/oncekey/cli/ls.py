@@ -34,7 +34,7 @@ class Wanted(StrEnum):
     held = "held"
 
 
-def ls(  # noqa: PLR0913 - each is an option of the command
+def ls(
     *,
     ctx: typer.Context,
     status: Annotated[Wanted | None, typer.Option(help="Only records with this status.")] = None,

@@ -13,7 +13,7 @@ def main() -> None:
     """The command has run, and the process ends with its exit code."""
     try:
         # Both are extras: somebody who installed only the library is told so in a sentence.
-        from oncekey.cli.program import program  # noqa: PLC0415 - it needs the extras
+        from oncekey.cli.program import program
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in _NEEDED:
             raise

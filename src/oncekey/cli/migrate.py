@@ -34,7 +34,7 @@ def _say(done: str, *, as_json: bool) -> None:
 
 def _done(store: Store, url: str) -> Iterator[str]:
     if is_postgres(store):
-        from oncekey.cli.postgres_tables import migrated  # noqa: PLC0415 - it needs the driver
+        from oncekey.cli.postgres_tables import migrated
 
         yield from migrated(url)
         return

@@ -86,7 +86,7 @@ def opened_records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
     if isinstance(store, SQLiteStore):
         sqlite_tables.must_exist(store, typed=ctx.obj.typed)
     elif is_postgres(store):
-        from oncekey.cli import postgres_tables  # noqa: PLC0415 - it needs the driver
+        from oncekey.cli import postgres_tables
 
         postgres_tables.must_exist(ctx.obj.url)
     once = Once(store, observers=())

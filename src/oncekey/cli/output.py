@@ -86,7 +86,7 @@ def _hashed(record: Record, fields: dict[str, Any]) -> dict[str, Any]:
     return kept | {"scope": scope, "key": hashed(record.key)}
 
 
-def _value(record: Record, unreadable: list[str]) -> Any:  # noqa: ANN401 - whatever was kept
+def _value(record: Record, unreadable: list[str]) -> Any:
     try:
         return record.value
     except UnreadableError:

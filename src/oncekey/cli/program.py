@@ -34,7 +34,7 @@ _UsageError: Final[Any] = typer.BadParameter.__base__
 class Program(TyperGroup):
     """The group of commands; errors leave it as one sentence and an exit code."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the parent declares it
+    def main(self, *args: Any, **kwargs: Any) -> Any:
         """The command has run; the process ends with its exit code."""
         kwargs["standalone_mode"] = False
         try:
@@ -49,7 +49,7 @@ class Program(TyperGroup):
             code = _say(str(error), errors.code_of(error))
         sys.exit(code or errors.DONE)
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as the parent declares it
+    def invoke(self, ctx: Any) -> Any:
         """The command has run; a reader that closed the pipe early, like `head`, is no error."""
         try:
             answer = super().invoke(ctx)
@@ -108,7 +108,7 @@ def _start(
         typer.echo(ctx.get_help())
 
 
-def _usage(error: Any) -> str:  # noqa: ANN401 - a UsageError of whichever click
+def _usage(error: Any) -> str:
     """What is wrong with the command line, and where to read how it is written."""
     words = error.format_message().rstrip(".")
     path = error.ctx.command_path if error.ctx is not None else "oncekey"

@@ -32,7 +32,7 @@ def purge(
     store: StoreUrl = None,
 ) -> None:
     """Remove what expired longer ago than the grace period."""
-    from oncekey.messages.purge import purge_messages  # noqa: PLC0415 - few commands need it
+    from oncekey.messages.purge import purge_messages
 
     age = microseconds(seconds(grace, "--grace", zero=True))
     gone: dict[str, int] = {}
@@ -71,7 +71,7 @@ def _opened(opened: ExitStack, ctx: typer.Context, store: str | None, grace: str
 
 def _due_messages(url: str, grace: str) -> int | None:
     """How many messages of an inbox have expired; None where there is no inbox."""
-    from oncekey.messages.purge import due_messages  # noqa: PLC0415 - few commands need it
+    from oncekey.messages.purge import due_messages
 
     return due_messages(url, grace=grace)
 

@@ -15,7 +15,7 @@ from oncekey.inspection.actions import ending
 from oncekey.inspection.text import printable
 
 
-def resolve(  # noqa: PLR0913 - each is an option of the command
+def resolve(
     *,
     ctx: typer.Context,
     key: Key,

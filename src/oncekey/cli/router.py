@@ -55,7 +55,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
 
-def router(  # noqa: PLR0913 - each is an option of the command
+def router(
     *,
     ctx: typer.Context,
     domain: Annotated[str, typer.Option(metavar="NAME", help="The domain of the events.")],
@@ -83,7 +83,7 @@ def router(  # noqa: PLR0913 - each is an option of the command
     store: StoreUrl = None,
 ) -> None:
     """Keep the state of jobs and wake those who watch them, until SIGTERM or Ctrl-C."""
-    from oncekey.events import Router  # noqa: PLC0415 - it needs an extra
+    from oncekey.events import Router
 
     period = seconds(every, "every", zero=True)
     tally = RouterCounts(domain)

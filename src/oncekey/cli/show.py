@@ -114,7 +114,7 @@ _WHEN: Final = 27
 _AGO: Final = 10
 
 
-def show(  # noqa: PLR0913 - each is an option of the command
+def show(
     *,
     ctx: typer.Context,
     key: Key,

@@ -175,7 +175,7 @@ _LINES: Final = 20
 """Records in one line of JSON."""
 
 
-def watch(  # noqa: PLR0913 - each is an option of the command
+def watch(
     *,
     ctx: typer.Context,
     every: Annotated[

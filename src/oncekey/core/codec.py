@@ -24,7 +24,7 @@ class UnreadableBytesError(OncekeyError):
     """The stored bytes are not what they should be; the message says why."""
 
 
-def _to_plain(value: Any) -> Any:  # noqa: ANN401 - msgspec hands over anything it does not know
+def _to_plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)  # pydantic, without importing it
     if dump is not None:
         return dump(mode="python")
@@ -32,7 +32,7 @@ def _to_plain(value: Any) -> Any:  # noqa: ANN401 - msgspec hands over anything 
     raise NotImplementedError(msg)
 
 
-def _from_plain(kind: type, value: Any) -> Any:  # noqa: ANN401 - the inverse of _to_plain
+def _from_plain(kind: type, value: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is not None:
         return validate(value)
@@ -77,7 +77,7 @@ class Codec:
             raise NotKeepableError(msg)
         return data
 
-    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - as the annotation says
+    def decode(self, data: bytes) -> Any:
         """A value of its own for every caller; UnreadableBytesError when they do not fit."""
         try:
             return self._decoder.decode(data)
@@ -189,7 +189,7 @@ def _rebuilt(kind: type[BaseException], state: bytes) -> BaseException:
     return error
 
 
-def _base(kind: type[BaseException]) -> Any:  # noqa: ANN401 - a class of Python itself
+def _base(kind: type[BaseException]) -> Any:
     """The exception of Python itself that the type is made of."""
     return next(one for one in kind.__mro__ if one.__module__ == "builtins")
 

@@ -157,7 +157,7 @@ def after_refusal(record: Record | None, call: Call) -> Serve | Refuse:
     return Refuse(lost(call)) if differ(record.fingerprint, call.fingerprint) else _SERVE
 
 
-def served(record: Record, call: Call) -> Any:  # noqa: ANN401 - as the function is annotated
+def served(record: Record, call: Call) -> Any:
     """The value that a settled record answers with; a kept failure is raised."""
     key, scope = call.key, call.scope
     try:

@@ -147,7 +147,7 @@ def _one_form(number: str | int) -> int | Decimal:
     return shortest or 0
 
 
-def _shortened(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _shortened(value: Any) -> Any:
     """The same value, with its long integers in the form of other numbers."""
     if isinstance(value, dict):
         return {name: _shortened(one) for name, one in value.items()}
@@ -165,7 +165,7 @@ def _number(value: int | Decimal) -> object:
     return ["dec", _decimal(Decimal(value))]
 
 
-def _canonical(value: Any) -> object:  # noqa: ANN401, C901, PLR0911 - one line per kind of value reads best in one place
+def _canonical(value: Any) -> object:  # noqa: C901, PLR0911 - one line per kind of value reads best in one place
     """The value as lists of scalars, each list opened by a tag."""
     kind: Any = type(value)
     if isinstance(value, (int, Decimal)) and kind in (int, Decimal):

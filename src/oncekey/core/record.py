@@ -118,7 +118,7 @@ class Record(Struct, frozen=True, gc=False):
         return tuple(self._read_notes().steps)
 
     @property
-    def value(self) -> Any:  # noqa: ANN401 - whatever the function returned, as plain values
+    def value(self) -> Any:
         """The kept result as plain values, without the types of the function."""
         if self.result is None:
             return None

@@ -43,7 +43,7 @@ class Dashboard:
     It is an ASGI application: mount it in Starlette or FastAPI, or serve it by itself.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a setting of its own
+    def __init__(
         self,
         once: Once,
         *,

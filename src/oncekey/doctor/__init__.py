@@ -60,11 +60,11 @@ def _of_store(store: object, asked: Expected) -> list[Finding]:
     if isinstance(store, SQLiteStore):
         return list(sqlite.findings(store.file, store._connect.keywords["synchronous"]))  # noqa: SLF001 - the doctor looks inside
     if _is(store, "RedisStore"):
-        from oncekey.doctor import redis  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import redis
 
         return redis.of_store(store, asked)
     if _is(store, "PostgresStore"):
-        from oncekey.doctor import postgres  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import postgres
 
         return postgres.of_store(store)
     return [_unknown(store)]
@@ -72,11 +72,11 @@ def _of_store(store: object, asked: Expected) -> list[Finding]:
 
 async def _of_async_store(store: object, asked: Expected) -> list[Finding]:
     if _is(store, "AsyncRedisStore"):
-        from oncekey.doctor import redis  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import redis
 
         return await redis.of_store_async(store, asked)
     if _is(store, "AsyncPostgresStore"):
-        from oncekey.doctor import postgres  # noqa: PLC0415 - it needs the driver
+        from oncekey.doctor import postgres
 
         return await postgres.of_store_async(store)
     return [_unknown(store)]

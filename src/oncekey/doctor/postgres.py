@@ -102,7 +102,7 @@ def _commit(value: str) -> Finding:
     return danger(check, meaning, evidence, fix)
 
 
-def _recovery(rows: Any) -> Finding:  # noqa: ANN401 - rows, or Refused
+def _recovery(rows: Any) -> Finding:
     check = "postgres.role"
     if isinstance(rows, Refused):
         return unread(check, "whether the server takes writes", rows.words, "it must be a primary")
@@ -114,7 +114,7 @@ def _recovery(rows: Any) -> Finding:  # noqa: ANN401 - rows, or Refused
     return danger(check, meaning, evidence, fix)
 
 
-def _replicas(rows: Any, settings: dict[str, str]) -> Finding:  # noqa: ANN401 - rows, or Refused
+def _replicas(rows: Any, settings: dict[str, str]) -> Finding:
     check = "postgres.replication"
     if isinstance(rows, Refused):
         what = "whether a fail-over can lose records"
@@ -135,7 +135,7 @@ def _replicas(rows: Any, settings: dict[str, str]) -> Finding:  # noqa: ANN401 -
     return warning(check, meaning, evidence, fix)
 
 
-def _table(rows: Any) -> Finding:  # noqa: ANN401 - rows, or Refused
+def _table(rows: Any) -> Finding:
     check = "postgres.table"
     if isinstance(rows, Refused):
         return unread(check, "the table of records", rows.words, "it must not be UNLOGGED")
@@ -148,20 +148,20 @@ def _table(rows: Any) -> Finding:  # noqa: ANN401 - rows, or Refused
     return danger(check, "a crash empties the table of records: it is UNLOGGED", evidence, fix)
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - a "char" comes as text or as bytes
+def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 # How the doctor's questions reach a PostgreSQL: over a connection of its own, or the caller's.
 
 
-def of_store(store: Any) -> list[Finding]:  # noqa: ANN401 - a PostgresStore
+def of_store(store: Any) -> list[Finding]:
     """What was found on its server."""
     target: Target = store._target  # noqa: SLF001 - the doctor looks inside
     try:
         with _connection(target) as connection:
 
-            def ask(statement: str) -> Any:  # noqa: ANN401 - rows, or Refused
+            def ask(statement: str) -> Any:
                 try:
                     with connection.transaction(), connection.cursor(row_factory=tuple_row) as rows:
                         return rows.execute(statement).fetchall()
@@ -175,13 +175,13 @@ def of_store(store: Any) -> list[Finding]:  # noqa: ANN401 - a PostgresStore
         raise explain_connect(error, target.where) from error
 
 
-async def of_store_async(store: Any) -> list[Finding]:  # noqa: ANN401 - an AsyncPostgresStore
+async def of_store_async(store: Any) -> list[Finding]:
     """What was found on its server."""
     target: Target = store._target  # noqa: SLF001 - the doctor looks inside
     try:
         async with _connection_async(target) as connection:
 
-            async def ask(statement: str) -> Any:  # noqa: ANN401 - rows, or Refused
+            async def ask(statement: str) -> Any:
                 try:
                     cursor = connection.cursor(row_factory=tuple_row)
                     async with connection.transaction(), cursor as rows:

@@ -227,14 +227,14 @@ def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:
     return bad or seen[:1]
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - text or bytes, as the client decodes
+def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 # How the doctor's questions reach a Redis, in both colours; of a cluster, every primary.
 
 
-def of_store(store: Any, asked: Expected) -> list[Finding]:  # noqa: ANN401 - a RedisStore
+def of_store(store: Any, asked: Expected) -> list[Finding]:
     """What was found on its server, or on the servers of its cluster."""
     clients = store._clients  # noqa: SLF001 - the doctor looks inside
     try:
@@ -242,7 +242,7 @@ def of_store(store: Any, asked: Expected) -> list[Finding]:  # noqa: ANN401 - a 
         found: list[Finding] = []
         for options in _nodes(client):
 
-            def ask(words: Words, options: dict[str, Any] = options) -> Any:  # noqa: ANN401 - any reply
+            def ask(words: Words, options: dict[str, Any] = options) -> Any:
                 try:
                     return client.execute_command(*words, **options)
                 except ResponseError as error:
@@ -254,7 +254,7 @@ def of_store(store: Any, asked: Expected) -> list[Finding]:  # noqa: ANN401 - a 
     return _each_once(found)
 
 
-async def of_store_async(store: Any, asked: Expected) -> list[Finding]:  # noqa: ANN401 - an AsyncRedisStore
+async def of_store_async(store: Any, asked: Expected) -> list[Finding]:
     """What was found on its server, or on the servers of its cluster."""
     clients = store._clients  # noqa: SLF001 - the doctor looks inside
     try:
@@ -264,7 +264,7 @@ async def of_store_async(store: Any, asked: Expected) -> list[Finding]:  # noqa:
         found: list[Finding] = []
         for options in _nodes(client):
 
-            async def ask(words: Words, options: dict[str, Any] = options) -> Any:  # noqa: ANN401 - any reply
+            async def ask(words: Words, options: dict[str, Any] = options) -> Any:
                 try:
                     return await client.execute_command(*words, **options)
                 except ResponseError as error:
@@ -276,7 +276,7 @@ async def of_store_async(store: Any, asked: Expected) -> list[Finding]:  # noqa:
     return _each_once(found)
 
 
-def _server(store: Any, client: Any, asked: Expected) -> Server:  # noqa: ANN401 - of either colour
+def _server(store: Any, client: Any, asked: Expected) -> Server:
     wanted = store._replicas  # noqa: SLF001 - the doctor looks inside
     return Server(
         prefix=store._prefix.decode(),  # noqa: SLF001 - as above
@@ -286,11 +286,11 @@ def _server(store: Any, client: Any, asked: Expected) -> Server:  # noqa: ANN401
     )
 
 
-def _of_cluster(client: Any) -> bool:  # noqa: ANN401 - any client of redis-py
+def _of_cluster(client: Any) -> bool:
     return callable(getattr(client, "get_primaries", None))
 
 
-def _nodes(client: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any client of redis-py
+def _nodes(client: Any) -> list[dict[str, Any]]:
     """How each server is addressed."""
     if not _of_cluster(client):
         return [{}]

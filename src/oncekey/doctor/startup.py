@@ -27,7 +27,7 @@ _log = logging.getLogger("oncekey")
 class StartupCheck:
     """Examines a store once in every process, before the first call that uses it."""
 
-    def __init__(self, mode: Mode, store: Any, *, ttl: float) -> None:  # noqa: ANN401 - of either colour
+    def __init__(self, mode: Mode, store: Any, *, ttl: float) -> None:
         """`$ONCEKEY_RETRY_HORIZON` says how long after a call its duplicates may come."""
         if mode not in ("warn", "refuse"):
             msg = f'doctor must be "warn", "refuse" or None, but it is {mode!r}'

@@ -99,7 +99,7 @@ class Engine:
     examine: Callable[[], Any] | None = None
     """Looks at the store before it is used; True when it need not be looked at again."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a core is made of
+    def __init__(  # noqa: PLR0917 - what a core is made of
         self,
         store: Store,
         behind: Store,

@@ -97,7 +97,7 @@ class AsyncEngine:
     examine: Callable[[], Any] | None = None
     """Looks at the store before it is used; True when it need not be looked at again."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a core is made of
+    def __init__(  # noqa: PLR0917 - what a core is made of
         self,
         store: AsyncStore,
         behind: Store,

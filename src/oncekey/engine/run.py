@@ -2,8 +2,6 @@
 
 # Generated from run_async.py by "make generate": do not edit.
 
-# ruff: noqa: ANN401, PLR0913
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The life of one attempt in a coroutine: every surface enters, ends or abandons it here."""
 
-# ruff: noqa: ANN401, PLR0913
-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """What both colours of a run share: its facts, its notes, and the requests that end it."""
 
-# ruff: noqa: ANN401
-
 from __future__ import annotations
 
 import asyncio

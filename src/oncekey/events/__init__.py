@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of the module that is imported
+def __getattr__(name: str) -> Any:
     """The router, which needs the package of Redis, is imported when it is first named."""
     if name != "Router":
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     with needing("redis", "a router"):
-        from oncekey.events.router import Router  # noqa: PLC0415 - an extra
+        from oncekey.events.router import Router
 
         return Router

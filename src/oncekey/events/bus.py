@@ -73,11 +73,11 @@ class Bus:
     ) -> None:
         self.close()
 
-    def publish(  # noqa: PLR0913 - the parts of an event
+    def publish(
         self,
         job: str,
         stage: str,
-        data: Any,  # noqa: ANN401 - whatever can be written as JSON
+        data: Any,
         *,
         seq: int | None = None,
         step: int | None = None,
@@ -165,8 +165,8 @@ def open_log(where: Where, settings: BusSettings, observers: Observers) -> Event
     if memory is not None:
         return MemoryLog(memory, settings)
     with needing("redis", "a bus in Redis"):
-        from oncekey.events.redis_log import RedisLog  # noqa: PLC0415 - an extra
-        from oncekey.stores.redis.client import Clients  # noqa: PLC0415 - an extra
+        from oncekey.events.redis_log import RedisLog
+        from oncekey.stores.redis.client import Clients
 
     make = Clients.of_url if isinstance(where, str) else Clients.of_client
     return RedisLog(make(where), settings, observers)

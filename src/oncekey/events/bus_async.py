@@ -97,11 +97,11 @@ class AsyncBus:
     ) -> None:
         await self.aclose()
 
-    async def publish(  # noqa: PLR0913 - the parts of an event
+    async def publish(
         self,
         job: str,
         stage: str,
-        data: Any,  # noqa: ANN401 - whatever can be written as JSON
+        data: Any,
         *,
         seq: int | None = None,
         step: int | None = None,
@@ -193,8 +193,8 @@ def open_log_async(where: Where, settings: BusSettings, observers: Observers) ->
     if memory is not None:
         return AsyncMemoryLog(memory, settings)
     with needing("redis", "a bus in Redis"):
-        from oncekey.events.redis_log_async import AsyncRedisLog  # noqa: PLC0415 - an extra
-        from oncekey.stores.redis.client import AsyncClients  # noqa: PLC0415 - an extra
+        from oncekey.events.redis_log_async import AsyncRedisLog
+        from oncekey.stores.redis.client import AsyncClients
 
     make = AsyncClients.of_url if isinstance(where, str) else AsyncClients.of_client
     return AsyncRedisLog(make(where), settings, observers)

@@ -182,7 +182,7 @@ def _written_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _encoded(job: str, stage: str, given: Any, most: int) -> bytes:  # noqa: ANN401 - the data
+def _encoded(job: str, stage: str, given: Any, most: int) -> bytes:
     try:
         data = _encoder.encode(given)
         if b"null" in data:  # which is also how a NaN would be written

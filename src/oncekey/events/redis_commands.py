@@ -127,7 +127,7 @@ class Publishing:
             ask.payload,
         )
 
-    def published(self, reply: Any) -> Published | LogFull:  # noqa: ANN401 - as the script makes it
+    def published(self, reply: Any) -> Published | LogFull:
         """What became of it."""
         if type(reply) is bytes:  # the usual case: epoch, offset and mark
             epoch, offset, _ = reply.decode().split(".")

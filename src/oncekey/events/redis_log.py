@@ -79,7 +79,7 @@ class RedisLog:
         replies.agreed(found, self._settings)
         self._agreed = True
 
-    def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
+    def _ask(self, chosen: Script, command: Words) -> Any:
         """What the script answers. A server that does not know it has not run it: it is told."""
         try:
             return self._clients.ask(command)
@@ -102,7 +102,7 @@ class RedisLog:
         return explain(error, self._clients.where, sent_once=self._clients.sent_once)
 
 
-def _send(client: Any, commands: list[Words]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+def _send(client: Any, commands: list[Words]) -> list[Any]:
     line = client.pipeline(transaction=False)
     for command in commands:
         line.execute_command(*command, NEVER_DECODE=True)

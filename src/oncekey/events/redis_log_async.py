@@ -98,7 +98,7 @@ class AsyncRedisLog:
         replies.agreed(found, self._settings)
         self._agreed = True
 
-    async def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
+    async def _ask(self, chosen: Script, command: Words) -> Any:
         """What the script answers. A server that does not know it has not run it: it is told."""
         try:
             return await self._clients.ask(command)
@@ -121,7 +121,7 @@ class AsyncRedisLog:
         return explain(error, self._clients.where, sent_once=self._clients.sent_once)
 
 
-async def _send(client: Any, commands: list[Words]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+async def _send(client: Any, commands: list[Words]) -> list[Any]:
     line = client.pipeline(transaction=False)
     for command in commands:
         line.execute_command(*command, NEVER_DECODE=True)

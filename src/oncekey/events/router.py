@@ -58,7 +58,7 @@ class StreamEntry(NamedTuple):
         return pairs[name]
 
 
-def delivered(reply: Any) -> list[StreamEntry]:  # noqa: ANN401 - it depends on client and protocol
+def delivered(reply: Any) -> list[StreamEntry]:
     """The entries of one stream in a reply to XREADGROUP."""
     if not reply:
         return []
@@ -68,13 +68,13 @@ def delivered(reply: Any) -> list[StreamEntry]:  # noqa: ANN401 - it depends on 
     return [StreamEntry(name, _flat(fields)) for name, fields in found if fields]
 
 
-def reclaimed(reply: Any) -> tuple[int, list[StreamEntry]]:  # noqa: ANN401 - a reply of our script
+def reclaimed(reply: Any) -> tuple[int, list[StreamEntry]]:
     """How many were lost, and those that are ours now."""
     lost, taken = reply
     return lost, [StreamEntry(name, tuple(fields), count) for name, fields, count in taken]
 
 
-def _flat(fields: Any) -> tuple[bytes, ...]:  # noqa: ANN401 - the same
+def _flat(fields: Any) -> tuple[bytes, ...]:
     if isinstance(fields, dict):
         return tuple(part for pair in fields.items() for part in pair)
     return tuple(fields)
@@ -221,18 +221,18 @@ class ShardRouter:
                 answers[n] = answer
         return answers
 
-    def _run(self, name: str, keys: tuple[str, ...], *arguments: str | bytes | int) -> Any:  # noqa: ANN401 - whatever it answers
+    def _run(self, name: str, keys: tuple[str, ...], *arguments: str | bytes | int) -> Any:
         chosen = script(name)
         return self._ask(chosen, words(chosen, keys, *arguments))
 
-    def _ask(self, chosen: Script, command: Words) -> Any:  # noqa: ANN401 - whatever it answers
+    def _ask(self, chosen: Script, command: Words) -> Any:
         try:
             return self._clients.ask(command)
         except NoScriptError:
             return self._clients.ask(("EVAL", chosen.text, *command[2:]))
 
 
-def _piped(client: Any, commands: list[Words]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+def _piped(client: Any, commands: list[Words]) -> list[Any]:
     line = client.pipeline(transaction=False)
     for command in commands:
         line.execute_command(*command, NEVER_DECODE=True)
@@ -257,7 +257,7 @@ _LONGEST_PAUSE: Final = 2.0
 class Router:
     """Reads the streams of a domain in a consumer group, one thread for each shard."""
 
-    def __init__(  # noqa: PLR0913 - each is a setting of its own
+    def __init__(
         self,
         where: Where,
         *,

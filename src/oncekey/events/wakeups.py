@@ -81,7 +81,7 @@ class Wakeups:
                 heard.set()
 
 
-async def _heard(subscription: Any) -> dict[str, Any]:  # noqa: ANN401 - redis-py's
+async def _heard(subscription: Any) -> dict[str, Any]:
     """What the server says next. One that says nothing is asked whether it is there."""
     for ping in (True, False):
         message: dict[str, Any] | None = await subscription.get_message(timeout=_SILENCE)

@@ -124,7 +124,7 @@ def _tell_of_failure(task: asyncio.Task[None]) -> None:
         _log.error("a request failed after its client had gone", exc_info=task.exception())
 
 
-async def claim(request: Any, *, scope: str | None = UNSET) -> AsyncAttempt | None:  # noqa: ANN401 - a Request of any framework, or its ASGI scope
+async def claim(request: Any, *, scope: str | None = UNSET) -> AsyncAttempt | None:
     """The attempt at this request, for a handler that has authenticated it; None without a key.
 
     A duplicate does not come back from here: the middleware sends the first answer again.
@@ -411,7 +411,7 @@ def _request_of(scope: Scope) -> Request:
     )
 
 
-def _user(user: Any) -> str | None:  # noqa: ANN401 - as the framework has it
+def _user(user: Any) -> str | None:
     """Who it is: Starlette's `identity`, Django's `pk`, or the user itself if it is a name."""
     if user is None or getattr(user, "is_authenticated", True) is False:
         return None

@@ -69,7 +69,7 @@ class Body:
         """All of it at once."""
         return self._first if self._file is None else b"".join(self.chunks())
 
-    def stream(self) -> Any:  # noqa: ANN401 - a binary file
+    def stream(self) -> Any:
         """All of it, as a file that stands at its start."""
         if self._file is None:
             return io.BytesIO(self._first)
@@ -89,7 +89,7 @@ class Body:
     # What it means
 
     @cached_property
-    def value(self) -> Any:  # noqa: ANN401 - whatever JSON holds
+    def value(self) -> Any:
         """The JSON value it is; ValueError when it is none."""
         try:
             return _decode(self.whole())

@@ -111,7 +111,7 @@ class IdempotencyMiddleware:
             markcoroutinefunction(self)
         _seen[:] = [True]  # views that claim may rely on it
 
-    def __call__(self, request: DjangoRequest) -> Any:  # noqa: ANN401 - a response, or one to await
+    def __call__(self, request: DjangoRequest) -> Any:
         """The view has answered, now or before."""
         if self._awaits:
             return self._call_async(request)
@@ -192,9 +192,9 @@ def claimed(*, scope: Principal | None = UNSET) -> Callable[[View], View]:
     return decorate
 
 
-def _blocking(view: View, scope: Any) -> View:  # noqa: ANN401 - see `claimed`
+def _blocking(view: View, scope: Any) -> View:
     @wraps(view)
-    def claiming(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a response
+    def claiming(*args: Any, **kwargs: Any) -> Any:
         request = _request(args, kwargs)
         exchange = _exchange(request)
         if exchange is None or exchange.run is not None:
@@ -213,9 +213,9 @@ def _blocking(view: View, scope: Any) -> View:  # noqa: ANN401 - see `claimed`
     return claiming
 
 
-def _coroutine(view: View, scope: Any) -> View:  # noqa: ANN401 - see `claimed`
+def _coroutine(view: View, scope: Any) -> View:
     @wraps(view)
-    async def claiming(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a response
+    async def claiming(*args: Any, **kwargs: Any) -> Any:
         request = _request(args, kwargs)
         exchange = _exchange(request)
         if exchange is None or exchange.run is not None:
@@ -237,7 +237,7 @@ def _coroutine(view: View, scope: Any) -> View:  # noqa: ANN401 - see `claimed`
     return claiming
 
 
-def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - Django's own, or one around it
+def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The first argument of a view, the second of a method."""
     for one in (*args[:2], kwargs.get("request")):
         if hasattr(one, "META"):
@@ -245,7 +245,7 @@ def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN
     raise ConfigurationError("claimed is for views, whose first argument is the request")
 
 
-def _exchange(request: Any) -> DjangoExchange | AsyncDjangoExchange | None:  # noqa: ANN401 - see above
+def _exchange(request: Any) -> DjangoExchange | AsyncDjangoExchange | None:
     """The exchange of the request; None where it is not covered, or has no key."""
     if not _seen and not switched_off():
         msg = "a claimed view needs oncekey.http.django.IdempotencyMiddleware in MIDDLEWARE"
@@ -253,11 +253,11 @@ def _exchange(request: Any) -> DjangoExchange | AsyncDjangoExchange | None:  # n
     return getattr(request, PLACE, None)
 
 
-def _principal(found: Any) -> Any:  # noqa: ANN401 - a string or a number, which the rules check
+def _principal(found: Any) -> Any:
     return NOBODY if found is None else found
 
 
-def _fixed(scope: Any) -> Any:  # noqa: ANN401 - see `claimed`
+def _fixed(scope: Any) -> Any:
     return EVERYBODY if scope is None else scope
 
 
@@ -597,7 +597,7 @@ def _read(request: DjangoRequest, body: Body) -> bool:
     return True
 
 
-def _again(body: Body) -> Any:  # noqa: ANN401 - a binary file
+def _again(body: Body) -> Any:
     """A file of the body that can be closed without closing the body."""
     file = body.stream()
     return file if isinstance(file, io.BytesIO) else io.BufferedReader(_Reader(file))
@@ -606,7 +606,7 @@ def _again(body: Body) -> Any:  # noqa: ANN401 - a binary file
 class _Reader(io.RawIOBase):
     """A place in a file that others read too."""
 
-    def __init__(self, file: Any) -> None:  # noqa: ANN401 - a spooled file
+    def __init__(self, file: Any) -> None:
         self._file = file
         self._at = 0
 
@@ -623,7 +623,7 @@ class _Reader(io.RawIOBase):
         self._at = self._file.tell()
         return self._at
 
-    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - any writable buffer
+    def readinto(self, buffer: Any, /) -> int:
         self._file.seek(self._at)
         count: int = self._file.readinto(buffer)
         self._at += count
@@ -771,7 +771,7 @@ class _Pump:
         else:
             await self._queue.put(_END)
 
-    async def part(self) -> Any:  # noqa: ANN401 - a part, or _END
+    async def part(self) -> Any:
         part = await self._queue.get()
         if isinstance(part, Exception):
             raise part
@@ -806,7 +806,7 @@ def _rules_of(setting: object) -> Rules:
         raise ConfigurationError(msg) from None
 
 
-def _meant(name: object, value: object) -> Any:  # noqa: ANN401 - which the rules check
+def _meant(name: object, value: object) -> Any:
     """The value, or what it names."""
     if not isinstance(name, str):
         msg = f"there is no setting {name!r}; see oncekey.http.Settings"
@@ -818,7 +818,7 @@ def _meant(name: object, value: object) -> Any:  # noqa: ANN401 - which the rule
     return value
 
 
-def _named(name: str, value: object) -> Any:  # noqa: ANN401 - see above
+def _named(name: str, value: object) -> Any:
     if not isinstance(value, str) or value in PROFILES or value.startswith("/"):
         return value
     try:

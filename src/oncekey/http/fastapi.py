@@ -25,7 +25,7 @@ with needing("fastapi", __name__):
 __all__ = ["claimed"]
 
 
-def claimed(scope: Callable[..., Any] | None) -> Any:  # noqa: ANN401 - as FastAPI's Depends is annotated
+def claimed(scope: Callable[..., Any] | None) -> Any:
     """The attempt at this request, for the one whom the dependency `scope` names.
 
     `scope` is a dependency like any other, and gives the id of the user, or None for nobody known,
@@ -38,7 +38,7 @@ def claimed(scope: Callable[..., Any] | None) -> Any:  # noqa: ANN401 - as FastA
         msg = f"claimed takes a dependency that gives the id of the user, not {scope!r}"
         raise ConfigurationError(msg)
 
-    async def claimed_for(request: Request, user: Any = Depends(scope)) -> AsyncAttempt | None:  # noqa: ANN401, B008 - what the dependency gives, as FastAPI spells it
+    async def claimed_for(request: Request, user: Any = Depends(scope)) -> AsyncAttempt | None:  # noqa: B008 - what the dependency gives, as FastAPI spells it
         return await claim(request, scope=user)
 
     # FastAPI reads annotations by name, and these are not names of this module's globals for it.
@@ -46,5 +46,5 @@ def claimed(scope: Callable[..., Any] | None) -> Any:  # noqa: ANN401 - as FastA
     return Depends(claimed_for)
 
 
-async def _claimed_for_all(request: Request) -> Any:  # noqa: ANN401 - an attempt, which FastAPI must not try to understand
+async def _claimed_for_all(request: Request) -> Any:
     return await claim(request, scope=EVERYBODY)

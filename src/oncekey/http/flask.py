@@ -54,7 +54,7 @@ def claimed(*, scope: Whose = UNSET) -> Callable[[View], View]:
 
 def _claimed(view: View, scope: Whose) -> View:
     @wraps(view)
-    def claiming(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the view has it
+    def claiming(*args: Any, **kwargs: Any) -> Any:
         run = current_app.ensure_sync(view)
         exchange = exchange_of(request.environ)
         if exchange is not None:

@@ -68,7 +68,7 @@ def checked_pointer(pointer: str) -> str:
     return pointer
 
 
-def pointed(value: Any, pointer: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+def pointed(value: Any, pointer: str) -> Any:
     """What a JSON pointer leads to; KeyError where it leads nowhere."""
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

@@ -20,7 +20,7 @@ EVERYBODY: Final[Any] = object()
 """The request belongs to nobody in particular: all clients may see each other's answers."""
 
 
-def named(principal: object) -> Any:  # noqa: ANN401 - a name, or one of the marks
+def named(principal: object) -> Any:
     """Whose request it is, as a handler says. One that names nobody must not share answers."""
     if principal is None:
         return NOBODY

@@ -54,7 +54,7 @@ class Asked(Struct):
 class Rules(Keeping):
     """The rules of one middleware."""
 
-    def __init__(  # noqa: PLR0913 - each is a setting of its own, and all but the first have defaults
+    def __init__(
         self,
         once: Once | None,
         *,

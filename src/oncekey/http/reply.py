@@ -121,7 +121,7 @@ class Words(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def say(  # noqa: PLR0913 - the facts of a refusal
+def say(
     situation: str,
     words: Words,
     *,
@@ -157,7 +157,7 @@ def say(  # noqa: PLR0913 - the facts of a refusal
     )
 
 
-def _filled(template: Any, facts: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _filled(template: Any, facts: dict[str, Any]) -> Any:
     if isinstance(template, Mapping):
         return {name: _filled(value, facts) for name, value in template.items()}
     if template == "{retry_after}":

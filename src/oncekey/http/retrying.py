@@ -58,7 +58,7 @@ def new_key(_request: httpx.Request) -> str:
     return str(uuid.uuid4())
 
 
-def rules(  # noqa: PLR0913 - one argument for each setting
+def rules(
     *,
     header: str = "Idempotency-Key",
     methods: Iterable[str] = ("POST", "PATCH"),

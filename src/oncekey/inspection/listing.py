@@ -76,7 +76,7 @@ def find_record(store: Store, scope: str | None, key: str) -> Record | None:
         return record
 
 
-def _function(store: Store, name: str) -> Any:  # noqa: ANN401 - a function of one of the modules
+def _function(store: Store, name: str) -> Any:
     """Return the function of this kind of store, or the one that needs nothing but verbs."""
     for kind in type(store).__mro__:
         module = _MODULES.get(f"{kind.__module__}.{kind.__qualname__}")

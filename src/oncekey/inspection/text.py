@@ -64,7 +64,7 @@ def as_text(value: object, most: int) -> str:
     return shortened(printable(json.dumps(plain(value), ensure_ascii=False)), most)
 
 
-def plain(value: object) -> Any:  # noqa: ANN401 - whatever JSON knows
+def plain(value: object) -> Any:
     """Return the value as JSON can say it; what JSON does not know becomes text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value

@@ -68,7 +68,7 @@ _VISIBLE: Final = 1800
 """Seconds after which no usual broker gives up on a worker, where nobody has said another time."""
 
 
-def layers(task: Any) -> Iterator[Any]:  # noqa: ANN401 - a task of an untyped library
+def layers(task: Any) -> Iterator[Any]:
     """The functions that a worker runs for the task, from the outermost to the user's own."""
     found = task.run
     while found is not None:
@@ -77,12 +77,12 @@ def layers(task: Any) -> Iterator[Any]:  # noqa: ANN401 - a task of an untyped l
         found = getattr(found, "__wrapped__", None)
 
 
-def task_now() -> Any:  # noqa: ANN401 - as above
+def task_now() -> Any:
     """The task that Celery runs now, or None."""
     return current_task._get_current_object() if current_task else None  # noqa: SLF001 - the proxy's way to what it stands for
 
 
-def delivery(task: Any) -> Any:  # noqa: ANN401 - as above
+def delivery(task: Any) -> Any:
     """The request of a delivery that begins just now; None for a call in somebody's own code."""
     request = None if task is None else task.request
     if request is None or request.called_directly or _ENTERED in vars(request):
@@ -91,7 +91,7 @@ def delivery(task: Any) -> Any:  # noqa: ANN401 - as above
     return request
 
 
-def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:  # noqa: ANN401 - as above
+def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:
     """The delivery as key functions see it. A plain call has no id."""
     arguments = {one: value for one, value in arguments.items() if not isinstance(value, Task)}
     if request is None:
@@ -108,12 +108,12 @@ def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:  # noqa: 
     )
 
 
-def awaited(request: Any) -> bool:  # noqa: ANN401 - as above
+def awaited(request: Any) -> bool:
     """Whether something goes on from the value that the job returns."""
     return bool(request.chain or request.callbacks or request.chord)
 
 
-def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Exception:  # noqa: ANN401 - as above
+def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Exception:
     """The job is in its queue again, with the same id and retries; what to raise now.
 
     It comes back within a third of the broker's visibility time-out: a longer delay would make the
@@ -141,14 +141,14 @@ def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Excepti
 # finds its child dead.
 
 
-def free_job(once: Once, request: Any, moment: JobMoment) -> None:  # noqa: ANN401 - of an untyped library
+def free_job(once: Once, request: Any, moment: JobMoment) -> None:
     """At this moment of the job another one may be enqueued, if its tag says so."""
     tag = read_tag((request.headers or {}).get(HEADER))
     if tag is not None:
         free_tagged(once, tag, moment)
 
 
-def _at(moment: JobMoment, task: Any) -> None:  # noqa: ANN401 - as above
+def _at(moment: JobMoment, task: Any) -> None:
     request = getattr(task, "request", None)
     if request is None or HEADER not in (request.headers or ()):
         return
@@ -158,12 +158,12 @@ def _at(moment: JobMoment, task: Any) -> None:  # noqa: ANN401 - as above
 
 
 @task_success.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
-def _succeeded(sender: Any = None, **_: Any) -> None:  # noqa: ANN401 - as above
+def _succeeded(sender: Any = None, **_: Any) -> None:
     _at("succeeded", sender)
 
 
 @task_failure.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
-def _failed(sender: Any = None, **_: Any) -> None:  # noqa: ANN401 - as above
+def _failed(sender: Any = None, **_: Any) -> None:
     _at("failed", sender)
 
 
@@ -173,7 +173,7 @@ def _failed(sender: Any = None, **_: Any) -> None:  # noqa: ANN401 - as above
 class CeleryDelivery:
     """A job, the task it is for, and the request that Celery made of its message."""
 
-    def __init__(self, guard: JobGuard, job: Job, task: Any) -> None:  # noqa: ANN401 - of an untyped library
+    def __init__(self, guard: JobGuard, job: Job, task: Any) -> None:
         """Nothing has begun yet."""
         self._guard = guard
         self._job = job
@@ -183,7 +183,7 @@ class CeleryDelivery:
 
     def run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # noqa: ANN401 - the task's own
+    ) -> Any:
         """What the job returns, now or before."""
         try:
             return self._run(function, args, kwargs)
@@ -201,10 +201,10 @@ class CeleryDelivery:
 
     def _run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # noqa: ANN401 - the task's own
+    ) -> Any:
         """The same, and meanwhile others like it may be enqueued when its tag says so."""
 
-        def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+        def begin(*args: Any, **kwargs: Any) -> Any:
             self._begun = True
             free_job(self._guard.once, self._request, "started")
             return function(*args, **kwargs)
@@ -228,7 +228,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONTROL: Final = (Retry, Ignore, Reject)
 
 
-def once_task(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+def once_task(
     once: Once,
     key: KeyFunction = by_task_id,
     *,
@@ -273,7 +273,7 @@ class CeleryProtection:
         self.guard(self._own_name)
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             return self._called(args, kwargs)
 
         # Celery checks arguments by the signature, and does not look through wrappers for it.
@@ -297,7 +297,7 @@ class CeleryProtection:
             self._guards[name] = found
         return found
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the task's own
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         running = task_now()
         task = running if running is not None and self.wrapper in layers(running) else None
         request = delivery(task)
@@ -316,7 +316,7 @@ class CeleryProtection:
                 raise ConfigurationError(msg)
         return guard.run(job, self._function, args, kwargs).value
 
-    def _inherited_by(self, task: Any) -> bool:  # noqa: ANN401 - of an untyped library
+    def _inherited_by(self, task: Any) -> bool:
         """Whether the task's own class calls this through super()."""
         return any(vars(kind).get("run") is self.wrapper for kind in type(task).__mro__)
 
@@ -391,17 +391,17 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         wrapper = cls._protection.wrapper
         cls.run = staticmethod(wrapper) if alone else wrapper
 
-    def apply_async(  # noqa: PLR0913, PLR0917 - as Celery has it
+    def apply_async(  # noqa: PLR0917 - as Celery has it
         self,
-        args: Any = None,  # noqa: ANN401 - as above
-        kwargs: Any = None,  # noqa: ANN401 - as above
+        args: Any = None,
+        kwargs: Any = None,
         task_id: str | None = None,
-        producer: Any = None,  # noqa: ANN401 - as above
-        link: Any = None,  # noqa: ANN401 - as above
-        link_error: Any = None,  # noqa: ANN401 - as above
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
         shadow: str | None = None,
         **options: Any,
-    ) -> Any:  # noqa: ANN401 - as above
+    ) -> Any:
         """The job is sent, or one like it was: then the AsyncResult is that job's.
 
         Its attribute `duplicate` tells which. Who names an id, or wants something to go on from
@@ -442,12 +442,12 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         return Enqueued(result, duplicate=result.duplicate)
 
 
-def _as_celery_calls_it(kind: type, function: Any) -> Any:  # noqa: ANN401 - as above
+def _as_celery_calls_it(kind: type, function: Any) -> Any:
     """The function; with `pydantic=True` Celery has made plain values of what it returns."""
     if vars(kind).get("_dump_pydantic_arguments") is None:
         return function
 
-    def plain(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    def plain(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
     # Everything but the annotations: they tell of models.
@@ -457,7 +457,7 @@ def _as_celery_calls_it(kind: type, function: Any) -> Any:  # noqa: ANN401 - as 
     return plain
 
 
-def _plain(kind: type, name: str) -> Any:  # noqa: ANN401 - whatever stands there
+def _plain(kind: type, name: str) -> Any:
     """The attribute of the class as it was given: a function must not become a method."""
     found = inspect.getattr_static(kind, name)
     return found.__func__ if isinstance(found, staticmethod) else found

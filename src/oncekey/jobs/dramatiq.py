@@ -109,7 +109,7 @@ arriving: Final[ContextVar[MessageProxy | None]] = ContextVar("oncekey_message",
 """The message whose actor the worker is about to call. The call takes it: there is only one."""
 
 
-def job_of(name: str, message: Any, arguments: dict[str, Any]) -> Job:  # noqa: ANN401 - a message or its proxy
+def job_of(name: str, message: Any, arguments: dict[str, Any]) -> Job:
     """The message as key functions see it. A plain call has none, and no id."""
     if message is None:
         return Job(name=name, arguments=arguments)
@@ -148,12 +148,12 @@ class ProtectedActor:
         )
 
         @functools.wraps(actor.fn)
-        def fn(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the actor's own
+        def fn(*args: Any, **kwargs: Any) -> Any:
             return self._called(args, kwargs)
 
         self.fn: Callable[..., Any] = fn
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the actor's own
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         message = arriving.get()
         if message is not None and message.actor_name == self.guard.name:
             arriving.set(None)
@@ -164,10 +164,10 @@ class ProtectedActor:
         job = job_of(self.guard.name, message, self.guard.arguments(args, kwargs))
         return self._run(_Delivery(message, job), args, kwargs)
 
-    def _deliver(self, delivery: _Delivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the actor's own
+    def _deliver(self, delivery: _Delivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the actor returns, now or before; else the message is put back, or fails."""
 
-        def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the actor's own
+        def begin(*args: Any, **kwargs: Any) -> Any:
             delivery.begun = True
             free_tagged(self.once, delivery.tag, "started")
             return self._function(*args, **kwargs)
@@ -182,10 +182,10 @@ class ProtectedActor:
 
     async def _deliver_async(
         self, delivery: _Delivery, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # noqa: ANN401 - the actor's own
+    ) -> Any:
         """The same on Dramatiq's event loop. An actor that is cut off keeps its key to its end."""
 
-        async def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the actor's own
+        async def begin(*args: Any, **kwargs: Any) -> Any:
             delivery.begun = True
             await free_tagged_async(self.once, delivery.tag, "started")
             return await self._function(*args, **kwargs)
@@ -225,7 +225,7 @@ class _Delivery:
         self.begun = False
 
 
-def _coroutine_function(fn: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - any function
+def _coroutine_function(fn: Any) -> Callable[..., Any] | None:
     """The coroutine function that Dramatiq has made blocking; None for one that blocks itself."""
     if getattr(fn, "__globals__", None) is vars(dramatiq.asyncio):
         found: Callable[..., Any] = fn.__wrapped__
@@ -300,7 +300,7 @@ class OnceMiddleware(Middleware):
         broker: Broker,
         message: MessageProxy,
         *,
-        result: Any = None,  # noqa: ANN401, ARG002 - as Dramatiq has it
+        result: Any = None,  # noqa: ARG002 - as Dramatiq has it
         exception: BaseException | None = None,
     ) -> None:
         """A message that succeeded no longer stands in the way of another one."""
@@ -328,7 +328,7 @@ _PROMISED: Final = ("pipe_target", "group_completion_uuid")
 """Options of a message that something else counts on: it must be sent under its own id."""
 
 
-def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and most have defaults
+def enqueue_once(
     work: Actor[Any, Any] | Message[Any],
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,

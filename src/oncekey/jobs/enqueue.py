@@ -143,7 +143,7 @@ class Enqueued(Struct, Generic[H]):
     duplicate: bool
 
 
-def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+def enqueue_once(
     once: Once,
     key: str,
     publish: Callable[[Headers], H],
@@ -176,7 +176,7 @@ def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and all have 
     return done  # it is in the queue, and that is what counts
 
 
-async def enqueue_once_async(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+async def enqueue_once_async(
     once: Once,
     key: str,
     publish: Callable[[Headers], Awaitable[H]],
@@ -205,7 +205,7 @@ async def enqueue_once_async(  # noqa: PLR0913 - each is an option of its own, a
     return done  # it is in the queue, and that is what counts
 
 
-def _call(  # noqa: PLR0913, PLR0917 - what both colours are told
+def _call(  # noqa: PLR0917 - what both colours are told
     once: object,
     key: object,
     publish: object,

@@ -35,7 +35,7 @@ class Job(Struct, kw_only=True):
     queue: str = ""
     native: Any = None
 
-    def find(self, path: str) -> Any:  # noqa: ANN401 - whatever the job carries
+    def find(self, path: str) -> Any:
         """What a dotted path leads to in the arguments or the payload; KeyError for nothing."""
         first, *rest = path.split(".")
         value = self._root(first)
@@ -43,7 +43,7 @@ class Job(Struct, kw_only=True):
             value = _member(value, part)
         return value
 
-    def _root(self, name: str) -> Any:  # noqa: ANN401 - as above
+    def _root(self, name: str) -> Any:
         if name in self.arguments:
             return self.arguments[name]
         for place in (self.payload, self.native):
@@ -55,7 +55,7 @@ class Job(Struct, kw_only=True):
         raise KeyError(name)
 
 
-def job_of(raw: Any) -> Job:  # noqa: ANN401 - whatever a queue hands over
+def job_of(raw: Any) -> Job:
     """The job that a handler was called with: one of ours, a mapping, or an object of a queue."""
     if isinstance(raw, Job):
         return raw
@@ -67,7 +67,7 @@ def job_of(raw: Any) -> Job:  # noqa: ANN401 - whatever a queue hands over
     return Job(id=_text(known["id"]), name=_text(known["name"]), payload=payload, native=raw)
 
 
-def _get(raw: Any, name: str) -> Any:  # noqa: ANN401 - as above
+def _get(raw: Any, name: str) -> Any:
     return raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None)
 
 
@@ -75,7 +75,7 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _member(value: Any, name: str) -> Any:  # noqa: ANN401 - as above
+def _member(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value[name]
     try:
@@ -92,7 +92,7 @@ def _member(value: Any, name: str) -> Any:  # noqa: ANN401 - as above
 KeyOfJob = Callable[[Any], str]
 
 
-def by_task_id(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+def by_task_id(job: Any) -> str:
     """The queue's own id: the same for every delivery and retry of one enqueued job."""
     found = job_of(job)
     if not found.id:
@@ -107,7 +107,7 @@ def by_fields(*names: str) -> KeyOfJob:
         msg = "by_fields needs the names of fields, as in by_fields('order_id')"
         raise ConfigurationError(msg)
 
-    def key(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+    def key(job: Any) -> str:
         found = job if isinstance(job, Job) else job_of(job)
         if len(names) == 1:
             return _filled(found, names[0])
@@ -120,7 +120,7 @@ def by_entity(name: str) -> KeyOfJob:
     """The task's name and the id of what it is about: `by_entity("note_id")`."""
     fields = by_fields(name)
 
-    def key(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+    def key(job: Any) -> str:
         found = job_of(job)
         if not found.name:
             msg = "by_entity found no name on the job; choose by_fields or another key"
@@ -130,7 +130,7 @@ def by_entity(name: str) -> KeyOfJob:
     return key
 
 
-def by_payload(job: Any) -> str:  # noqa: ANN401 - a job of any queue
+def by_payload(job: Any) -> str:
     """A hash of everything the job is called with: two equal jobs are one."""
     found = job_of(job)
     return of_value(found.arguments or found.payload).partition(":")[2]

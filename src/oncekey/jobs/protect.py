@@ -75,7 +75,7 @@ def handler(
     policy: Policy | None = ...,
     **fields: Unpack[PolicyFields],
 ) -> Callable[[F], F]: ...
-def handler(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+def handler(
     once: Once,
     key: Callable[..., str],
     fn: Any = None,
@@ -104,7 +104,7 @@ def handler(  # noqa: PLR0913 - each is an option of its own, and all have defau
         fields=fields,
     )
 
-    def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - one of the two colours
+    def decorate(function: Callable[..., Any]) -> Any:
         kind = AsyncProtected if is_async(function) else Protected
         return kind(once, checked_function(function), key, options)
 
@@ -129,7 +129,7 @@ KeyFunction = Callable[[Job], str]
 class JobGuard:
     """One task, and the terms on which its jobs run."""
 
-    def __init__(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+    def __init__(
         self,
         once: Once,
         function: Callable[..., Any],
@@ -234,7 +234,7 @@ class JobGuard:
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function; where it tells the queue what to do, its key is free."""
 
-        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+        def watched(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
             except self._control as told:
@@ -246,7 +246,7 @@ class JobGuard:
         return watched if self._control else function
 
     def _watched_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        async def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+        async def watched(*args: Any, **kwargs: Any) -> Any:
             try:
                 made = function(*args, **kwargs)
                 return await made if inspect.isawaitable(made) else made

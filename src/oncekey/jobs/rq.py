@@ -149,7 +149,7 @@ def runs(job: NativeJob, wrapper: Callable[..., Any]) -> bool:
     return any(one is wrapper for one in _layers(job.func))
 
 
-def _layers(function: Any) -> Iterator[Any]:  # noqa: ANN401 - any function or method
+def _layers(function: Any) -> Iterator[Any]:
     while function is not None:
         function = getattr(function, "__func__", function)
         yield function
@@ -170,7 +170,7 @@ PROTECTION: Final = "oncekey"
 """Under this name a function knows how it is protected."""
 
 
-def once_job(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+def once_job(
     once: Once,
     key: KeyFunction = by_task_id,
     *,
@@ -220,11 +220,11 @@ class RqProtection:
         )
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             return self._deliver(self._delivery(args, kwargs), args, kwargs)
 
         @functools.wraps(function)
-        async def wrapper_async(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        async def wrapper_async(*args: Any, **kwargs: Any) -> Any:
             delivery = self._delivery(args, kwargs)
             try:
                 return await self._deliver_async(delivery, args, kwargs)
@@ -250,12 +250,12 @@ class RqProtection:
         """Whether it is a plain call, which only its job's id could protect."""
         return delivery.native is None and self._key is by_task_id
 
-    def _deliver(self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the function's own
+    def _deliver(self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the function returns, now or before; else the job is put back, or fails."""
         if self._has_no_id(delivery):
             return self._function(*args, **kwargs)
 
-        def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        def begin(*args: Any, **kwargs: Any) -> Any:
             delivery.begun = True
             free_tagged(self.once, delivery.tag, "started")
             return _no_retry(self._function(*args, **kwargs))
@@ -277,12 +277,12 @@ class RqProtection:
 
     async def _deliver_async(
         self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # noqa: ANN401 - the function's own
+    ) -> Any:
         """The same for a coroutine function, for which RQ makes an event loop."""
         if self._has_no_id(delivery):
             return await self._function(*args, **kwargs)
 
-        async def begin(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        async def begin(*args: Any, **kwargs: Any) -> Any:
             delivery.begun = True
             await free_tagged_async(self.once, delivery.tag, "started")
             return _no_retry(await self._function(*args, **kwargs))
@@ -303,7 +303,7 @@ class RqProtection:
         return ending.value
 
 
-def _no_retry(value: Any) -> Any:  # noqa: ANN401 - the function's own
+def _no_retry(value: Any) -> Any:
     """The value, which must not be a request to RQ: that is no result to keep."""
     if isinstance(value, rq.Retry):
         raise RetryAskedError(value)
@@ -317,7 +317,7 @@ _REFUSED: Final = ("job_id", "unique", "pipeline")
 """Options of RQ that decide themselves when, or under which id, a job is enqueued."""
 
 
-def enqueue_once(  # noqa: PLR0913 - each is an option of its own, and most have defaults
+def enqueue_once(
     queue: Queue,
     function: Callable[..., Any],
     args: tuple[Any, ...] = (),

@@ -220,7 +220,7 @@ class TaskiqDelivery:
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(self.put_back_async(why), self._loop).result()
 
-    async def answer_async(self, why: ResultNotKeptError) -> Any:  # noqa: ANN401 - the task's own
+    async def answer_async(self, why: ResultNotKeptError) -> Any:
         """What the job returned when it ran, as far as Taskiq has kept it; else None, and a log."""
         broker, task_id = self._broker, self.message.task_id
         if broker is not None and await broker.result_backend.is_result_ready(task_id):
@@ -229,7 +229,7 @@ class TaskiqDelivery:
                 return found.return_value
         return self._nothing(why)
 
-    def answer(self, why: ResultNotKeptError) -> Any:  # noqa: ANN401 - as above
+    def answer(self, why: ResultNotKeptError) -> Any:
         """The same from the thread of a task that blocks."""
         if self._loop is None:
             return self._nothing(why)
@@ -293,7 +293,7 @@ class TaskiqRun:
         self._job = job
         self._begun = False
 
-    def value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the task's own
+    def value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the job returns, now or before; else it is put back, or fails."""
         while True:
             try:
@@ -302,7 +302,7 @@ class TaskiqRun:
                 pause(self._pause(later.why))
                 self._delivery.put_back(later.why)
 
-    async def value_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the task's own
+    async def value_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the job returns, now or before; else it is put back, or fails."""
         while True:
             try:
@@ -311,7 +311,7 @@ class TaskiqRun:
                 await pause_async(self._pause(later.why))
                 await self._delivery.put_back_async(later.why)
 
-    def _tried(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+    def _tried(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._begun = False
         try:
             return self._run(args, kwargs)
@@ -328,7 +328,7 @@ class TaskiqRun:
                 raise
             return self._delivery.answer(error)
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value; and others like it may be enqueued when its tag says so."""
         try:
             outcome = self._guard.run(self._job, self._begin, args, kwargs)
@@ -340,7 +340,7 @@ class TaskiqRun:
             free_tagged(self._guard.once, self._delivery.tag, "started")
         return outcome.value
 
-    async def _tried_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+    async def _tried_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._begun = False
         try:
             return await self._run_async(args, kwargs)
@@ -361,7 +361,7 @@ class TaskiqRun:
                 raise
             return await self._delivery.answer_async(error)
 
-    async def _run_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+    async def _run_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value; and others like it may be enqueued when its tag says so."""
         try:
             outcome = await self._guard.run_async(self._job, self._begin_async, args, kwargs)
@@ -373,12 +373,12 @@ class TaskiqRun:
             await free_tagged_async(self._guard.once, self._delivery.tag, "started")
         return outcome.value
 
-    def _begin(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    def _begin(self, *args: Any, **kwargs: Any) -> Any:
         self._begun = True
         free_tagged(self._guard.once, self._delivery.tag, "started")
         return self._function(*args, **kwargs)
 
-    async def _begin_async(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    async def _begin_async(self, *args: Any, **kwargs: Any) -> Any:
         self._begun = True
         await free_tagged_async(self._guard.once, self._delivery.tag, "started")
         return await self._function(*args, **kwargs)
@@ -395,7 +395,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PARAMETER: Final = "oncekey_delivery"
 
 
-def once_task(  # noqa: PLR0913 - each is an option of its own, and all have defaults
+def once_task(
     once: Once,
     key: KeyFunction = by_task_id,
     *,
@@ -456,7 +456,7 @@ class TaskiqProtection:
 
     def _wrapped(self) -> Callable[..., Any]:
         @functools.wraps(self.function)
-        def wrapper(*args: Any, oncekey_delivery: object = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+        def wrapper(*args: Any, oncekey_delivery: object = None, **kwargs: Any) -> Any:
             if isinstance(oncekey_delivery, TaskiqDelivery):
                 return self._run(oncekey_delivery, args, kwargs).value(args, kwargs)
             if self._unprotected():
@@ -469,7 +469,7 @@ class TaskiqProtection:
 
     def _wrapped_async(self) -> Callable[..., Any]:
         @functools.wraps(self.function)
-        async def wrapper(*args: Any, oncekey_delivery: object = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the task's own
+        async def wrapper(*args: Any, oncekey_delivery: object = None, **kwargs: Any) -> Any:
             if isinstance(oncekey_delivery, TaskiqDelivery):
                 return await self._run(oncekey_delivery, args, kwargs).value_async(args, kwargs)
             if self._unprotected():

@@ -45,7 +45,7 @@ class _Line(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def acknowledged(delivered: Any) -> AsyncIterator[Message]:  # noqa: ANN401 - of nats-py or aio-pika
+async def acknowledged(delivered: Any) -> AsyncIterator[Message]:
     """A block for one message of JetStream (nats-py) or RabbitMQ (aio-pika).
 
     It is acknowledged when the block ends. After an error it is delivered again, and the error is
@@ -58,7 +58,7 @@ async def acknowledged(delivered: Any) -> AsyncIterator[Message]:  # noqa: ANN40
 
 @asynccontextmanager
 async def acknowledged_entry(
-    client: Any,  # noqa: ANN401 - of redis-py
+    client: Any,
     stream: str,
     group: str,
     entry: tuple[Any, Mapping[Any, Any]],
@@ -93,7 +93,7 @@ async def _told(line: _Line, message: Message) -> AsyncIterator[Message]:
         await line.done()
 
 
-def _line_of(delivered: Any) -> _Line:  # noqa: ANN401 - of a client that is known, or not
+def _line_of(delivered: Any) -> _Line:
     for kind in type(delivered).__mro__:
         if kind.__module__.startswith("nats."):
             return _of_jetstream(delivered)
@@ -106,14 +106,14 @@ def _line_of(delivered: Any) -> _Line:  # noqa: ANN401 - of a client that is kno
     raise ConfigurationError(msg)
 
 
-def _of_jetstream(delivered: Any) -> _Line:  # noqa: ANN401 - of nats-py
+def _of_jetstream(delivered: Any) -> _Line:
     async def again(seconds: float) -> None:
         await delivered.nak(delay=seconds or None)
 
     return _Line(delivered.ack, again, delivered.term)
 
 
-def _of_amqp(delivered: Any) -> _Line:  # noqa: ANN401 - of aio-pika
+def _of_amqp(delivered: Any) -> _Line:
     async def again(seconds: float) -> None:
         await asyncio.sleep(seconds)  # RabbitMQ delivers it again at once
         await delivered.nack(requeue=True)

@@ -40,7 +40,7 @@ class Atomic:
     def __init__(
         self,
         config: InboxConfig,
-        connection: Any,  # noqa: ANN401 - of any driver
+        connection: Any,
         message: Message,
         returns: object,
     ) -> None:
@@ -85,7 +85,7 @@ class Atomic:
         self._claimed = record
         return self._deliver(record, number)
 
-    def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401, ARG002 - kept for the end of the block
+    def complete(self, result: object, connection: Any) -> None:  # noqa: ARG002 - kept for the end of the block
         """The result is kept with the end of the block."""
         if connection is not None and connection is not self._given:
             msg = "an atomic block is completed in its own transaction; pass no other connection"

@@ -38,7 +38,7 @@ class AsyncAtomic:
     def __init__(
         self,
         config: InboxConfig,
-        connection: Any,  # noqa: ANN401 - of any driver
+        connection: Any,
         message: Message,
         returns: object,
     ) -> None:
@@ -83,7 +83,7 @@ class AsyncAtomic:
         self._claimed = record
         return self._deliver(record, number)
 
-    async def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401, ARG002 - kept for the end of the block
+    async def complete(self, result: object, connection: Any) -> None:  # noqa: ARG002 - kept for the end of the block
         """The result is kept with the end of the block."""
         if connection is not None and connection is not self._given:
             msg = "an atomic block is completed in its own transaction; pass no other connection"

@@ -147,12 +147,12 @@ def connections_of(target: str | Once) -> Connections | None:
 
 def _own_postgres(url: str) -> Connections:
     with needing("postgres", "PostgreSQL"):
-        from oncekey.messages.connections_postgres import PostgresConnections  # noqa: PLC0415 - comes with an extra
+        from oncekey.messages.connections_postgres import PostgresConnections
 
     return PostgresConnections(url)
 
 
-def _store_of(once: Once) -> Any:  # noqa: ANN401 - a store of either colour
+def _store_of(once: Once) -> Any:
     core = once._core  # noqa: SLF001 - the same library
     if core._blocking is not None:  # noqa: SLF001 - the same library
         return core._blocking  # noqa: SLF001 - the same library

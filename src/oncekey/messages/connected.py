@@ -14,23 +14,23 @@ from oncekey.messages.drivers_django import Django
 
 @cache
 def _psycopg_class() -> Callable[[Any], Connected]:
-    from oncekey.messages.drivers_psycopg import Psycopg  # noqa: PLC0415 - where it is installed
+    from oncekey.messages.drivers_psycopg import Psycopg
 
     return Psycopg
 
 
 @cache
 def _psycopg_class_async() -> Callable[[Any], AsyncConnected]:
-    from oncekey.messages.drivers_psycopg_async import AsyncPsycopg  # noqa: PLC0415 - where it is installed
+    from oncekey.messages.drivers_psycopg_async import AsyncPsycopg
 
     return AsyncPsycopg
 
 
-def _psycopg(connection: Any) -> Connected:  # noqa: ANN401 - the driver is imported by its user
+def _psycopg(connection: Any) -> Connected:
     return _psycopg_class()(connection)
 
 
-def _psycopg_async(connection: Any) -> AsyncConnected:  # noqa: ANN401 - as above
+def _psycopg_async(connection: Any) -> AsyncConnected:
     return _psycopg_class_async()(connection)
 
 
@@ -49,7 +49,7 @@ _KINDS_ASYNC: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
 }
 
 
-def connected(given: Any) -> Connected:  # noqa: ANN401 - a connection of any driver
+def connected(given: Any) -> Connected:
     """Return what the inbox can do with the connection; refuse one of an unknown driver."""
     kind = drivers_of(given)
     if kind in _KINDS:
@@ -57,7 +57,7 @@ def connected(given: Any) -> Connected:  # noqa: ANN401 - a connection of any dr
     raise another_colour(given, kind, "AsyncInbox")
 
 
-def connected_async(given: Any) -> AsyncConnected:  # noqa: ANN401 - as above
+def connected_async(given: Any) -> AsyncConnected:
     """Return the same for an `AsyncInbox`."""
     kind = drivers_of(given)
     if kind in _KINDS_ASYNC:

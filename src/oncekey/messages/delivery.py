@@ -23,7 +23,7 @@ class Completing(Protocol):
         """Whether the message may be completed again."""
         ...
 
-    def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401 - of any driver
+    def complete(self, result: object, connection: Any) -> None:
         """The message is processed, with this result."""
         ...
 
@@ -36,7 +36,7 @@ class AsyncCompleting(Protocol):
         """Whether the message may be completed again."""
         ...
 
-    async def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401 - of any driver
+    async def complete(self, result: object, connection: Any) -> None:
         """The message is processed, with this result."""
         ...
 
@@ -71,7 +71,7 @@ class BaseDelivery:
         return self._record.token
 
     @property
-    def result(self) -> Any:  # noqa: ANN401 - as the code completed it
+    def result(self) -> Any:
         """What the message was completed with, now or the first time.
 
         Of a message that has failed for good this raises the failure.
@@ -107,7 +107,7 @@ class Delivery(BaseDelivery):
 
     _block: Completing
 
-    def complete(self, result: object = None, *, connection: Any = None) -> None:  # noqa: ANN401 - of any driver
+    def complete(self, result: object = None, *, connection: Any = None) -> None:
         """The message is processed, and duplicates get this result.
 
         In a leased block, `connection` makes it part of the transaction that the connection is
@@ -122,7 +122,7 @@ class AsyncDelivery(BaseDelivery):
 
     _block: AsyncCompleting
 
-    async def complete(self, result: object = None, *, connection: Any = None) -> None:  # noqa: ANN401 - of any driver
+    async def complete(self, result: object = None, *, connection: Any = None) -> None:
         """The message is processed, and duplicates get this result.
 
         In a leased block, `connection` makes it part of the transaction that the connection is

@@ -79,12 +79,12 @@ def pyformat(statement: str) -> str:
 @cache
 def as_text_clause(statement: str) -> TextClause:
     """The statement as SQLAlchemy runs it with any driver."""
-    from sqlalchemy import text  # noqa: PLC0415 - only where it is installed
+    from sqlalchemy import text
 
     return text(statement)
 
 
-def refused(inside: bool, given: Any) -> None:  # noqa: ANN401, FBT001 - what the connection says of itself
+def refused(inside: bool, given: Any) -> None:  # noqa: FBT001 - what the connection says of itself
     """A connection outside a transaction is refused: each statement would be committed alone."""
     if inside:
         return

@@ -94,7 +94,7 @@ class SQLite(OneByOne):
 
     dialect = SQLITE
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, connection: Any) -> None:
         """Its rows may be of another type; ours are read by position."""
         self._connection = connection
 
@@ -130,7 +130,7 @@ class SQLAlchemy(OneByOne):
 
     dialect = POSTGRES
 
-    def __init__(self, given: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, given: Any) -> None:
         """A Session asks for its connection when it is needed."""
         self._given = given
         self._nested: Any = None
@@ -170,6 +170,6 @@ class SQLAlchemy(OneByOne):
         """Rolled back; objects are as they were."""
         self._nested.rollback()
 
-    def _core(self) -> Any:  # noqa: ANN401 - a Connection
+    def _core(self) -> Any:
         session = hasattr(self._given, "get_bind")
         return self._given.connection() if session else self._given

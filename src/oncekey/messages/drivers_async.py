@@ -92,7 +92,7 @@ class AsyncSQLite(AsyncOneByOne):
 
     dialect = SQLITE
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, connection: Any) -> None:
         """Its rows may be of another type; ours are read by position."""
         self._connection = connection
 
@@ -128,7 +128,7 @@ class AsyncSQLAlchemy(AsyncOneByOne):
 
     dialect = POSTGRES
 
-    def __init__(self, given: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, given: Any) -> None:
         """A Session asks for its connection when it is needed."""
         self._given = given
         self._nested: Any = None
@@ -171,6 +171,6 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         """Rolled back; objects are as they were."""
         await self._nested.rollback()
 
-    async def _core(self) -> Any:  # noqa: ANN401 - an AsyncConnection
+    async def _core(self) -> Any:
         session = hasattr(self._given, "get_bind")
         return await self._given.connection() if session else self._given

@@ -16,7 +16,7 @@ class _UndoneError(Exception):
 class Django(OneByOne):
     """A connection of Django: `django.db.connection`, or one of `connections`."""
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - Django brings no types
+    def __init__(self, connection: Any) -> None:
         """The alias tells which one it is."""
         self._connection = connection
         self._atomic: Any = None
@@ -31,7 +31,7 @@ class Django(OneByOne):
 
     def savepoint(self) -> None:
         """Set by Django, which then knows what a failed statement leaves behind."""
-        from django.db import transaction  # type: ignore[import-untyped]  # noqa: PLC0415 - Django brings no types
+        from django.db import transaction  # type: ignore[import-untyped]  # it brings no types
 
         self._atomic = transaction.atomic(using=self._connection.alias)
         self._atomic.__enter__()

@@ -33,7 +33,7 @@ class Psycopg(OneByOne):
 
     dialect = POSTGRES
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - the driver is imported by its user
+    def __init__(self, connection: Any) -> None:
         """Nothing is made before it is needed: most messages need no cursor."""
         self._connection = connection
 
@@ -43,7 +43,7 @@ class Psycopg(OneByOne):
         return bool(status == "INTRANS" and not self._connection.pgconn.pipeline_status)
 
     @cached_property
-    def _cursor(self) -> Any:  # noqa: ANN401 - as above
+    def _cursor(self) -> Any:
         """The rows of its cursors are made as the user likes; ours are tuples."""
         return self._connection.cursor(row_factory=tuple_row)
 

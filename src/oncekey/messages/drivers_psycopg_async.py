@@ -31,7 +31,7 @@ class AsyncPsycopg(AsyncOneByOne):
 
     dialect = POSTGRES
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - the driver is imported by its user
+    def __init__(self, connection: Any) -> None:
         """Nothing is made before it is needed: most messages need no cursor."""
         self._connection = connection
 
@@ -41,7 +41,7 @@ class AsyncPsycopg(AsyncOneByOne):
         return bool(status == "INTRANS" and not self._connection.pgconn.pipeline_status)
 
     @cached_property
-    def _cursor(self) -> Any:  # noqa: ANN401 - as above
+    def _cursor(self) -> Any:
         """The rows of its cursors are made as the user likes; ours are tuples."""
         return self._connection.cursor(row_factory=tuple_row)
 

@@ -69,7 +69,7 @@ class UnfitError(ConfigurationError, StopConsume):
         return ConfigurationError.__str__(self)
 
 
-def checked(subscriber: Any) -> None:  # noqa: ANN401 - of any broker
+def checked(subscriber: Any) -> None:
     """Refused where FastStream does not acknowledge after the reply, or cannot ask again."""
     policy = getattr(subscriber, "ack_policy", None)
     if policy in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
@@ -132,7 +132,7 @@ def put_back(told: StreamMessage[Any], seconds: float) -> tuple[float, NackMessa
 
 
 @asynccontextmanager
-async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None]:  # noqa: ANN401 - of any broker
+async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None]:
     """Inside the block JetStream hears that the message is in progress, and does not repeat it."""
     tell = getattr(told, "in_progress", None)
     if tell is None:
@@ -146,14 +146,14 @@ async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None
         await asyncio.wait([beating])
 
 
-async def _beat(tell: Any, every: float) -> None:  # noqa: ANN401 - a method of the message
+async def _beat(tell: Any, every: float) -> None:
     while True:
         await asyncio.sleep(every)
         with suppress(Exception):  # who cannot be told delivers again, which is harmless
             await tell()
 
 
-def _patience(subscriber: Any) -> float:  # noqa: ANN401 - of NATS
+def _patience(subscriber: Any) -> float:
     """How many seconds the broker waits for an acknowledgement."""
     config = getattr(subscriber, "config", None)
     said = getattr(config, "backoff", None) or [getattr(config, "ack_wait", None) or _ACK_WAIT]
@@ -185,7 +185,7 @@ class ReplyCodec(Codec):
             return PLAIN.encode({_MARK: _name(type(value)), "facts": _facts(value)})
         return super().encode(value)
 
-    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - as the annotation says
+    def decode(self, data: bytes) -> Any:
         """A value of its own for every caller; UnreadableBytesError when they do not fit."""
         told = PLAIN.decode(data) if _IN_BYTES in data else None
         if not isinstance(told, dict) or _MARK not in told:
@@ -287,10 +287,10 @@ class HandlerGuard:
     async def reply(
         self,
         told: StreamMessage[Any],
-        subscriber: Any,  # noqa: ANN401 - of any broker
+        subscriber: Any,
         codec: Codec,
         run: RunHandler,
-    ) -> Any:  # noqa: ANN401 - the handler's own
+    ) -> Any:
         """What the handler returns, now or the first time; or what FastStream is to do instead."""
         try:
             checked(subscriber)
@@ -342,7 +342,7 @@ class _Try:
         self._begun = False
         self._key = ""
 
-    async def reply(self) -> Any:  # noqa: ANN401 - the handler's own
+    async def reply(self) -> Any:
         try:
             async with self._guard.block(self._message, self._codec) as (delivery, connection):
                 value = await self._value(delivery, connection)
@@ -364,7 +364,7 @@ class _Try:
             raise value
         return value
 
-    async def _value(self, delivery: AsyncDelivery, connection: Any) -> Any:  # noqa: ANN401 - as above
+    async def _value(self, delivery: AsyncDelivery, connection: Any) -> Any:
         """The reply, or the AckMessage that stands for none."""
         if delivery.duplicate:
             return _first_reply(delivery)
@@ -389,7 +389,7 @@ class _Try:
             return
 
 
-def _first_reply(delivery: AsyncDelivery) -> Any:  # noqa: ANN401 - as the handler returned it
+def _first_reply(delivery: AsyncDelivery) -> Any:
     if delivery.dead:
         _log.warning("a message that failed for good was acknowledged: %s", delivery.key)
         return AckMessage()
@@ -440,7 +440,7 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
         *args: Any,
         oncekey_context: ContextRepo | None = None,
         **kwargs: Any,
-    ) -> Any:  # noqa: ANN401 - the handler's own
+    ) -> Any:
         message = None if oncekey_context is None else oncekey_context.get("message")
         if oncekey_context is None or message is None:
             if not warned:
@@ -450,7 +450,7 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
         if not codecs:  # annotations may name what is defined after the function
             codecs.append(ReplyCodec(codec_of(function).annotation))
 
-        async def run(delivery: AsyncDelivery, connection: object) -> Any:  # noqa: ANN401 - as above
+        async def run(delivery: AsyncDelivery, connection: object) -> Any:
             brought = {"delivery": delivery, "connection": connection}
             kwargs.update({name: brought[name] for name in wanted})
             return await call(*args, **kwargs)
@@ -508,11 +508,11 @@ class InboxMiddleware:
         self._guard = HandlerGuard(inbox, transaction, wait)
         self._known: dict[Callable[..., Any], tuple[HandlerGuard, ReplyCodec]] = {}
 
-    def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:  # noqa: ANN401 - of any broker
+    def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
         """For one message, as FastStream asks for it."""
         return _OneMessage(msg, context=context, known=self.known)
 
-    def check(self, broker: Any) -> None:  # noqa: ANN401 - of any kind
+    def check(self, broker: Any) -> None:
         """Refuses now, and not at the first message, a broker whose subscribers do not fit."""
         for subscriber in broker.subscribers:
             checked(subscriber)
@@ -530,7 +530,7 @@ class InboxMiddleware:
 class _OneMessage(BaseMiddleware[Any, Any]):
     def __init__(
         self,
-        msg: Any,  # noqa: ANN401 - of any broker
+        msg: Any,
         /,
         *,
         context: ContextRepo,
@@ -539,13 +539,13 @@ class _OneMessage(BaseMiddleware[Any, Any]):
         super().__init__(msg, context=context)
         self._of = known
 
-    async def consume_scope(self, call_next: Callable[[Any], Any], msg: StreamMessage[Any]) -> Any:  # noqa: ANN401 - the handler's own
+    async def consume_scope(self, call_next: Callable[[Any], Any], msg: StreamMessage[Any]) -> Any:
         handler = _handler_of(call_next)
         if handler is None:  # somebody asked for a message or an answer, and waits for it
             return await call_next(msg)
         guard, codec = self._of(handler)
 
-        async def run(delivery: AsyncDelivery, connection: object) -> Any:  # noqa: ANN401 - as above
+        async def run(delivery: AsyncDelivery, connection: object) -> Any:
             with (
                 self.context.scope(_DELIVERY, delivery),
                 self.context.scope(_CONNECTION, connection),
@@ -555,7 +555,7 @@ class _OneMessage(BaseMiddleware[Any, Any]):
         return await guard.reply(msg, self.context.get("handler_"), codec, run)
 
 
-def _handler_of(call_next: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - as FastStream nests it
+def _handler_of(call_next: Any) -> Callable[..., Any] | None:
     """The function behind the middlewares that FastStream has put around it."""
     while isinstance(call_next, functools.partial):
         call_next = call_next.args[0]

@@ -38,7 +38,7 @@ PURGE_BATCH: Final = 1000
 class Inbox:
     """Makes a message that is delivered twice be processed once, for one consumer."""
 
-    def __init__(  # noqa: PLR0913 - each is a setting of its own, and all have defaults
+    def __init__(
         self,
         target: str | Once,
         consumer: str,
@@ -85,7 +85,7 @@ class Inbox:
         other._owned = {}  # noqa: SLF001 - of this class
         return other
 
-    def atomic(self, connection: Any, message: Any, *, returns: object = None) -> Atomic:  # noqa: ANN401 - of any driver and broker
+    def atomic(self, connection: Any, message: Any, *, returns: object = None) -> Atomic:
         """A block of one transaction with your work: `with inbox.atomic(...) as delivery`.
 
         The connection must be inside a transaction. A concurrent duplicate waits for the end of
@@ -94,7 +94,7 @@ class Inbox:
         """
         return Atomic(self._config, connection, message_of(message), returns)
 
-    def leased(self, message: Any, *, returns: object = None) -> Leased:  # noqa: ANN401 - of any broker
+    def leased(self, message: Any, *, returns: object = None) -> Leased:
         """A block whose claim is committed first: `with inbox.leased(message) as delivery`.
 
         For work that is long or has effects elsewhere. Complete it in your own transaction with

@@ -36,7 +36,7 @@ PURGE_BATCH: Final = 1000
 class AsyncInbox:
     """Makes a message that is delivered twice be processed once, for one consumer."""
 
-    def __init__(  # noqa: PLR0913 - each is a setting of its own, and all have defaults
+    def __init__(
         self,
         target: str | Once,
         consumer: str,
@@ -83,7 +83,7 @@ class AsyncInbox:
         other._owned = {}  # noqa: SLF001 - of this class
         return other
 
-    def atomic(self, connection: Any, message: Any, *, returns: object = None) -> AsyncAtomic:  # noqa: ANN401 - of any driver and broker
+    def atomic(self, connection: Any, message: Any, *, returns: object = None) -> AsyncAtomic:
         """A block of one transaction with your work: `async with inbox.atomic(...) as delivery`.
 
         The connection must be inside a transaction. A concurrent duplicate waits for the end of
@@ -92,7 +92,7 @@ class AsyncInbox:
         """
         return AsyncAtomic(self._config, connection, message_of(message), returns)
 
-    def leased(self, message: Any, *, returns: object = None) -> AsyncLeased:  # noqa: ANN401 - of any broker
+    def leased(self, message: Any, *, returns: object = None) -> AsyncLeased:
         """A block whose claim is committed first: `async with inbox.leased(message) as delivery`.
 
         For work that is long or has effects elsewhere. Complete it in your own transaction with

@@ -96,5 +96,5 @@ def _escaped(text: str) -> str:
         raise InvalidKeyError(msg) from None
 
 
-def _plain(value: Any) -> str:  # noqa: ANN401 - whatever a body or a header holds
+def _plain(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

@@ -57,7 +57,7 @@ class Leased:
         """Whether the message may be completed again, as after a transaction that failed."""
         return self._in_transaction
 
-    def complete(self, result: object, connection: Any) -> None:  # noqa: ANN401 - of any driver
+    def complete(self, result: object, connection: Any) -> None:
         """The message is processed; with a connection, as soon as its transaction is committed."""
         running = self._run
         if connection is None or not running.ticket.protected:

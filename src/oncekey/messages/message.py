@@ -28,7 +28,7 @@ class Message(Struct, kw_only=True):
     """What of the broker's is missing when there is no id, and how to set it."""
     native: Any = None
 
-    def find(self, path: str) -> Any:  # noqa: ANN401 - whatever the body holds
+    def find(self, path: str) -> Any:
         """What a dotted path leads to in the body, which may be JSON; KeyError for nothing."""
         value = self._decoded()
         for part in path.split("."):
@@ -41,7 +41,7 @@ class Message(Struct, kw_only=True):
                     raise KeyError(part) from None
         return value
 
-    def _decoded(self) -> Any:  # noqa: ANN401 - as above
+    def _decoded(self) -> Any:
         if not isinstance(self.body, (bytes, bytearray, memoryview, str)):
             return self.body
         try:
@@ -62,7 +62,7 @@ class Message(Struct, kw_only=True):
 _KAFKA_VALUE: Final = "topic, partition and offset"
 
 
-def from_amqp(message: Any) -> Message:  # noqa: ANN401 - of aio-pika, or alike
+def from_amqp(message: Any) -> Message:
     """A message of RabbitMQ (aio-pika): the property `message_id`, which the producer sets."""
     headers = dict(message.headers or {})
     count = headers.get("x-delivery-count")
@@ -77,7 +77,7 @@ def from_amqp(message: Any) -> Message:  # noqa: ANN401 - of aio-pika, or alike
     )
 
 
-def from_jetstream(message: Any) -> Message:  # noqa: ANN401 - of nats-py
+def from_jetstream(message: Any) -> Message:
     """A message of NATS JetStream (nats-py): the header `Nats-Msg-Id`, else stream and sequence."""
     headers = dict(message.headers or {})
     said = headers.get("Nats-Msg-Id") or ""
@@ -103,7 +103,7 @@ def from_jetstream(message: Any) -> Message:  # noqa: ANN401 - of nats-py
     )
 
 
-def from_kafka(record: Any) -> Message:  # noqa: ANN401 - of aiokafka
+def from_kafka(record: Any) -> Message:
     """A record of Kafka (aiokafka): topic, partition and offset.
 
     They do not survive a retry topic or a replay: prefer `by_attribute` over a producer's header.
@@ -118,7 +118,7 @@ def from_kafka(record: Any) -> Message:  # noqa: ANN401 - of aiokafka
     )
 
 
-def from_confluent(record: Any) -> Message:  # noqa: ANN401 - of confluent-kafka
+def from_confluent(record: Any) -> Message:
     """A record of Kafka (confluent-kafka), as `from_kafka` sees it."""
     return Message(
         id=f"{record.topic()}:{record.partition()}:{record.offset()}",
@@ -176,7 +176,7 @@ _KNOWN: Final[tuple[tuple[str, Callable[[Any], Message]], ...]] = (
 )
 
 
-def message_of(given: Any) -> Message:  # noqa: ANN401 - whatever a broker's client hands over
+def message_of(given: Any) -> Message:
     """The message that was given: one of ours, or one of a client that is known here."""
     if isinstance(given, Message):
         return given
@@ -197,5 +197,5 @@ def _headers(pairs: Iterable[tuple[str, bytes | None]]) -> dict[str, Any]:
     return {name: "" if value is None else _word(value) for name, value in pairs}
 
 
-def _word(value: Any) -> str:  # noqa: ANN401 - text, or bytes of it
+def _word(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -56,12 +56,12 @@ _known: Final[WeakKeyDictionary[Any, set[bytes]]] = WeakKeyDictionary()
 """The names that the server knows, for each connection."""
 
 
-def names_on(connection: Any) -> set[bytes]:  # noqa: ANN401 - of either colour
+def names_on(connection: Any) -> set[bytes]:
     """The statements that are prepared on the connection."""
     return _known.setdefault(connection, set())
 
 
-def may_prepare(connection: Any) -> bool:  # noqa: ANN401 - of either colour
+def may_prepare(connection: Any) -> bool:
     """Whether the user lets statements be prepared."""
     return connection.prepare_threshold is not None
 
@@ -116,7 +116,7 @@ def _checked(result: PGresult) -> None:
         raise error_from_result(result)
 
 
-def _told(value: Any) -> bytes | None:  # noqa: ANN401 - of the few types that statements have
+def _told(value: Any) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     return str(value).encode()

@@ -90,7 +90,7 @@ def _status(status: str, *, dead: bool) -> Status:
     return "failed" if dead else "released"
 
 
-def _bytes(value: Any) -> bytes | None:  # noqa: ANN401 - bytes or a view of them, as drivers hand it out
+def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
@@ -142,7 +142,7 @@ def of_renew(dialect: Dialect, ask: Renew) -> Values:
     return dialect.values({"lease": ask.lease, "living": living(ask.lease, ask.ttl)}, **_owned(ask))
 
 
-def of_count(  # noqa: PLR0913 - what a row is made of
+def of_count(
     dialect: Dialect, ask: Claim, identity: str, *, attempt: int, error: bytes, dead: bool
 ) -> Values:
     """The parameters of an attempt that was rolled back and is counted afterwards."""

@@ -28,7 +28,7 @@ _RESTORE: Final = "SELECT set_config('lock_timeout', CAST(:limit AS text), true)
 class Transaction:
     """The user's transaction, and the table as it is seen from inside."""
 
-    def __init__(self, config: InboxConfig, given: Any) -> None:  # noqa: ANN401 - a connection of any driver
+    def __init__(self, config: InboxConfig, given: Any) -> None:
         """Refused when the connection is outside a transaction, or of another colour."""
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
@@ -120,7 +120,7 @@ class Transaction:
         values = rows.of_settle(table.dialect, ask, self._identity)
         return bool(self._run(table.sql.complete, values, self._connection.run_last))
 
-    def _read(self, scope: str | None, key: str) -> Any:  # noqa: ANN401 - the time and the record
+    def _read(self, scope: str | None, key: str) -> Any:
         """The time and the record; refused when this is another database than the table's."""
         table = self._table
         found = self._run(table.sql.read, rows.of_place(table.dialect, scope, key))
@@ -129,7 +129,7 @@ class Transaction:
             raise another_database(self._given)
         return now, record
 
-    def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:  # noqa: ANN401 - as the connection runs it
+    def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:
         try:
             found: list[Any] = (run or self._connection.run)(statement, values)
         except Exception as error:

@@ -26,7 +26,7 @@ _RESTORE: Final = "SELECT set_config('lock_timeout', CAST(:limit AS text), true)
 class AsyncTransaction:
     """The user's transaction, and the table as it is seen from inside."""
 
-    def __init__(self, config: InboxConfig, given: Any) -> None:  # noqa: ANN401 - a connection of any driver
+    def __init__(self, config: InboxConfig, given: Any) -> None:
         """Refused when the connection is outside a transaction, or of another colour."""
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
@@ -118,7 +118,7 @@ class AsyncTransaction:
         values = rows.of_settle(table.dialect, ask, self._identity)
         return bool(await self._run(table.sql.complete, values, self._connection.run_last))
 
-    async def _read(self, scope: str | None, key: str) -> Any:  # noqa: ANN401 - the time and the record
+    async def _read(self, scope: str | None, key: str) -> Any:
         """The time and the record; refused when this is another database than the table's."""
         table = self._table
         found = await self._run(table.sql.read, rows.of_place(table.dialect, scope, key))
@@ -127,7 +127,7 @@ class AsyncTransaction:
             raise another_database(self._given)
         return now, record
 
-    async def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:  # noqa: ANN401 - as the connection runs it
+    async def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:
         try:
             found: list[Any] = await (run or self._connection.run)(statement, values)
         except Exception as error:

@@ -108,7 +108,7 @@ class Observers:
             logging.getLogger("oncekey").exception("an observer failed before a claim")
             return call
 
-    def tell(  # noqa: PLR0913 - what may be known about an event
+    def tell(
         self,
         name: Name,
         call: Call,

@@ -21,7 +21,7 @@ class StructlogObserver:
     otherwise.
     """
 
-    def __init__(self, logger: Any = None, *, redact: Redact = None) -> None:  # noqa: ANN401 - structlog has many kinds
+    def __init__(self, logger: Any = None, *, redact: Redact = None) -> None:
         """Without a logger the one named `oncekey` is used, as structlog is configured by then."""
         self._log = logger if logger is not None else structlog.get_logger("oncekey")
         self._redaction = Redaction(redact)

@@ -106,7 +106,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of the module that is imported
+def __getattr__(name: str) -> Any:
     """A store whose driver is imported when it is first named."""
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"

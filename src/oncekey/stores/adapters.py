@@ -117,7 +117,7 @@ class Looped:
         self._loop = asyncio.get_running_loop()
         return verb
 
-    def wait_for(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as the verb answers
+    def wait_for(self, name: str, *arguments: object) -> Any:
         """The answer of a verb, for a thread that is not the loop's."""
         errand = _Errand(partial(getattr(self._store, name), *arguments))
         if not _given_to(self._loop, errand.begin):
@@ -161,7 +161,7 @@ class _Errand(Coroutine[Any, Any, Any]):
         """Whether the verb has not begun, and never will."""
         return loop is not None and loop.is_closed() and self._steps is None
 
-    def result(self, loop: asyncio.AbstractEventLoop | None) -> Any:  # noqa: ANN401 - the verb's
+    def result(self, loop: asyncio.AbstractEventLoop | None) -> Any:
         """The answer, for a thread that waits; a loop that is closed gives none any more."""
         for _ in range(_LOOKS):
             try:
@@ -179,13 +179,13 @@ class _Errand(Coroutine[Any, Any, Any]):
             self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
             self._task.add_done_callback(self._end)
 
-    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as the verb's coroutine
+    def send(self, value: Any, /) -> Any:
         """The next step of the verb."""
         if self._steps is None:
             self._steps = self._verb()
         return self._steps.send(value)
 
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - the same
+    def throw(self, *error: Any) -> Any:
         """The error is raised where the verb waits."""
         if self._steps is None:
             raise error[0]

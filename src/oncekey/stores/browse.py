@@ -139,7 +139,7 @@ def bad_cursor(after: str | None) -> ConfigurationError:
     return ConfigurationError(f"{after!r} is no place to go on from; take what the last page said")
 
 
-def _whole(value: Any, least: int) -> bool:  # noqa: ANN401 - whatever was given
+def _whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

@@ -45,7 +45,7 @@ def __getattr__(name: str) -> object:
     if name not in ("AsyncStoreConformance", "StoreConformance"):
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    import pytest  # noqa: PLC0415 - a user of FakeClock alone need not have it
+    import pytest
 
     parts = [f"{__name__}.{part}" for part in ("model", "conformance")]
     pytest.register_assert_rewrite(*(part for part in parts if part not in sys.modules))

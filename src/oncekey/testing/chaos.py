@@ -183,7 +183,7 @@ class Caller:
         return not self._thread.is_alive()
 
 
-async def _awaited(answer: Awaitable[Any]) -> Any:  # noqa: ANN401 - as the user's code answers
+async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 

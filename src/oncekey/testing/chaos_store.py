@@ -49,7 +49,7 @@ class ChaosStore:
     def close(self) -> None:
         """Nothing to close."""
 
-    def ask(self, verb: str, *arguments: Any) -> Any:  # noqa: ANN401 - as the verb answers
+    def ask(self, verb: str, *arguments: Any) -> Any:
         """What the store answers, if the asker lives to hear it."""
         real: Callable[..., Any] = getattr(self.records, verb)
         request = arguments[0] if arguments else None
@@ -81,7 +81,7 @@ class ChaosStore:
     @staticmethod
     def _behind(
         process: Process, verb: str, real: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> Any:  # noqa: ANN401 - as the verb answers
+    ) -> Any:
         """What the keeper does is no point of anybody's code, and ends with its process."""
         if process.alive:
             return real(*arguments)
@@ -92,7 +92,7 @@ class ChaosStore:
 
 
 def _verb(name: str) -> Callable[..., Any]:
-    def asked(self: ChaosStore, *arguments: Any) -> Any:  # noqa: ANN401 - as the verb answers
+    def asked(self: ChaosStore, *arguments: Any) -> Any:
         return self.ask(name, *arguments)
 
     asked.__name__ = name

@@ -36,7 +36,7 @@ class Effect:
         self._seen: set[Hashable] = set()
         self._answers: dict[Hashable, Any] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function answers
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns, or the name and number of the effect where there is none."""
         process = here.get()
         process.passing(f"before {self.name}")
@@ -59,7 +59,7 @@ class Effect:
             self.count += 1
             return True
 
-    def _happen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
+    def _happen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._function is None:
             return f"{self.name} {self.count}"
         return self._function(*args, **kwargs)
@@ -87,7 +87,7 @@ class Effect:
 class AsyncEffect(Effect):
     """The same for code that awaits it."""
 
-    async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function answers
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns, awaited where it is to be."""
         process = here.get()
         process.passing(f"before {self.name}")

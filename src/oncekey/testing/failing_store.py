@@ -143,17 +143,17 @@ class FailingStore:
         return Threaded(self)
 
 
-def _refused(_do: Callable[[], Any]) -> Any:  # noqa: ANN401 - it never answers
+def _refused(_do: Callable[[], Any]) -> Any:
     msg = "the store refused, as the test wished"
     raise StoreError(msg, happened=False)
 
 
-def _unreachable(_do: Callable[[], Any]) -> Any:  # noqa: ANN401 - it never answers
+def _unreachable(_do: Callable[[], Any]) -> Any:
     msg = "the store cannot be reached, as the test wished"
     raise StoreError(msg, happened=False, unreachable=True)
 
 
-def _lost(do: Callable[[], Any]) -> Any:  # noqa: ANN401 - it never answers
+def _lost(do: Callable[[], Any]) -> Any:
     do()
     msg = "the reply was lost, as the test wished"
     raise StoreError(msg, happened=None)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def once_chaos() -> Iterator[Chaos]:
     """Runs a handler with duplicates, overlaps and crashes, and counts its effects."""
-    from oncekey.testing.chaos import Chaos  # noqa: PLC0415 - see above
+    from oncekey.testing.chaos import Chaos
 
     chaos = Chaos()
     yield chaos

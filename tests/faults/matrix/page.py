@@ -84,7 +84,7 @@ def machine() -> str:
 
 def rendered(figures: Saved) -> str:
     """The whole page."""
-    from tests.faults.matrix.rows import NOT_RUN  # noqa: PLC0415 - the rows import the lab
+    from tests.faults.matrix.rows import NOT_RUN
 
     where = f"The last run took {figures.seconds:.0f} s on {figures.machine}."
     parts = [HEAD.format(where=where)]

@@ -33,14 +33,14 @@ def twice(order: str) -> int:
 
 def around(order: str) -> Any:
     """It calls the function of another job."""
-    from tests.surfaces.jobs.queues import rq  # noqa: PLC0415 - which imports this
+    from tests.surfaces.jobs.queues import rq
 
     return rq.ticket(order, 1)  # type: ignore[attr-defined]  # it is made there
 
 
 def count(down: int) -> int:
     """It calls its own function, as it is protected."""
-    from tests.surfaces.jobs.queues import rq  # noqa: PLC0415 - which imports this
+    from tests.surfaces.jobs.queues import rq
 
     return rq.count(down - 1) + 1 if down else 0  # type: ignore[attr-defined]  # it is made there
 

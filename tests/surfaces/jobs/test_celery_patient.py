@@ -27,7 +27,7 @@ def test_a_task_that_outlasts_the_broker_is_executed_once(another_redis, tmp_pat
     try:
         with server.client(db=1) as broker, server.client(db=3) as ledger:
             os.environ.update(told)
-            from tests.surfaces.jobs.celery_patient import app  # noqa: PLC0415 - it reads them
+            from tests.surfaces.jobs.celery_patient import app
 
             handles = [app.send_task(name, (name,)) for name in ("bare", "protected")]
             results = [handle.get(timeout=PATIENCE, interval=0.05) for handle in handles]

@@ -254,10 +254,10 @@ def test_a_job_that_is_busy_elsewhere_is_asked_for_again(once_chaos):
 
 
 def test_an_http_service_is_tried_through_its_client(once_chaos):
-    import httpx  # noqa: PLC0415 - as an optional part of the product
-    from starlette.applications import Starlette  # noqa: PLC0415 - only this test needs it
-    from starlette.responses import PlainTextResponse  # noqa: PLC0415 - only this test needs it
-    from starlette.routing import Route  # noqa: PLC0415 - only this test needs it
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
 
     charge = once_chaos.effect_async("charge")
 

@@ -39,12 +39,12 @@ class Target(Struct, frozen=True):
     """A pool or a connection of the caller."""
 
     @property
-    def lock(self) -> Any:  # noqa: ANN401 - of threads or of tasks, as the connection is
+    def lock(self) -> Any:
         """What a caller's connection is locked with while somebody uses it."""
         return getattr(self.given, "lock", None)
 
     @classmethod
-    def of(  # noqa: PLR0913 - the settings of a store
+    def of(
         cls,
         given: object,
         size: int,

@@ -42,7 +42,7 @@ class Gate:
     The places are things in a queue, which costs a tenth of a semaphore of `threading`.
     """
 
-    def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:  # noqa: ANN401 - of the driver
+    def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:
         """Open."""
         self._patience = patience
         self._enter: Callable[..., object]
@@ -80,7 +80,7 @@ class Gate:
 class AsyncGate:
     """The same for the tasks of one loop."""
 
-    def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:  # noqa: ANN401 - of the driver
+    def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:
         """Open."""
         self._places = lock or asyncio.Semaphore(places)
         self._patience = patience

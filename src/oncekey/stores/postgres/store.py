@@ -50,7 +50,7 @@ class PostgresStore:
 
     remote = True
 
-    def __init__(  # noqa: PLR0913 - all but the first are settings that few give
+    def __init__(
         self,
         conninfo: str | ConnectionPool[Any] | Connection[Any],
         *,
@@ -136,8 +136,8 @@ class PostgresStore:
 
     def as_async(self) -> AsyncStore:
         """Return the same store for coroutines, on threads where the connections are yours."""
-        from oncekey.stores.adapters import Threaded  # noqa: PLC0415 - only when asked
-        from oncekey.stores.postgres.store_async import AsyncPostgresStore  # noqa: PLC0415 - only when asked
+        from oncekey.stores.adapters import Threaded
+        from oncekey.stores.postgres.store_async import AsyncPostgresStore
 
         target = self._target
         if target.given is not None:

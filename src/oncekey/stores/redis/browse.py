@@ -137,7 +137,7 @@ class ScanStep(NamedTuple):
         return f"{self.node}.{self.cursor}.{self.told}"
 
 
-def nodes_of(client: Any) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+def nodes_of(client: Any) -> list[Any]:
     """The clients of all servers that have keys of their own, in an order that stays."""
     if not hasattr(client, "get_primaries"):
         return [client]
@@ -157,13 +157,13 @@ def scan_pattern(prefix: bytes, ask: RecordQuery) -> bytes:
     return codec.pattern_of(prefix + stored_key(ask.scope, ask.prefix).encode())
 
 
-def scan_step(node: Any, cursor: int, count: int, pattern: bytes | None) -> tuple[int, list[bytes]]:  # noqa: ANN401 - a client of redis-py
+def scan_step(node: Any, cursor: int, count: int, pattern: bytes | None) -> tuple[int, list[bytes]]:
     """One step of SCAN: where the next one starts, 0 after the last, and the keys of this one."""
     following, names = node.scan(cursor, match=pattern, count=count, NEVER_DECODE=True)
     return following, list(dict.fromkeys(names))
 
 
-def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:  # noqa: ANN401 - a client of redis-py
+def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:
     """The time, and of each key what stands before its result, and its size; None: no string."""
     if not names:
         return time_of(node), []
@@ -171,13 +171,13 @@ def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:  # noqa: ANN40
     return now, replies
 
 
-def time_of(node: Any) -> int:  # noqa: ANN401 - a client of redis-py
+def time_of(node: Any) -> int:
     """The time of the server."""
     second, micro = node.time()
     return int(second * 1_000_000 + micro)
 
 
-def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:  # noqa: ANN401 - a client of redis-py
+def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:
     """The status under each key; None for what is no record."""
     if not names:
         return []
@@ -185,7 +185,7 @@ def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:  # noqa: A
     return [None if head is None else status_in(head) for head in heads]
 
 
-def read_one(node: Any, name: bytes) -> bytes | None:  # noqa: ANN401 - Redis or RedisCluster
+def read_one(node: Any, name: bytes) -> bytes | None:
     """What is stored under one key."""
     stored: bytes | None = node.execute_command("GET", name, NEVER_DECODE=True)
     return stored
@@ -292,7 +292,7 @@ def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
     )
 
 
-def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[StoredRecord]]:  # noqa: ANN401 - a client of redis-py
+def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[StoredRecord]]:
     """The time, and the living records under these names; what is somebody else's is left out."""
     places = {name: place for name in names if (place := codec.place_of(_prefix(store), name))}
     now, replies = read(node, list(places))
@@ -305,7 +305,7 @@ def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[S
     return now, found
 
 
-def _client(store: RedisStore) -> Any:  # noqa: ANN401 - Redis or RedisCluster
+def _client(store: RedisStore) -> Any:
     return store._clients.client()  # noqa: SLF001 - the way to the server that its verbs go
 
 

@@ -68,7 +68,7 @@ def no_url(url: str, error: ValueError) -> ConfigurationError:
     )
 
 
-def where_is(client: Any) -> str:  # noqa: ANN401 - any client of redis-py
+def where_is(client: Any) -> str:
     """Its server, in words."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
@@ -84,13 +84,13 @@ def place_of(settings: dict[str, Any]) -> str:
     return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
 
 
-def settings_of(client: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any client of redis-py
+def settings_of(client: Any) -> dict[str, Any] | None:
     """How its connections are made; None for a cluster, which has many pools."""
     pool = getattr(client, "connection_pool", None)
     return None if pool is None else pool.connection_kwargs
 
 
-def connections_of(client: Any) -> int:  # noqa: ANN401 - any client of redis-py
+def connections_of(client: Any) -> int:
     """How many a plain client may open; 0 for any other, which is asked in its own way only.
 
     A subclass may change how commands are sent, and a pool that blocks counts on what it lends.
@@ -104,7 +104,7 @@ def connections_of(client: Any) -> int:  # noqa: ANN401 - any client of redis-py
     return int(pool.max_connections)
 
 
-def sends_once(client: Any) -> bool:  # noqa: ANN401 - any client of redis-py
+def sends_once(client: Any) -> bool:
     """Whether it surely does not try again by itself."""
     get_retry = getattr(client, "get_retry", None)
     retry = get_retry() if get_retry is not None else None
@@ -173,7 +173,7 @@ class AsyncClients:
         renew_after_fork(self)
 
     @classmethod
-    def of_client(cls, client: Any, *, fast: bool = True) -> AsyncClients:  # noqa: ANN401 - Redis or RedisCluster
+    def of_client(cls, client: Any, *, fast: bool = True) -> AsyncClients:
         """The user's own client, on the user's loop; clients made already are given back."""
         if isinstance(client, AsyncClients):
             return client
@@ -195,7 +195,7 @@ class AsyncClients:
         most = pool.max_connections
         return cls(maker(kind, settings, most), place_of(settings), settings, fast=fast)
 
-    async def client(self) -> Any:  # noqa: ANN401 - as the maker makes it
+    async def client(self) -> Any:
         """The client of the running loop."""
         if self._own is not None:
             return self._own
@@ -206,7 +206,7 @@ class AsyncClients:
             opened = self._opened[loop] = await anext(opening), opening
         return opened[0]
 
-    async def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+    async def facts(self) -> Any:
         """What the server says about itself; a crowd that asks first needs no crowd of lines."""
         client = await self.client()
         if self._wired(running_loop(), client) is None:
@@ -225,7 +225,7 @@ class AsyncClients:
             return self._wires.ask(words, apart=apart)
         return self._ask(words, loop, apart=apart)
 
-    async def _ask(self, words: Words, loop: asyncio.AbstractEventLoop, *, apart: bool) -> Any:  # noqa: ANN401 - any reply
+    async def _ask(self, words: Words, loop: asyncio.AbstractEventLoop, *, apart: bool) -> Any:
         client = await self.client()
         wires = self._wired(loop, client)
         if wires is not None:
@@ -239,7 +239,7 @@ class AsyncClients:
         except AttributeError as error:  # of a cluster, whose node closed what another task used
             raise ConnectionError(f"redis-py lost the connection ({error})") from error
 
-    def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:  # noqa: ANN401 - as the maker makes it
+    def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:
         """The wires of the running loop; None for a client that is asked in its own way only."""
         if loop not in self._all_wires:
             plain = self._fast and connections_of(client) >= _FEWEST
@@ -307,7 +307,7 @@ def maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], 
     """What makes a client of this kind, which sends each command once."""
     shared = {name: value for name, value in settings.items() if name in _SHARED}
 
-    def make() -> Any:  # noqa: ANN401 - generic in redis-py's stubs
+    def make() -> Any:
         pool: Any = redis.asyncio.BlockingConnectionPool(
             max_connections=most,
             timeout=PATIENCE,
@@ -334,7 +334,7 @@ _MOST_KEPT: Final = 16
 class Clients:
     """One client for all threads."""
 
-    def __init__(self, client: Any, *, ours: bool, fast: bool) -> None:  # noqa: ANN401 - Redis or RedisCluster
+    def __init__(self, client: Any, *, ours: bool, fast: bool) -> None:
         """Only a client of ours is ever closed.
 
         Where it is not to be fast, every command goes through redis-py.
@@ -353,7 +353,7 @@ class Clients:
         renew_after_fork(self)
 
     @classmethod
-    def of_client(cls, client: Any, *, fast: bool = True) -> Clients:  # noqa: ANN401 - Redis or RedisCluster
+    def of_client(cls, client: Any, *, fast: bool = True) -> Clients:
         """The user's own client; clients that were made already are given back."""
         if isinstance(client, Clients):
             return client
@@ -370,13 +370,13 @@ class Clients:
             raise no_url(url, error) from None
         return cls(client, ours=True, fast=fast)
 
-    def client(self) -> Any:  # noqa: ANN401 - Redis or RedisCluster
+    def client(self) -> Any:
         """The client itself, whose pool has back what it may need."""
         if self._lines is not None:
             self._lines.call_in()
         return self._client
 
-    def facts(self) -> Any:  # noqa: ANN401 - as redis-py parses it
+    def facts(self) -> Any:
         """What the server says about itself, asked once, however many call first."""
         with self._first:
             if self._facts is None:
@@ -388,7 +388,7 @@ class Clients:
         """How its connections are made; None for a cluster, which has many pools."""
         return settings_of(self._client)
 
-    def ask(self, words: Words, *, apart: bool = False) -> Any:  # noqa: ANN401, ARG002 - any reply; a command always has a line to itself
+    def ask(self, words: Words, *, apart: bool = False) -> Any:  # noqa: ARG002 - any reply; a command always has a line to itself
         """The reply to one command. A client that tries again by itself does so here too."""
         if self._lines is not None:
             try:

@@ -261,7 +261,7 @@ def give_back(ask: Claim, record: Record) -> Release:
 # What comes back
 
 
-def answer(ask: Claim, reply: Any) -> Answer:  # noqa: ANN401 - as the driver parsed it
+def answer(ask: Claim, reply: Any) -> Answer:
     """What a claim is told. Of one that nobody has made before the script tells only the time."""
     if type(reply) is int:
         return machine.claim(None, ask, reply)[1]
@@ -269,26 +269,26 @@ def answer(ask: Claim, reply: Any) -> Answer:  # noqa: ANN401 - as the driver pa
     return _ANSWERS[reply[0]](record, reply[1])
 
 
-def verdict(scope: str | None, key: str, reply: Any) -> Verdict:  # noqa: ANN401 - the same
+def verdict(scope: str | None, key: str, reply: Any) -> Verdict:
     """What a write is told."""
     if isinstance(reply, list):
         raise _unreadable(scope, key, reply)
     return _VERDICTS[reply]
 
 
-def running(scope: str | None, key: str, reply: Any) -> bool:  # noqa: ANN401 - the same
+def running(scope: str | None, key: str, reply: Any) -> bool:
     """Whether the attempt that is watched still runs."""
     if isinstance(reply, list):
         raise _unreadable(scope, key, reply)
     return bool(reply)
 
 
-def found(scope: str | None, key: str, reply: Any) -> Record | None:  # noqa: ANN401 - the same
+def found(scope: str | None, key: str, reply: Any) -> Record | None:
     """The living record, if there is one."""
     return None if reply is None else _record(scope, key, reply)
 
 
-def _record(scope: str | None, key: str, reply: Any) -> Record:  # noqa: ANN401 - the same
+def _record(scope: str | None, key: str, reply: Any) -> Record:
     if reply[0] < 0:
         raise _unreadable(scope, key, reply)
     try:
@@ -297,7 +297,7 @@ def _record(scope: str | None, key: str, reply: Any) -> Record:  # noqa: ANN401 
         raise _unreadable(scope, key, (_DAMAGED,)) from None
 
 
-def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:  # noqa: ANN401 - the same
+def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:
     if reply[0] == _DAMAGED:
         msg = (
             f"what is stored for {key!r} is not what oncekey writes, or was damaged; look at it in "

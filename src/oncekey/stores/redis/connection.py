@@ -57,7 +57,7 @@ def pack(words: Words) -> bytes:
 class Line:
     """A connection while it is ours. What breaks it is raised, and nothing is sent twice."""
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any connection of redis-py
+    def __init__(self, connection: Any) -> None:
         """The connection is connected, and nobody else uses it."""
         self.connection = connection
         self._socket: socket.socket = connection._sock  # noqa: SLF001 - there is no other way to it
@@ -76,7 +76,7 @@ class Line:
         if patience is not None and type(self._socket) is socket.socket:
             self._leave_time_to_the_system(patience)
 
-    def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+    def ask(self, words: Words) -> Any:
         """The reply to one command."""
         reader, buffer = self._reader, self._buffer
         try:
@@ -124,11 +124,11 @@ class Line:
 class AsyncLine:
     """The same for coroutines, by the means of redis-py."""
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any connection of redis.asyncio
+    def __init__(self, connection: Any) -> None:
         """The connection is connected, and nobody else uses it."""
         self.connection = connection
 
-    async def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+    async def ask(self, words: Words) -> Any:
         """The reply to one command."""
         await self.connection.send_packed_command((pack(words),))
         return await self.connection.read_response(disable_decoding=True)
@@ -148,14 +148,14 @@ WHAT_FOR: Final[tuple[str, ...]] = ("EVALSHA",) if _OLD else ()
 class Lines:
     """Those that no command uses now wait here for the next one."""
 
-    def __init__(self, pool: Any, most: int) -> None:  # noqa: ANN401 - generic in redis-py's stubs
+    def __init__(self, pool: Any, most: int) -> None:
         """At most this many stay checked out of the pool while nobody uses them."""
         self._pool = pool
         self._most = most
         self._idle: list[Line] = []  # one step takes a line, one adds it: threads need no lock
         renew_after_fork(self)
 
-    def ask(self, words: Words) -> Any:  # noqa: ANN401 - whatever the server replies
+    def ask(self, words: Words) -> Any:
         """The reply to one command, which is sent once."""
         line = self._take()
         try:
@@ -205,12 +205,12 @@ class Lines:
         close_line(self._pool, line, whole=whole)
 
 
-def open_line(pool: Any) -> Line:  # noqa: ANN401 - any pool of redis-py
+def open_line(pool: Any) -> Line:
     """A line that is connected, and whose server has not hung up."""
     return Line(pool.get_connection(*WHAT_FOR))
 
 
-def close_line(pool: Any, line: Line, *, whole: bool) -> None:  # noqa: ANN401 - the same
+def close_line(pool: Any, line: Line, *, whole: bool) -> None:
     """The pool has the connection back, without its socket if that is not whole."""
     if whole and not line.moved:
         line.leave()

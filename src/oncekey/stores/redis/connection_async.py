@@ -40,7 +40,7 @@ _IDLE: Final = 0.02
 class Wire(asyncio.BufferedProtocol):
     """A connection, from the moment that redis-py has made it until it breaks or is let go."""
 
-    def __init__(self, connection: Any, unsent: Callable[[Iterable[Asked]], None]) -> None:  # noqa: ANN401 - any connection of redis.asyncio
+    def __init__(self, connection: Any, unsent: Callable[[Iterable[Asked]], None]) -> None:
         """The connection is connected, and nobody else uses it.
 
         `unsent` is told what did not leave before the wire came to its end.
@@ -218,7 +218,7 @@ LARGE: Final = 16384
 class Wires:
     """They are opened when there is something to send, and again after they broke."""
 
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - generic in redis-py's stubs
+    def __init__(self, pool: Any) -> None:
         """Connections come out of the pool and go back to it. On the loop only."""
         self._loop = asyncio.get_running_loop()
         self._swift = _Lane(pool)
@@ -245,7 +245,7 @@ class Wires:
 class _Lane:
     """One wire, or the next one that takes its place."""
 
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, pool: Any) -> None:
         self.wire: Wire | None = None
         self._pool = pool
         self._queue: list[Asked] = []

@@ -57,7 +57,7 @@ class Seats:
 
 
 @contextmanager
-def listening(client: Any, channel: bytes, seats: Seats) -> Iterator[Ears]:  # noqa: ANN401 - a client of redis-py
+def listening(client: Any, channel: bytes, seats: Seats) -> Iterator[Ears]:
     """In the block nothing that is published there goes unheard."""
     if not seats.take():
         yield _Nap()
@@ -72,7 +72,7 @@ def listening(client: Any, channel: bytes, seats: Seats) -> Iterator[Ears]:  # n
         seats.leave()
 
 
-def _subscribe(subscription: Any, channel: bytes) -> bool:  # noqa: ANN401 - redis-py's
+def _subscribe(subscription: Any, channel: bytes) -> bool:
     """Whether the server has confirmed it; False where the user may not."""
     try:
         subscription.subscribe(channel)
@@ -87,7 +87,7 @@ def _subscribe(subscription: Any, channel: bytes) -> bool:  # noqa: ANN401 - red
 class _Subscription:
     hears = True
 
-    def __init__(self, subscription: Any) -> None:  # noqa: ANN401 - redis-py's
+    def __init__(self, subscription: Any) -> None:
         self._subscription = subscription
 
     def wait(self, seconds: float) -> None:
@@ -106,7 +106,7 @@ class _Nap:
 
 
 @asynccontextmanager
-async def listening_async(client: Any, channel: bytes, seats: Seats) -> AsyncIterator[AsyncEars]:  # noqa: ANN401 - a client of redis.asyncio
+async def listening_async(client: Any, channel: bytes, seats: Seats) -> AsyncIterator[AsyncEars]:
     """In the block nothing that is published there goes unheard."""
     if not seats.take():
         yield _AsyncNap()
@@ -123,7 +123,7 @@ async def listening_async(client: Any, channel: bytes, seats: Seats) -> AsyncIte
         seats.leave()
 
 
-async def _subscribe_async(subscription: Any, channel: bytes) -> bool:  # noqa: ANN401 - redis-py's
+async def _subscribe_async(subscription: Any, channel: bytes) -> bool:
     try:
         await subscription.subscribe(channel)
         told = await subscription.get_message(timeout=_PATIENCE)
@@ -143,7 +143,7 @@ def _cancellations() -> int:
 class _AsyncSubscription:
     hears = True
 
-    def __init__(self, subscription: Any, cancellations: int) -> None:  # noqa: ANN401 - redis-py's
+    def __init__(self, subscription: Any, cancellations: int) -> None:
         self._subscription = subscription
         self._cancellations = cancellations
 

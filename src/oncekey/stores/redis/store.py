@@ -48,7 +48,7 @@ class RedisStore:
 
     def __init__(
         self,
-        client: Any,  # noqa: ANN401 - Redis or RedisCluster
+        client: Any,
         *,
         prefix: str = DEFAULT_PREFIX,
         wait: Wait | None = None,
@@ -161,7 +161,7 @@ class RedisStore:
 
     def as_async(self) -> AsyncStore:
         """Return the same store for coroutines, on threads where only we know the way to it."""
-        from oncekey.stores.redis.store_async import AsyncRedisStore  # noqa: PLC0415 - only when asked
+        from oncekey.stores.redis.store_async import AsyncRedisStore
 
         clients = self._clients.for_coroutines()
         if clients is None:
@@ -173,7 +173,7 @@ class RedisStore:
     def _write(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Verdict:
         return codec.verdict(scope, key, self._run(verb, scope, key, arguments))
 
-    def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+    def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:
         """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
@@ -189,13 +189,13 @@ class RedisStore:
             ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
         )
 
-    def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+    def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
         self._load()
         return self._send(verb, name, arguments)
 
     def _send_again(
         self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception
-    ) -> Any:  # noqa: ANN401 - whatever the script answers
+    ) -> Any:
         """What the script answers to a server that has to be told what it is; else why not."""
         try:
             if self._scripts is None or not isinstance(failed, NoScriptError):
@@ -270,7 +270,7 @@ class RedisStore:
                 records.append(record)
         return records
 
-    def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+    def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:
         line = client.pipeline(transaction=False)
         for scope, key in places:
             name = codec.name_of(self._prefix, scope or None, key)
@@ -284,7 +284,7 @@ def _asked(
     script: Script,
     name: bytes,
     arguments: codec.Arguments,
-) -> Any:  # noqa: ANN401 - whatever the script answers
+) -> Any:
     """What the script answers. A server that does not know it has not run it: it is told."""
     try:
         return line.ask(("EVALSHA", script.sha, 1, name, *arguments))

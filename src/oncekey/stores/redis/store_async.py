@@ -49,7 +49,7 @@ class AsyncRedisStore:
 
     def __init__(
         self,
-        client: Any,  # noqa: ANN401 - Redis or RedisCluster
+        client: Any,
         *,
         prefix: str = DEFAULT_PREFIX,
         wait: Wait | None = None,
@@ -164,7 +164,7 @@ class AsyncRedisStore:
 
         def as_async(self) -> AsyncStore:
             """Return the same store for coroutines, on threads where only we know the way to it."""
-            from oncekey.stores.redis.store_async import AsyncRedisStore  # noqa: PLC0415 - only when asked
+            from oncekey.stores.redis.store_async import AsyncRedisStore
 
             clients = self._clients.for_coroutines()
             if clients is None:
@@ -178,7 +178,7 @@ class AsyncRedisStore:
     ) -> Verdict:
         return codec.verdict(scope, key, await self._run(verb, scope, key, arguments))
 
-    async def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+    async def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:
         """What the script answers."""
         name = codec.name_of(self._prefix, scope, key)
         try:
@@ -194,13 +194,13 @@ class AsyncRedisStore:
             ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
         )
 
-    async def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:  # noqa: ANN401 - whatever the script answers
+    async def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
         await self._load()
         return await self._send(verb, name, arguments)
 
     async def _send_again(
         self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception
-    ) -> Any:  # noqa: ANN401 - whatever the script answers
+    ) -> Any:
         """What the script answers to a server that has to be told what it is; else why not."""
         try:
             if self._scripts is None or not isinstance(failed, NoScriptError):
@@ -275,7 +275,7 @@ class AsyncRedisStore:
                 records.append(record)
         return records
 
-    async def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:  # noqa: ANN401 - Redis or RedisCluster
+    async def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:
         line = client.pipeline(transaction=False)
         for scope, key in places:
             name = codec.name_of(self._prefix, scope or None, key)
@@ -289,7 +289,7 @@ async def _asked(
     script: Script,
     name: bytes,
     arguments: codec.Arguments,
-) -> Any:  # noqa: ANN401 - whatever the script answers
+) -> Any:
     """What the script answers. A server that does not know it has not run it: it is told."""
     try:
         return await line.ask(("EVALSHA", script.sha, 1, name, *arguments))

@@ -190,7 +190,7 @@ def _wish(ask: RecordQuery, now: int) -> tuple[str, list[object]]:
     return "".join(f"AND {wish} " for wish in wishes), values
 
 
-def _read(row: Any) -> Record:  # noqa: ANN401 - sqlite3 rows are untyped
+def _read(row: Any) -> Record:
     """The record in a row, also when a newer release wrote it."""
     if row[20] <= FORMAT:
         return file.from_row(row)

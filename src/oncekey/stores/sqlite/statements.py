@@ -202,7 +202,7 @@ def stamp(record: Record) -> tuple[object, ...]:
     )
 
 
-def from_row(row: Any) -> Record:  # noqa: ANN401 - sqlite3 rows are untyped
+def from_row(row: Any) -> Record:
     """The record in a row; refused when a newer release wrote it."""
     if row[20] > FORMAT:
         msg = (

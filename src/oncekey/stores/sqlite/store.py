@@ -265,7 +265,7 @@ class SQLiteStore:
 
     def as_async(self) -> AsyncSQLiteStore:
         """The same store for coroutines: they share its writer, and a thread leads for them."""
-        from oncekey.stores.sqlite.store_async import AsyncSQLiteStore  # noqa: PLC0415 - it imports us
+        from oncekey.stores.sqlite.store_async import AsyncSQLiteStore
 
         return AsyncSQLiteStore(self)
 
@@ -325,14 +325,14 @@ class SQLiteStore:
         """The job that applies one rule of the machine to one record."""
         return Job(self.transition(change, ask), ask=ask, plain=plain)
 
-    def _commit(self, job: Job) -> Any:  # noqa: ANN401 - what the job is for
+    def _commit(self, job: Job) -> Any:
         self.writer.commit([job])
         if job.error is not None:
             raise job.error
         return job.value
 
 
-def _answered(job: Job, row: Any, now: int) -> bool:  # noqa: ANN401 - sqlite3 rows are untyped
+def _answered(job: Job, row: Any, now: int) -> bool:
     """Whether the claim changes nothing, and has its answer, or cannot have one."""
     try:
         before = file.from_row(row)

@@ -195,7 +195,7 @@ class Blocking:
         """The verbs are those of `store`."""
         self._store = store
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
@@ -218,7 +218,7 @@ class OnRunner:
         self._store = store
         self._runner = runner
 
-    def _run(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as the verb answers
+    def _run(self, name: str, *arguments: object) -> Any:
         async def wait() -> object:
             return await getattr(self._store, name)(*arguments)
 
