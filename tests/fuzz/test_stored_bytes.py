@@ -18,7 +18,7 @@ from oncekey.core.codec import (
 )
 from oncekey.core.record import Notes, Record, read_notes
 from oncekey.errors import OncekeyError
-from oncekey.http.reply import packed, unpacked
+from oncekey.http.response import packed, unpacked
 from oncekey.jobs.enqueue import Tag, read_tag
 from oncekey.stores.redis.commands import found
 from oncekey.stores.sqlite.statements import from_row, to_row

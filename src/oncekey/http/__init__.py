@@ -4,11 +4,10 @@ The middlewares are in `oncekey.http.asgi`, `.wsgi` and `.django`, and the trans
 `oncekey.http.client`; each is imported by name, because each needs its framework.
 """
 
-from oncekey.http.marks import EVERYBODY
 from oncekey.http.profiles import IETF, PAYMENTS, STRIPE, WEBHOOK, Profile
-from oncekey.http.reply import Reply, Words
-from oncekey.http.request import Request, by_authorization, by_user
-from oncekey.http.settings import Settings
+from oncekey.http.request import EVERYBODY, Request, by_authorization, by_user
+from oncekey.http.response import Reply, Words
+from oncekey.http.rules import Settings
 
 __all__ = [
     "EVERYBODY",

@@ -19,10 +19,9 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange_async import AsyncExchange
-from oncekey.http.protocol import Asked, Rules
-from oncekey.http.reply import Reply, Unkept
 from oncekey.http.request import Headers, Request, nobody
-from oncekey.http.settings import Settings
+from oncekey.http.response import Reply, Unkept
+from oncekey.http.rules import Asked, Rules, Settings
 from oncekey.once import Once
 
 _log = logging.getLogger("oncekey")

@@ -9,18 +9,257 @@ that honour the key: one that ignores it does the work as often as it is asked.
 
 from __future__ import annotations
 
+import random
+import re
 import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from math import ldexp
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Self, TypedDict, Unpack
 
+import httpx
+import msgspec
+
+from oncekey.core.key import checked_key
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
+from oncekey.policy import Duration, seconds, size
+
+KeyOf = Callable[[httpx.Request], str | None]
+Outcome = httpx.Response | httpx.TransportError
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+# RFC 9110, section 9.2.2: asking twice is meant to do the same as asking once.
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+_CONFLICT: Final = 409
+_AGAIN: Final = frozenset({425, 429, 502, 503, 504})
+_PASSING: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)
+_TIMEOUTS: Final = ("connect", "read", "write", "pool")
+_SHORTEST: Final = 0.001  # a time-out of zero means something else to a socket
+_DOUBLINGS: Final = 40  # enough to reach the longest wait, and not too much for a float
+
+
+class ClientSettings(TypedDict, total=False):
+    """What both transports take as keyword arguments; `rules` has the defaults."""
+
+    header: str
+    methods: Iterable[str]
+    key: KeyOf
+    tries: int
+    deadline: Duration
+    first_wait: Duration
+    longest_wait: Duration
+    buffer: str | int
+
+
+def new_key(_request: httpx.Request) -> str:
+    """A key that nobody has used before."""
+    return str(uuid.uuid4())
+
+
+def rules(
+    *,
+    header: str = "Idempotency-Key",
+    methods: Iterable[str] = ("POST", "PATCH"),
+    key: KeyOf = new_key,
+    tries: int = 6,
+    deadline: Duration = 60,
+    first_wait: Duration = 0.5,
+    longest_wait: Duration = 8,
+    buffer: str | int = "1MiB",
+) -> RetryRules:
+    """The rules for these settings, each of which is checked."""
+    if not _is_token(header):
+        raise ConfigurationError(f"header must be the name of a header, not {header!r}")
+    if not callable(key):
+        raise ConfigurationError(f"key must be a function that takes the request, not {key!r}")
+    if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
+        raise ConfigurationError(f"tries must be a whole number above zero, not {tries!r}")
+    return RetryRules(
+        header=header,
+        methods=_methods(methods),
+        key=key,
+        tries=tries,
+        deadline=seconds(deadline, "deadline"),
+        first_wait=seconds(first_wait, "first_wait"),
+        longest_wait=seconds(longest_wait, "longest_wait"),
+        buffer=size(buffer, "buffer"),
+    )
+
+
+def _methods(methods: object) -> frozenset[str]:
+    if isinstance(methods, Iterable) and not isinstance(methods, str | bytes):
+        listed = list(methods)
+        if all(_is_token(one) for one in listed):
+            return frozenset(one.upper() for one in listed)
+    raise ConfigurationError(f'methods must be a list such as ["POST", "PATCH"], not {methods!r}')
+
+
+def _is_token(name: object) -> bool:
+    return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryRules:
+    """The settings of a transport in the units that count, with the chance and the clocks."""
+
+    header: str
+    methods: frozenset[str]
+    key: KeyOf
+    tries: int
+    deadline: float
+    first_wait: float
+    longest_wait: float
+    buffer: int
+    random: Callable[[], float] = random.random
+    clock: Callable[[], float] = time.monotonic
+    today: Callable[[], float] = time.time
+
+    def start(self, request: httpx.Request) -> Tries | None:
+        """The request has its key. None if it must not be sent a second time."""
+        if self.header not in request.headers and request.method in self.methods:
+            key = self.key(request)
+            if key:
+                request.headers[self.header] = checked_key(key)
+        if not request.headers.get(self.header) and request.method not in _IDEMPOTENT:
+            return None
+        return Tries(self) if _in_memory(request) or self.fits(request) else None
+
+    def reads(self, response: httpx.Response) -> bool:
+        """Whether its body is to come in before the try counts as answered."""
+        return not _in_memory(response) and self.fits(response)
+
+    def fits(self, message: httpx.Request | httpx.Response) -> bool:
+        """Whether its body has a known length, and may be held in memory."""
+        length = message.headers.get("content-length", "")
+        return _LENGTH.fullmatch(length) is not None and int(length) <= self.buffer
+
+
+def _in_memory(message: httpx.Request | httpx.Response) -> bool:
+    return isinstance(message.stream, httpx.ByteStream)
+
+
+class Tries:
+    """The tries of one request: how many were made, and how much time is left."""
+
+    def __init__(self, rules: RetryRules) -> None:
+        """The deadline starts to run."""
+        self._rules = rules
+        self._end = rules.clock() + rules.deadline
+        self._made = 0
+
+    def next(self, request: httpx.Request) -> httpx.Request:
+        """The request as it is sent this time: no time-out reaches past the deadline."""
+        self._made += 1
+        left = max(self._left(), _SHORTEST)
+        given = request.extensions.get("timeout", {})
+        timeout = {
+            name: left if given.get(name) is None else min(given[name], left) for name in _TIMEOUTS
+        }
+        return httpx.Request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "timeout": timeout},
+        )
+
+    def wait_after(self, outcome: Outcome) -> float | None:
+        """How long to wait before the next try; None if there is to be none."""
+        if self._made >= self._rules.tries or not passing(outcome):
+            return None
+        wait = self._back_off()
+        if isinstance(outcome, httpx.Response):
+            wait = max(wait, told_to_wait(outcome.headers, self._rules.today()) or 0.0)
+        return wait if wait < self._left() else None
+
+    def _back_off(self) -> float:
+        """Between nothing and a bound that doubles, so that clients do not come in step."""
+        doubled = ldexp(self._rules.first_wait, min(self._made - 1, _DOUBLINGS))
+        return min(doubled, self._rules.longest_wait) * self._rules.random()
+
+    def _left(self) -> float:
+        return self._end - self._rules.clock()
+
+
+def passing(outcome: Outcome) -> bool:
+    """Whether the same request may fare better later."""
+    if not isinstance(outcome, httpx.Response):
+        return isinstance(outcome, _PASSING)
+    said = outcome.headers.get("stripe-should-retry", "").lower()
+    if said in {"true", "false"}:
+        return said == "true" and outcome.is_error
+    if outcome.status_code == _CONFLICT:
+        return _in_progress(outcome)
+    return outcome.status_code in _AGAIN
+
+
+def told_to_wait(headers: httpx.Headers, today: float) -> float | None:
+    """The seconds that `Retry-After` asks for; None if it says nothing that can be understood."""
+    value = headers.get("retry-after", "").strip()
+    if _NUMBER.fullmatch(value):
+        return float(value)
+    until = _moment(value)
+    if until is None:
+        return None
+    since = _moment(headers.get("date", ""))  # the clock that `until` was read from, if told
+    return max(0.0, until - (today if since is None else since))
+
+
+def whole(response: httpx.Response, body: bytes) -> httpx.Response:
+    """The response with its body, which has come in completely."""
+    return httpx.Response(
+        response.status_code,
+        headers=response.headers,
+        stream=httpx.ByteStream(body),
+        extensions=response.extensions,
+    )
+
+
+class _Problem(msgspec.Struct):
+    type: str = ""
+
+
+def _in_progress(conflict: httpx.Response) -> bool:
+    """Whether a 409 means "not yet" and not "never": it says so, or when to come back."""
+    kind = _problem(conflict)
+    if kind.startswith("urn:oncekey:"):
+        return kind == "urn:oncekey:in-progress"
+    return told_to_wait(conflict.headers, 0.0) is not None
+
+
+def _problem(response: httpx.Response) -> str:
+    """The type of the problem, as far as the body is there and can be read."""
+    kind = response.headers.get("content-type", "").lower()
+    if not kind.startswith("application/problem+json"):
+        return ""
+    if not isinstance(response.stream, httpx.ByteStream):  # it is not in memory
+        return ""
+    try:  # a copy, because a body that was decoded cannot be had raw any more
+        copy = httpx.Response(200, headers=response.headers, content=b"".join(response.stream))
+        return msgspec.json.decode(copy.content, type=_Problem).type
+    except (httpx.DecodingError, msgspec.MsgspecError, RecursionError):
+        return ""
+
+
+def _moment(text: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
 
 with needing("http", __name__):
     import anyio
     import httpx
 
-    from oncekey.http.retrying import ClientSettings, Rules, rules, whole
 
 __all__ = ["AsyncOnceTransport", "OnceTransport"]
 
@@ -35,7 +274,7 @@ class OnceTransport(httpx.BaseTransport):
         self, transport: httpx.BaseTransport | None = None, **settings: Unpack[ClientSettings]
     ) -> None:
         """Send through `transport`, by default `httpx.HTTPTransport()`."""
-        self._rules: Rules = rules(**settings)
+        self._rules: RetryRules = rules(**settings)
         self._inner = httpx.HTTPTransport() if transport is None else transport
         if not isinstance(self._inner, httpx.BaseTransport):
             msg = f"transport must be such as httpx.HTTPTransport(), not {transport!r}"
@@ -96,7 +335,7 @@ class AsyncOnceTransport(httpx.AsyncBaseTransport):
         self, transport: httpx.AsyncBaseTransport | None = None, **settings: Unpack[ClientSettings]
     ) -> None:
         """Send through `transport`, by default `httpx.AsyncHTTPTransport()`."""
-        self._rules: Rules = rules(**settings)
+        self._rules: RetryRules = rules(**settings)
         self._inner = httpx.AsyncHTTPTransport() if transport is None else transport
         if not isinstance(self._inner, httpx.AsyncBaseTransport):
             msg = f"transport must be such as httpx.AsyncHTTPTransport(), not {transport!r}"

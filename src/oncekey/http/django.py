@@ -28,11 +28,10 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.exchange import Exchange
 from oncekey.http.exchange_async import AsyncExchange
-from oncekey.http.marks import EVERYBODY, NOBODY
 from oncekey.http.profiles import PROFILES
-from oncekey.http.protocol import Asked, Rules
-from oncekey.http.reply import Reply, Unkept
-from oncekey.http.request import Headers, Request, nobody
+from oncekey.http.request import EVERYBODY, NOBODY, Headers, Request, nobody
+from oncekey.http.response import Reply, Unkept
+from oncekey.http.rules import Asked, Rules
 from oncekey.once import Once
 from oncekey.policy import switched_off
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncekey.errors import InvalidKeyError, OncekeyError
-from oncekey.http.reply import Reply
+from oncekey.http.response import Reply
 
 
 class MissingKeyError(InvalidKeyError):

@@ -7,9 +7,9 @@ from oncekey.core.call import Call
 from oncekey.engine.run_async import AsyncRun, admit
 from oncekey.errors import InProgressError, OncekeyError
 from oncekey.http.body import Body
-from oncekey.http.protocol import Asked, Rules
-from oncekey.http.reply import Reply, Unkept, packed
 from oncekey.http.request import Headers
+from oncekey.http.response import Reply, Unkept, packed
+from oncekey.http.rules import Asked, Rules
 
 
 class AsyncExchange:

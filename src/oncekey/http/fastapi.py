@@ -17,7 +17,7 @@ from oncekey.attempt import AsyncAttempt
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.http.asgi import claim
-from oncekey.http.marks import EVERYBODY
+from oncekey.http.request import EVERYBODY
 
 with needing("fastapi", __name__):
     from fastapi import Depends, Request

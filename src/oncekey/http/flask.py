@@ -9,9 +9,9 @@ from typing import Any, Unpack
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.functions import UNSET
-from oncekey.http.marks import EVERYBODY
-from oncekey.http.reply import Reply
-from oncekey.http.settings import Settings
+from oncekey.http.request import EVERYBODY
+from oncekey.http.response import Reply
+from oncekey.http.rules import Settings
 from oncekey.http.wsgi import PLACE, IdempotencyMiddleware, exchange_of
 from oncekey.once import Once
 

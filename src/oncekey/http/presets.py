@@ -22,8 +22,8 @@ from oncekey.http.signatures import (
     SlackSignature,
     StandardSignature,
     StripeSignature,
+    TwilioSignature,
 )
-from oncekey.http.twilio import TwilioSignature
 from oncekey.policy import Policy
 
 Secret = str | Sequence[str] | None

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 from oncekey.errors import ConfigurationError
 from oncekey.http.keys import checked_pointer
-from oncekey.http.reply import Words
 from oncekey.http.request import Scoping
+from oncekey.http.response import Words
 from oncekey.http.signatures import Signature
 from oncekey.policy import Policy
 

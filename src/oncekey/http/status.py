@@ -17,8 +17,8 @@ from msgspec import Struct
 from oncekey.core.call import Call
 from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
-from oncekey.http import marks
-from oncekey.http.reply import Reply
+from oncekey.http import request
+from oncekey.http.response import Reply
 
 _LONGEST: Final = 2048
 
@@ -67,7 +67,7 @@ class Status:
 
     def scope_of(self, pointing: Pointing, principal: str | None) -> str | None:
         """The scope that whoever asks may look into."""
-        return marks.joined(principal, pointing.route) if self._checks else pointing.scope
+        return request.joined(principal, pointing.route) if self._checks else pointing.scope
 
     @staticmethod
     def proves(pointing: Pointing, record: Record) -> bool:

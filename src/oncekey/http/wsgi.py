@@ -21,10 +21,9 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange import Exchange
-from oncekey.http.protocol import Asked, Rules
-from oncekey.http.reply import Reply, Unkept
 from oncekey.http.request import Headers, Request, nobody
-from oncekey.http.settings import Settings
+from oncekey.http.response import Reply, Unkept
+from oncekey.http.rules import Asked, Rules, Settings
 from oncekey.once import Once
 
 __all__ = ["AnsweredError", "IdempotencyMiddleware", "claim", "exchange_of"]

@@ -22,7 +22,7 @@ from django.test import (  # type: ignore[import-untyped]  # Django brings no ty
 )
 
 from oncekey import current, current_async
-from oncekey.http.reply import unpacked
+from oncekey.http.response import unpacked
 from tests.patience import until
 from tests.surfaces.http.django_shop import KEYED, Shop
 from tests.surfaces.http.suite.site import Gate, Site

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncekey.http.retrying import Tries, passing, rules, told_to_wait, whole
+from oncekey.http.client import Tries, passing, rules, told_to_wait, whole
 
 REQUEST = httpx.Request("POST", "http://shop", content=b"x")
 MAYBE = httpx.ConnectError("refused")

@@ -23,8 +23,8 @@ from oncekey.http.signatures import (
     SlackSignature,
     StandardSignature,
     StripeSignature,
+    TwilioSignature,
 )
-from oncekey.http.twilio import TwilioSignature
 
 NOW = 1_700_000_000.0
 URL = "https://shop.example/hooks?a=1"

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncekey.core.key import checked_scope
-from oncekey.http.marks import joined, of_request, route
+from oncekey.http.request import joined, of_request, of_route
 
 NAMES = st.none() | st.text(max_size=40)
-PATHS = st.none() | st.text(max_size=40).map(lambda path: route("POST", path))
+PATHS = st.none() | st.text(max_size=40).map(lambda path: of_route("POST", path))
 
 
 @given(one=st.tuples(NAMES, PATHS), other=st.tuples(NAMES, PATHS))
@@ -17,7 +17,7 @@ def test_scopes_meet_only_when_owner_and_route_do(one, other):
 
 @given(st.text(max_size=600), st.text(max_size=600))
 def test_every_scope_can_be_stored(name, path):
-    checked_scope(joined(name, route("POST", path)))
+    checked_scope(joined(name, of_route("POST", path)))
 
 
 def test_a_readable_scope():

@@ -8,7 +8,7 @@ import pytest
 
 from oncekey import ConfigurationError, Once
 from oncekey.http import presets
-from oncekey.http.protocol import Rules
+from oncekey.http.rules import Rules
 from oncekey.http.signatures import SignatureError
 from tests.unit.http.things import call_of, found, request_of
 

@@ -20,9 +20,9 @@ from oncekey import (
 )
 from oncekey.http import EVERYBODY, IETF, PAYMENTS, by_authorization, by_user
 from oncekey.http.errors import MissingKeyError, MissingMemberError, TooLargeError
-from oncekey.http.protocol import Rules
-from oncekey.http.reply import REPLAYED, Unkept, packed
 from oncekey.http.request import Request
+from oncekey.http.response import REPLAYED, Unkept, packed
+from oncekey.http.rules import Rules
 from oncekey.http.signatures import SignatureError
 from tests.unit.http.things import call_of, found, request_of, rules_of
 

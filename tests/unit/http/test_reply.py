@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oncekey.core.codec import NotKeepableError, UnreadableBytesError
-from oncekey.http.reply import REPLIES, Reply, Unkept, Words, packed, say, unpacked
+from oncekey.http.response import REPLIES, Reply, Unkept, Words, packed, say, unpacked
 
 
 def test_a_response_comes_back_byte_for_byte():

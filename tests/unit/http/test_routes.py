@@ -3,7 +3,7 @@
 import pytest
 
 from oncekey import ConfigurationError
-from oncekey.http.routes import Routes
+from oncekey.http.rules import Routes
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from oncekey import Once
 from oncekey.http import by_user
-from oncekey.http.protocol import Rules
-from oncekey.http.reply import packed
+from oncekey.http.response import packed
+from oncekey.http.rules import Rules
 from oncekey.http.status import with_url
 from tests.unit.http.things import call_of, found, request_of, rules_of
 

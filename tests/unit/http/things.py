@@ -1,8 +1,8 @@
 """A request and its rules, without any framework."""
 
 from oncekey import Once
-from oncekey.http.protocol import Rules
 from oncekey.http.request import Request
+from oncekey.http.rules import Rules
 
 JSON = [(b"content-type", b"application/json")]
 

@@ -17,7 +17,7 @@ from oncekey.errors import (
 )
 from oncekey.http.errors import MissingKeyError, MissingMemberError, TooLargeError
 from oncekey.http.profiles import Profile, Situation
-from oncekey.http.reply import Reply, say
+from oncekey.http.response import Reply, say
 from oncekey.http.signatures import SignatureError
 
 _SITUATIONS: Final[dict[type[OncekeyError], Situation]] = {
@@ -48,7 +48,7 @@ _DETAILS: Final[dict[Situation, str]] = {
 }
 
 
-class Answers:
+class Problems:
     """The words of one middleware."""
 
     def __init__(self, profile: Profile, docs_url: str | None, retry_after: float) -> None:

@@ -2,39 +2,173 @@
 
     find      is the request covered, and which key did it send?
     call      whose key is it, and what makes it the same request?
-    ending    is the response kept, or is the key free again?
+    keeps     is the response kept, or is the key free again?
     replay    what does a duplicate get?
-    refusal   what is said instead?
+    answers   what is said instead?
 
-A shell for a framework reads the request, asks these in turn, and does the input and output.
+An adapter for a framework reads the request, asks these in turn, and does the input and output.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from oncekey.core.call import Call, Identity
+from oncekey.core.codec import UnreadableBytesError
 from oncekey.core.key import readable
 from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError
 from oncekey.functions import UNSET
-from oncekey.http import keys, marks
-from oncekey.http.answers import Answers
+from oncekey.http import keys
 from oncekey.http.body import Body
 from oncekey.http.errors import MissingKeyError, MissingMemberError
-from oncekey.http.keeping import Keeping
+from oncekey.http.keys import checked_pointer
+from oncekey.http.problems import Problems
 from oncekey.http.profiles import GIVEN, Profile, profile_of
-from oncekey.http.reply import REPLIES, Reply
-from oncekey.http.request import Headers, Request, Scoping
-from oncekey.http.routes import Routes
-from oncekey.http.settings import When, by_handler, once_of, scoping, terms_of
+from oncekey.http.request import (
+    NOBODY,
+    Headers,
+    Request,
+    Scoping,
+    joined,
+    named,
+    of_request,
+    of_route,
+)
+from oncekey.http.response import REPLAYED, REPLIES, Reply, Unkept, endless, packed, unpacked
 from oncekey.http.status import Pointing, Status, with_url
 from oncekey.once import Once
-from oncekey.policy import Policy, size
+from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, size, terms
+
+# Which requests are covered: by method, by path, by a function of the user.
+
+
+_METHOD: Final = re.compile(r"[A-Z]+")
+_PIECE: Final = re.compile(r"\{[^/{}]*\}|\*")
+
+
+class Routes:
+    """Methods and paths. A path may hold `{name}` for one segment and `*` for any rest."""
+
+    def __init__(self, routes: Iterable[str] | None, methods: Iterable[str]) -> None:
+        """Without routes every path is meant."""
+        if isinstance(methods, str) or isinstance(routes, str):
+            msg = "routes and methods are lists, as in routes=['/orders'] and methods=['POST']"
+            raise ConfigurationError(msg)
+        self._methods = frozenset(methods)
+        for method in self._methods:
+            if not isinstance(method, str) or not _METHOD.fullmatch(method):
+                msg = f"methods must be names such as 'POST', but one is {method!r}"
+                raise ConfigurationError(msg)
+        self._patterns = [(route, _compiled(route)) for route in routes or ()]
+        self._anywhere = routes is None
+        self.find: Final[Callable[[str, str], str | None]] = lru_cache(1024)(self._find)
+
+    def _find(self, method: str, path: str) -> str | None:
+        """What the request is called, or None for one that is not covered."""
+        if method not in self._methods:
+            return None
+        if self._anywhere:
+            return method
+        for route, pattern in self._patterns:
+            if pattern.fullmatch(path):
+                return f"{method} {route}"
+        return None
+
+
+def _compiled(route: object) -> re.Pattern[str]:
+    if not isinstance(route, str) or not route.startswith(("/", "*")):
+        msg = f"a route is a path such as '/orders/{{id}}/refund' or '/api/*', but it is {route!r}"
+        raise ConfigurationError(msg)
+    pattern, end = "", 0
+    for piece in _PIECE.finditer(route):
+        pattern += re.escape(route[end : piece.start()])
+        pattern += ".*" if piece[0] == "*" else "[^/]+"
+        end = piece.end()
+    return re.compile(pattern + re.escape(route[end:]))
+
+
+# What a middleware can be told, and what it comes to.
+
+
+When = Callable[[Request], bool]
+
+
+class Settings(PolicyFields, total=False):
+    """What every middleware can be told, the fields of `Policy` among it."""
+
+    profile: str | Profile
+    scope: str | Scoping | None
+    routes: Iterable[str] | None
+    methods: Iterable[str]
+    when: When | None
+    required: bool | None
+    claim: Literal["first", "handler"]
+    docs_url: str | None
+    max_body: str | int
+    status_path: str | None
+    reconcile: Callable[[Record], Any] | None
+    policy: Policy | None
+
+
+def once_of(once: object) -> Once:
+    """The one that was given, or one that is configured by the environment."""
+    if once is None:
+        return Once()
+    if isinstance(once, Once):
+        return once
+    msg = f"once must be a Once, as in once=Once('redis://...'), but it is {once!r}"
+    raise ConfigurationError(msg)
+
+
+def terms_of(once: Once, profile: Profile, policy: Policy | None, fields: dict[str, Any]) -> Terms:
+    """What was said here, over what the `Once` says, over what the profile says."""
+    unknown = fields.keys() - PolicyFields.__annotations__.keys()
+    if unknown:
+        msg = f"there is no setting {', '.join(sorted(unknown))}; see oncekey.http.Settings"
+        raise ConfigurationError(msg)
+    said = Policy(**fields).over(policy or Policy()).over(once.policy)
+    # An exception of the application is never kept: what it means for a client is a response.
+    never = Policy(keep=(), on_error="release")
+    return terms(never.over(said).over(profile.policy).over(FUNCTION))
+
+
+def by_handler(claim: str) -> bool:
+    """Whether the handler claims, and not the middleware."""
+    if claim not in ("first", "handler"):
+        msg = f"claim must be 'first' or 'handler', but it is {claim!r}"
+        raise ConfigurationError(msg)
+    return claim == "handler"
+
+
+def scoping(profile: Profile, given: object, *, by_handler: bool) -> str | Scoping | None:
+    """Whose a request is: a function, a JSON pointer, None, or GIVEN for what the handler says."""
+    scope: Any = profile.scope if given is UNSET else given
+    if scope is None or callable(scope):
+        return scope  # type: ignore[no-any-return]  # a callable of the user's
+    if scope == GIVEN:
+        if by_handler:
+            return GIVEN  # by the handler, who knows whose request it is
+        msg = (
+            f"the profile {profile.name!r} needs scope=: by_user, by_authorization, a function of "
+            f"the request, or None if all clients may see each other's answers"
+        )
+        raise ConfigurationError(msg)
+    if isinstance(scope, str) and scope.startswith("/"):
+        return checked_pointer(scope)
+    msg = (
+        f"scope must be a function of the request, a JSON pointer such as '/userId', or None, "
+        f"but it is {scope!r}"
+    )
+    raise ConfigurationError(msg)
+
 
 Told = tuple[str, str, bytes, str, bytes]
 _REMEMBERED: Final = 256
@@ -51,8 +185,10 @@ class Asked(Struct):
     """Whether the very same was answered before."""
 
 
-class Rules(Keeping):
+class Rules:
     """The rules of one middleware."""
+
+    endless = staticmethod(endless)
 
     def __init__(
         self,
@@ -78,9 +214,11 @@ class Rules(Keeping):
         `Done(Reply(...))`, `NotDone()` or `Unknown()`.
         """
         self.once: Final = once_of(once)
-        chosen = profile_of(profile)
-        terms = terms_of(self.once, chosen, policy, fields)
-        super().__init__(chosen, terms, Answers(chosen, docs_url, terms.retry_after))
+        self.profile: Final = profile_of(profile)
+        self.terms: Final = terms_of(self.once, self.profile, policy, fields)
+        self.answers: Final = Problems(self.profile, docs_url, self.terms.retry_after)
+        self._keeps = lru_cache(256)(self.profile.keeps)
+        self._final = [(name.encode(), value.encode()) for name, value in self.profile.final]
         self.required: Final = self.profile.required if required is None else required
         self.by_handler: Final = by_handler(claim)
         self.max_body: Final = size(max_body, "max_body")
@@ -178,13 +316,13 @@ class Rules(Keeping):
         `principal` is given where a handler claims, who knows best whose request it is.
         """
         request = asked.request
-        scope = self._principal(asked, body) if principal is UNSET else marks.named(principal)
-        if scope is marks.NOBODY:
+        scope = self._principal(asked, body) if principal is UNSET else named(principal)
+        if scope is NOBODY:
             return None
         key = asked.key if asked.key is not None else self._member(body)
         if key is None:
             return None
-        owner = marks.joined(scope, self._route(request))
+        owner = joined(scope, self._route(request))
         known = self._answered.get((owner, key))
         if known is not None and known[0] == _told(request, body):
             asked.again = True
@@ -212,7 +350,7 @@ class Rules(Keeping):
     def _route(self, request: Request) -> str | None:
         if not self.profile.by_route:
             return None
-        return marks.route(request.method, request.path)
+        return of_route(request.method, request.path)
 
     def _principal(self, asked: Asked, body: Body) -> str | None:
         """Whose request it is; NOBODY where the user's function does not know."""
@@ -221,7 +359,7 @@ class Rules(Keeping):
             return None
         if callable(scope):
             found = scope(asked.request)
-            return marks.NOBODY if found is None else str(found)
+            return NOBODY if found is None else str(found)
         if scope == GIVEN:
             msg = "claim needs scope=: whose request it is, or EVERYBODY"
             raise ConfigurationError(msg)
@@ -249,7 +387,7 @@ class Rules(Keeping):
         if chosen is None:
             return None
         told = body.fingerprint() if chosen == "request" else body.chosen(chosen)
-        return marks.of_request(request.method, request.path, request.query, told)
+        return of_request(request.method, request.path, request.query, told)
 
     # How a request is doing
 
@@ -281,6 +419,45 @@ class Rules(Keeping):
         if record.status == "released":
             return self.answers.say("unknown-request")
         return self.replay(record, [])
+
+    def keeps(self, status: int, *, asked_to: bool) -> bool:
+        """Whether a response of this status is kept."""
+        return asked_to or self._keeps(status)
+
+    def kept(self, status: int, headers: Headers, body: bytes) -> bytes | Unkept:
+        """What is kept of a response."""
+        if self.profile.replay == "status":
+            return packed(status, [], b"")
+        data = packed(status, headers, body)
+        if len(data) > self.terms.max_result:
+            return Unkept(f"a response of {len(data)} bytes is larger than max_result")
+        return data
+
+    def replay(self, record: Record, echo: Headers) -> Reply:
+        """What a duplicate gets."""
+        reply = self._kept_reply(record)
+        reply.headers += echo
+        return reply
+
+    def _kept_reply(self, record: Record) -> Reply:
+        if self.profile.replay == "status":
+            reply = self.answers.say("already-processed")
+        elif record.result is None:
+            return self.answers.say("response-not-replayable")
+        else:
+            try:
+                reply = unpacked(record.result)
+            except UnreadableBytesError:  # resolved by hand, with something that is no response
+                return self.answers.say("response-not-replayable")
+        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            said = {name for name, _ in reply.headers}
+            reply.headers += [pair for pair in self._final if pair[0] not in said]
+        reply.headers.append(REPLAYED)
+        return reply
+
+    def failure(self) -> Reply | None:
+        """What is kept and sent when the application raised; None where that frees the key."""
+        return self.answers.say("server-error") if "5xx" in self.profile.kept else None
 
 
 def _told(request: Request, body: Body) -> Told:
