@@ -21,13 +21,16 @@ from math import ldexp
 from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
-import httpx
 import msgspec
 
 from oncekey.core.key import checked_key
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.policy import Duration, seconds, size
+
+with needing("http", __name__):
+    import anyio
+    import httpx
 
 KeyOf = Callable[[httpx.Request], str | None]
 Outcome = httpx.Response | httpx.TransportError
@@ -254,11 +257,6 @@ def _moment(text: str) -> float | None:
     except (TypeError, ValueError, IndexError, OverflowError):
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-with needing("http", __name__):
-    import anyio
-    import httpx
 
 
 __all__ = ["AsyncOnceTransport", "OnceTransport"]
