@@ -40,9 +40,14 @@ def test_a_port_is_below_those_that_the_system_hands_out():
         assert given.getsockname()[1] > LAST + CLUSTER_BUS
 
 
-def test_a_port_is_chosen_only_where_its_neighbours_are_free(monkeypatch, taken):
-    monkeypatch.setattr(ports, "_candidates", iter([taken, taken - 7, taken + 1]))
-    assert free_port(7) == taken + 1
+def test_a_port_is_chosen_only_where_its_neighbours_are_free(monkeypatch):
+    monkeypatch.setattr(ports, "_is_free", lambda port: port != 10_100)
+    monkeypatch.setattr(ports, "_candidates", iter([10_100, 10_093, 10_101]))
+    assert free_port(7) == 10_101
+
+
+def test_a_port_that_is_in_use_is_not_free(taken):
+    assert not ports._is_free(taken)
 
 
 def test_workers_have_ranges_of_their_own(monkeypatch):
