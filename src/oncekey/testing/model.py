@@ -60,7 +60,7 @@ _UNPROVED: Final[dict[str, Any]] = {"token": 0, "nonce": ""}
 
 
 def random_proof(random: Random) -> Who:
-    """Return whose token and nonce a request shows, most often the right ones."""
+    """Return which token and nonce a request shows, most often those of the owner."""
     return random.choice(_WHO) if random.randint(0, 3) == 0 else "owner"
 
 
