@@ -55,7 +55,7 @@ def _refusal(record: Record) -> CommandError:
 
 
 def _ask(once: Once, record: Record) -> None:
-    """Ask the person to confirm. Raise `CommandError` if the record has changed meanwhile."""
+    """Ask the person to confirm. Raise `CommandError` if the record has changed since."""
     age = length(now() - record.created)
     question = f"Forget {name_of(record)!r} ({record.status}, {age} old)? It may then run again"
     typer.confirm(printable(question), abort=True, err=True)

@@ -71,7 +71,7 @@ def remember_store(ctx: typer.Context, store: str | None, *, typed: bool = False
 def chosen_store(ctx: typer.Context, typed: str | None) -> Store:
     """Return the store that was named, without connecting to it.
 
-    Raise `ConfigurationError` for a memory store, which lives in another process.
+    Raise `ConfigurationError` for a memory store, which only its own process can read.
     """
     if typed is not None:
         remember_store(ctx, typed, typed=True)

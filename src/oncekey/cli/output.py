@@ -128,7 +128,7 @@ class Listing:
         self._widths: list[int] = []
 
     def page(self, records: Sequence[Record], present: int) -> None:
-        """Print the records. Print the titles above the first page only."""
+        """Print the records, with titles above the first page and where the columns change."""
         rows = rows_of(records, present, redact=self._redact)
         if self._out.is_terminal:
             rows = fitting(rows, self._out.width)
@@ -152,7 +152,7 @@ def rows_of(records: Sequence[Record], present: int, *, redact: bool = False) ->
 
 
 def fitting(rows: Rows, width: int) -> Rows:
-    """Return the rows without as many columns of `_GIVEN_UP` as it takes to fit the width."""
+    """Return the rows without columns of `_GIVEN_UP`, dropped in its order until they fit."""
     for title in _GIVEN_UP:
         if sum(_widths(rows)) + len(_GAP) * (len(rows[0]) - 1) <= width:
             break

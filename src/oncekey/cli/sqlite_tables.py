@@ -20,8 +20,8 @@ _SCHEMA = "SELECT version FROM oncekey_schema"
 def must_exist(store: SQLiteStore, *, typed: bool) -> None:
     """Raise if the file does not exist or has none of our tables.
 
-    Opening the store would create the file, or put our tables into the file of another program. Raise
-    `ConfigurationError` if there is no file, `NoTablesError` if it has no tables.
+    Opening the store would create the file, or put our tables into the file of another program.
+    Raise `ConfigurationError` if there is no file, `NoTablesError` if it has no tables.
     """
     path = store.path
     try:
