@@ -1,1 +1,1 @@
-"""The command line: one module per command. It needs `oncekey[cli]`."""
+"""The command line, one module per command. It needs the extra `oncekey[cli]`."""

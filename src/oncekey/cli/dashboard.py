@@ -1,4 +1,4 @@
-"""`oncekey dashboard`: the records in a browser, on this machine and for one person."""
+"""`oncekey dashboard`: serve the dashboard on this machine, for one person."""
 
 import secrets
 import socket
@@ -30,7 +30,7 @@ def dashboard(
 ) -> None:
     """Look at the records in a browser, on this machine only."""
     with opened_records(ctx, store) as once:
-        # A store that does not answer ends the command here, with the reason.
+        # Ask the store first: if it does not answer, the command ends here and prints the reason.
         count_records(once.store)
         with _listening(port) as line:
             _serve(once, line, show_results=show_results)
@@ -45,14 +45,14 @@ def _listening(port: int) -> socket.socket:
 
 
 def _serve(once: Once, line: socket.socket, *, show_results: bool) -> None:
-    """Whoever has the link is served until the command is stopped."""
+    """Print the link and serve the dashboard until the command is stopped."""
     with needing("dashboard", "the dashboard"):
         import uvicorn
 
         from oncekey.dashboard import Dashboard
     board = Dashboard(
         once,
-        token=secrets.token_urlsafe(32),  # nobody is told: the ticket is the way in
+        token=secrets.token_urlsafe(32),  # not printed: the ticket lets the user in
         show_results=show_results,
         watch=False,
     )

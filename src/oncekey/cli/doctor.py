@@ -1,4 +1,4 @@
-"""`oncekey doctor`: whether the store keeps what it is told."""
+"""`oncekey doctor`: look for settings of the store that lose records."""
 
 from collections import Counter
 from typing import Annotated, Final
@@ -76,14 +76,14 @@ def doctor(
 
 
 def _settings(domain: str, marker_ttl: str) -> object:
-    """The settings of a bus, checked."""
+    """Return the settings of a bus. Raise `ConfigurationError` if one is wrong."""
     from oncekey.events.settings import BusSettings
 
     return BusSettings(domain, state_ttl=marker_ttl, marker_ttl=marker_ttl)
 
 
 def _show(out: Console, finding: Finding) -> None:
-    """What is fine takes one line; what is not says what to do on lines of their own."""
+    """Print a finding on one line if it is fine, else with lines for the evidence and the fix."""
     severity = Text(finding.severity.ljust(_WIDTH), style=COLOURS[finding.severity])
     if finding.severity == "fine":
         said = f"{finding.check}: {finding.meaning} ({printable(finding.evidence)})"
@@ -96,7 +96,7 @@ def _show(out: Console, finding: Finding) -> None:
 
 
 def _summary(found: list[Finding]) -> str:
-    """How many of each."""
+    """Return how many findings there are of each severity, as text."""
     counts = Counter(finding.severity for finding in found)
     return ", ".join(
         f"{counts[severity]} {severity if counts[severity] == 1 else _PLURALS[severity]}"

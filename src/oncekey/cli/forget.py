@@ -1,4 +1,4 @@
-"""`oncekey forget`: the key is as if it had never been used."""
+"""`oncekey forget`: delete the record of a key, so that it may run again."""
 
 import sys
 from typing import Annotated
@@ -35,7 +35,7 @@ def forget(
             _ask(once, record)
         try:
             forgotten = once.forget(record.key, scope=record.scope, force=force)
-        except (InProgressError, OutcomeUnknownError):  # it has become so since we looked
+        except (InProgressError, OutcomeUnknownError):  # its status has changed since we looked
             raise _refusal(named_record(once, record.key, record.scope or "")) from None
     if not forgotten:
         raise _changed(record)
@@ -55,7 +55,7 @@ def _refusal(record: Record) -> CommandError:
 
 
 def _ask(once: Once, record: Record) -> None:
-    """The person has agreed, and the record is still the one they agreed about."""
+    """Ask the person to confirm. Raise `CommandError` if the record has changed since."""
     age = length(now() - record.created)
     question = f"Forget {name_of(record)!r} ({record.status}, {age} old)? It may then run again"
     typer.confirm(printable(question), abort=True, err=True)

@@ -1,6 +1,6 @@
-"""Keys as they are printed and typed, and the record that one names.
+"""Print keys, parse typed keys, and find the record that a typed key names.
 
-A key is written as `scope/key`, or alone where there is no scope.
+A key is written as `scope/key`, or alone if there is no scope.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from oncekey.stores.browse import ScopeAndKey, parse_stored_key
 
 
 def name_of(record: Record, *, redact: bool = False) -> str:
-    """The record's scope and key, or their hash as logs tell it.
+    """Return the record's scope and key, or with `redact` the hash that logs have.
 
-    Slashes inside of them are `%2F`, percent signs `%25`.
+    Slashes inside of them are written as `%2F`, percent signs as `%25`.
     """
     stored = stored_key(record.scope, record.key)
     return hashed(stored) if redact else printable(stored)
 
 
 def parse_key(typed: str, scope: str | None) -> ScopeAndKey:
-    """Return scope and key of what was typed; where a scope was given too, the key is as it is."""
+    """Return the scope and the key that were typed.
+
+    If `scope` is given, take the key as it is. Raise `CommandError` if the text is no scope/key.
+    """
     if scope is not None:
         return scope or None, typed
     place = parse_stored_key(typed)
@@ -42,9 +45,9 @@ def parse_key(typed: str, scope: str | None) -> ScopeAndKey:
 
 
 def named_record(once: Once, typed: str, scope: str | None) -> Record:
-    """Return the record that was named, or end the command.
+    """Return the record that was named. Raise `CommandError` if there is none.
 
-    A record of a newer release is read as far as it can be.
+    Read the record of a newer release as far as possible.
     """
     where = place(*parse_key(typed, scope))
     record = find_record(once.store, *where)

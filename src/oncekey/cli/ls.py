@@ -1,4 +1,4 @@
-"""`oncekey ls`: which records there are. Results are never printed."""
+"""`oncekey ls`: list the records. Results are never printed."""
 
 import sys
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from oncekey.stores import Store
 from oncekey.stores.browse import RecordPage, RecordQuery
 
 _PATIENCE: Final = 10.0
-"""Seconds that one page may look for what was chosen by."""
+"""How many seconds one page may take to find matching records."""
 _AT_ONCE: Final = 1000
 
 Show = Callable[[RecordPage], None]
 
 
 class Wanted(StrEnum):
-    """The statuses, as typer shows and checks them."""
+    """The statuses as an enum, which typer shows in the help and checks."""
 
     running = "running"
     completed = "completed"
@@ -75,7 +75,7 @@ def ls(
     shown = _as_json(redact=redact) if as_json else _as_columns(redact=redact)
     with opened_records(ctx, store) as once:
         last, seen = _listed(once.store, ask, shown, every=not limit)
-    sys.stdout.flush()  # where both go to one file, the records come first
+    sys.stdout.flush()  # so that records come first if both streams go to one file
     if last.after is not None:
         console(error=True).print(_more(last, seen, limit), soft_wrap=True)
     elif not seen and not as_json:
@@ -83,7 +83,7 @@ def ls(
 
 
 def _listed(store: Store, ask: RecordQuery, shown: Show, *, every: bool) -> tuple[RecordPage, int]:
-    """The last page that was shown, the only one or the last of all, and how many records."""
+    """Show the pages. Return the last page that was shown and the number of records."""
     seen = 0
     while True:
         page = fill_page(store, ask, _PATIENCE)
@@ -113,7 +113,7 @@ def _as_columns(*, redact: bool) -> Show:
 
 
 def _more(page: RecordPage, seen: int, limit: int) -> str:
-    """What to do to see more."""
+    """Return the sentence that says how to see more records."""
     if seen < limit:
         found = f"looked for {_PATIENCE:g} s and found {seen}; not all were looked at"
     else:
@@ -122,7 +122,7 @@ def _more(page: RecordPage, seen: int, limit: int) -> str:
 
 
 def status_of(typed: Wanted | None) -> Status | None:
-    """The status that was typed."""
+    """Return the status that was typed, or None if there was none."""
     return None if typed is None else typed.value
 
 

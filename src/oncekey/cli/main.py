@@ -1,4 +1,4 @@
-"""The entry point of `oncekey`: it says what is missing, or hands over to the program."""
+"""The entry point of `oncekey`. It checks that the extra is installed, then runs the program."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _NEEDED = ("typer", "rich")
 
 
 def main() -> None:
-    """The command has run, and the process ends with its exit code."""
+    """Run the command and end the process with its exit code."""
     try:
-        # Both are extras: somebody who installed only the library is told so in a sentence.
+        # Both are extras: if only the library is installed, print a sentence instead of a
+        # traceback.
         from oncekey.cli.program import program
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in _NEEDED:
@@ -20,6 +21,6 @@ def main() -> None:
         sys.stderr.write("oncekey: the command line needs more; pip install 'oncekey[cli]'\n")
         sys.exit(WRONG)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a letter must not stop the listing.
+        # A character that the terminal's encoding lacks must not stop the listing.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # text streams
     program(terminal=sys.stdout.isatty())(prog_name="oncekey")

@@ -1,4 +1,4 @@
-"""`oncekey migrate`: the store has the tables of this release."""
+"""`oncekey migrate`: bring the tables of the store to the schema of this release."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +12,7 @@ from oncekey.cli.sqlite_tables import HELD_INDEX, make_index, schema_of
 from oncekey.stores import SQLiteStore, Store
 
 _ANY_KEY: Final = "oncekey migrate"
-"""Whoever asks for a key brings the schema up to date before."""
+"""The key that is read to make the store bring its schema up to date."""
 
 
 def migrate(*, ctx: typer.Context, as_json: Json = False, store: StoreUrl = None) -> None:
@@ -40,7 +40,7 @@ def _done(store: Store, url: str) -> Iterator[str]:
         return
     with closing(store):
         before = schema_of(store) if isinstance(store, SQLiteStore) else None
-        store.get(None, _ANY_KEY)  # a server that does not answer is told here
+        store.get(None, _ANY_KEY)  # raises if the server does not answer
         if not isinstance(store, SQLiteStore):
             return
         after = schema_of(store)

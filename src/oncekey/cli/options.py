@@ -1,4 +1,4 @@
-"""The options that several commands share, and the store that they name."""
+"""Options that several commands share, and opening the store that they name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ _OFFERED: Final = 200
 
 
 def complete_key(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the newest keys that start so; none where the store cannot be read."""
+    """Return the newest keys that start with `incomplete`; none if the store cannot be read."""
     remember_store(ctx, ctx.find_root().params.get("store"))
     try:
         with opened_records(ctx, ctx.params.get("store")) as once:
@@ -33,7 +33,7 @@ STORE_VARIABLES: Final = ("ONCEKEY_STORE", "REDIS_URL")
 
 
 class ChosenStore(NamedTuple):
-    """The store of this run, and whether it was typed or comes from the settings."""
+    """The URL of the store, and whether it was typed or comes from the settings."""
 
     url: str
     typed: bool
@@ -64,12 +64,15 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first, as on 
 
 
 def remember_store(ctx: typer.Context, store: str | None, *, typed: bool = False) -> None:
-    """Let the context know the store of this run."""
+    """Keep the URL of the store in the context of the command."""
     ctx.obj = ChosenStore(store or DEFAULT_STORE, typed=typed)
 
 
 def chosen_store(ctx: typer.Context, typed: str | None) -> Store:
-    """Return the store that was named; nothing is opened yet."""
+    """Return the store that was named, without connecting to it.
+
+    Raise `ConfigurationError` for a memory store, which only its own process can read.
+    """
     if typed is not None:
         remember_store(ctx, typed, typed=True)
     store = open_store(ctx.obj.url)
@@ -81,7 +84,10 @@ def chosen_store(ctx: typer.Context, typed: str | None) -> Store:
 
 @contextmanager
 def opened_records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
-    """Open the store that was named, without making one that is not there; close it in the end."""
+    """Open the store that was named and close it at the end of the block.
+
+    Raise `ConfigurationError` if it does not exist: a command must not create it.
+    """
     store = chosen_store(ctx, typed)
     if isinstance(store, SQLiteStore):
         sqlite_tables.must_exist(store, typed=ctx.obj.typed)
@@ -97,5 +103,5 @@ def opened_records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
 
 
 def is_postgres(store: Store) -> bool:
-    """Whether it is in PostgreSQL, told without importing a driver that may not be there."""
+    """Return whether it is a PostgreSQL store, without importing a driver that may be missing."""
     return type(store).__name__ == "PostgresStore"

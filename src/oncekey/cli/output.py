@@ -1,4 +1,4 @@
-"""What commands print: columns and colours for people, JSON for programs."""
+"""Print records: columns and colours for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PERSONAL: Final = ("reference", "notes", "failure", "result")
 
 
 def print_json(fields: dict[str, Any], *, at_once: bool = False) -> None:
-    """Write the fields as one line of the output, in ASCII, which any reader takes.
+    """Print the fields as one line of JSON in ASCII.
 
-    `at_once` is for commands that go on: whoever reads a pipe sees the line now.
+    `at_once` flushes the line, for commands that keep running while a pipe is read.
     """
     sys.stdout.write(json.dumps(plain(fields)) + "\n")
     if at_once:
@@ -33,10 +33,10 @@ def print_json(fields: dict[str, Any], *, at_once: bool = False) -> None:
 def fields_of(
     record: Record, size: int | None, *, result: bool = False, redact: bool = False
 ) -> dict[str, Any]:
-    """Everything about the record but its nonce, which only its owner knows.
+    """Return the fields of the record for `--json`, all but its nonce, which is a secret.
 
-    `size` is that of its result, which is itself in it only when it was asked for. What cannot
-    be read is null, and listed.
+    `size` is the size of its result. The result itself is included only if `result` is set. A field
+    that cannot be read is null, and its name is listed in `unreadable`.
     """
     unreadable: list[str] = []
     notes, steps, unread = notes_and_steps(record)
@@ -75,12 +75,12 @@ def fields_of(
 
 
 def _iso_or_none(at: int) -> str | None:
-    """Return the moment; None for not yet or never."""
+    """Return the time in ISO 8601, or None for 0, which means not yet or never."""
     return iso(at) if at else None
 
 
 def _hashed(record: Record, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields without those that may tell about a person, and with hashes for the names."""
+    """Return the fields without personal data, with hashes in place of the scope and the key."""
     kept = {name: value for name, value in fields.items() if name not in _PERSONAL}
     scope = None if record.scope is None else hashed(record.scope)
     return kept | {"scope": scope, "key": hashed(record.key)}
@@ -108,7 +108,7 @@ Rows = list[list[str]]
 
 
 def console(*, error: bool = False) -> Console:
-    """The output, or the standard error. `NO_COLOR` leaves text without any escape code."""
+    """Return a console for the output or the standard error. `NO_COLOR` switches escapes off."""
     return Console(
         file=sys.stderr if error else sys.stdout,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
@@ -119,17 +119,16 @@ def console(*, error: bool = False) -> Console:
 
 
 class Listing:
-    """Records on the output, one per line, page after page; a narrow terminal has fewer columns."""
+    """Print records one per line, page after page, with fewer columns on a narrow terminal."""
 
     def __init__(self, *, redact: bool = False) -> None:
-        """Nothing is printed yet."""
         self._redact = redact
         self._out = console()
         self._titles: list[str] | None = None
         self._widths: list[int] = []
 
     def page(self, records: Sequence[Record], present: int) -> None:
-        """The records are printed; the titles stand above the first of them."""
+        """Print the records, with titles above the first page and where the columns change."""
         rows = rows_of(records, present, redact=self._redact)
         if self._out.is_terminal:
             rows = fitting(rows, self._out.width)
@@ -139,7 +138,7 @@ class Listing:
         self._titles = rows[0]
 
     def _print_columns(self, rows: Rows) -> None:
-        """One line for each row, however long: what is cut or folded cannot be searched."""
+        """Print one line for each row, never cut or folded, so that it can be searched."""
         known = self._widths or [0] * len(rows[0])
         self._widths = widths = list(map(max, known, _widths(rows)))
         for row in rows if self._titles is None else rows[1:]:
@@ -148,12 +147,12 @@ class Listing:
 
 
 def rows_of(records: Sequence[Record], present: int, *, redact: bool = False) -> Rows:
-    """The titles, and a row for each record."""
+    """Return the titles, and one row for each record."""
     return [_TITLES, *(_row(record, present, redact=redact) for record in records)]
 
 
 def fitting(rows: Rows, width: int) -> Rows:
-    """The rows without the columns that are given up, one after another, until they fit."""
+    """Return the rows without columns of `_GIVEN_UP`, dropped in its order until they fit."""
     for title in _GIVEN_UP:
         if sum(_widths(rows)) + len(_GAP) * (len(rows[0]) - 1) <= width:
             break
@@ -163,7 +162,7 @@ def fitting(rows: Rows, width: int) -> Rows:
 
 
 def table_of(rows: Rows, *, titles: bool = True, fold: bool = True) -> Table:
-    """The rows as a table of a terminal; what does not fit is folded, or else cut."""
+    """Return the rows as a table for a terminal. `fold` wraps what does not fit; else it is cut."""
     table = Table(
         box=None,
         pad_edge=False,

@@ -1,4 +1,4 @@
-"""The tables of the records in a PostgreSQL database: whether they are there, and making them."""
+"""Check for the tables in a PostgreSQL database, and make or migrate them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _VALID: Final = (
 
 
 def must_exist(url: str) -> None:
-    """Nothing, unless the database can be reached and has none of our tables."""
+    """Raise `NoTablesError` if the database can be reached and has none of our tables."""
     try:
         with _connected(url) as connection:
             there = _version(connection) is not None
     except psycopg.Error:
-        return  # the store itself says what is wrong
+        return  # let the store report what is wrong
     if not there:
         msg = (
             "the database holds no records of oncekey, and looking must not change it; "
@@ -41,14 +41,14 @@ def must_exist(url: str) -> None:
 
 
 def migrated(url: str) -> Iterator[str]:
-    """The database has everything that this release makes; what had to be done, as it is done."""
+    """Make the tables and indexes of this release. Yield a sentence for each step done."""
     with closing(PostgresStore(url)) as store:
         before: int | None = None
         try:
             with _connected(url) as connection:
                 before = _version(connection)
         except psycopg.Error:
-            pass  # the store itself says what is wrong
+            pass  # let the store report what is wrong
         store.get(None, "a key that is asked for to bring the schema up to date")
     known = len(schema.migrations())
     if before is None:
@@ -63,19 +63,19 @@ def migrated(url: str) -> Iterator[str]:
 
 
 def _indexed(connection: psycopg.Connection[Any]) -> Iterator[str]:
-    """The indexes are there; one that is missing is made while others go on writing."""
+    """Make each missing index without blocking writers. Yield a sentence for each."""
     for name, what in _MAKE.items():
         found = connection.execute(_VALID, (name,)).fetchone()
         if found == (True,):
             continue
-        if found is not None:  # whoever made it was cut off
+        if found is not None:  # it is invalid: the process that made it was cut off
             connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
         connection.execute(f"CREATE INDEX CONCURRENTLY {name} {what}".encode())
         yield f"made the index {name}"
 
 
 def _version(connection: psycopg.Connection[Any]) -> int | None:
-    """How many migrations the database has seen; None: none."""
+    """Return how many migrations the database has seen, or None if it has no tables."""
     found = connection.execute(schema.FIND).fetchone()
     if not found or not found[0]:
         return None

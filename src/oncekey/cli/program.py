@@ -1,4 +1,4 @@
-"""The program: its commands, its global options, and how every error becomes an exit code."""
+"""The typer program: its commands, its global options, and exit codes for every error."""
 
 import os
 import sys
@@ -27,15 +27,15 @@ _COMMANDS: Final = (
     *(ls, show, watch, stats, forget, resolve, purge, migrate),
     *(doctor, dashboard, router),
 )
-# Newer releases of typer carry a click of their own; this is the right class in all of them.
+# Newer releases of typer bundle their own click; this finds the right class in all of them.
 _UsageError: Final[Any] = typer.BadParameter.__base__
 
 
 class Program(TyperGroup):
-    """The group of commands; errors leave it as one sentence and an exit code."""
+    """The group of commands. It turns errors into one sentence and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """The command has run; the process ends with its exit code."""
+        """Run the command and end the process with its exit code."""
         kwargs["standalone_mode"] = False
         try:
             code = super().main(*args, **kwargs)
@@ -50,24 +50,24 @@ class Program(TyperGroup):
         sys.exit(code or errors.DONE)
 
     def invoke(self, ctx: Any) -> Any:
-        """The command has run; a reader that closed the pipe early, like `head`, is no error."""
+        """Run the command. A reader that closes the pipe early, like `head`, is no error."""
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter complains as it ends
+            os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter complains at exit
             raise typer.Exit(errors.DONE) from None
         return answer
 
 
 def program(*, terminal: bool) -> typer.Typer:
-    """The program; the help has frames and colours on a terminal only."""
+    """Return the program. `terminal` gives the help frames and colours."""
     app = typer.Typer(
         name="oncekey",
         cls=Program,
         context_settings={"help_option_names": ["-h", "--help"]},
-        pretty_exceptions_enable=False,  # they would print variables, and with them secrets
+        pretty_exceptions_enable=False,  # they would print variables, which may be secret
         rich_markup_mode="rich" if terminal else None,
     )
     app.callback(invoke_without_command=True)(_start)
@@ -109,7 +109,7 @@ def _start(
 
 
 def _usage(error: Any) -> str:
-    """What is wrong with the command line, and where to read how it is written."""
+    """Return what is wrong with the command line, and which help to read."""
     words = error.format_message().rstrip(".")
     path = error.ctx.command_path if error.ctx is not None else "oncekey"
     end = " See" if words.endswith("?") else "; see"

@@ -1,4 +1,4 @@
-"""`oncekey purge`: what expired long enough ago is gone, records and messages of an inbox alike."""
+"""`oncekey purge`: delete expired records, and expired messages of an inbox."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -58,26 +58,28 @@ def purge(
 
 
 def _opened(opened: ExitStack, ctx: typer.Context, store: str | None, grace: str) -> Once | None:
-    """The records; None where the database has only the table of an inbox."""
+    """Open the records. Return None if the database has only the table of an inbox."""
     try:
         once = opened.enter_context(opened_records(ctx, store))
     except NoTablesError:
         if _due_messages(ctx.obj.url, grace) is None:
             raise
         return None
-    once.store.get(None, _ANY_KEY)  # Redis is asked nothing else: it purges by itself
+    once.store.get(
+        None, _ANY_KEY
+    )  # checks the connection: a purge asks Redis nothing, because it expires keys itself
     return once
 
 
 def _due_messages(url: str, grace: str) -> int | None:
-    """How many messages of an inbox have expired; None where there is no inbox."""
+    """Return how many messages of an inbox have expired, or None if there is no inbox."""
     from oncekey.messages.purge import due_messages
 
     return due_messages(url, grace=grace)
 
 
 def _said(records: int | None, messages: int | None, *, none: bool = False) -> Iterator[str]:
-    """How many there are of each; `none` tells of those of which there are none as well."""
+    """Yield how many there are of each. `none` includes those with a count of zero."""
     for count, what in ((records, "record"), (messages, "message")):
         if count or (none and count is not None):
             yield f"{count:,} {what}{'' if count == 1 else 's'}"
@@ -85,7 +87,7 @@ def _said(records: int | None, messages: int | None, *, none: bool = False) -> I
 
 @contextmanager
 def _progress(what: str, expected: int | None) -> Iterator[Heard]:
-    """In the block a terminal sees them go."""
+    """Show a progress bar on a terminal during the block. Yield the function that updates it."""
     screen = console(error=True)
     columns = (TextColumn(f"purging {what}"), BarColumn(), MofNCompleteColumn())
     bar = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)

@@ -1,4 +1,4 @@
-"""`oncekey resolve`: a person says how a held record ended."""
+"""`oncekey resolve`: say how a held record ended."""
 
 import sys
 from typing import Annotated, Any
@@ -59,7 +59,7 @@ def resolve(
 
 
 def _ask(record: Record, said: dict[str, Any]) -> None:
-    """The person has agreed that it ended so."""
+    """Ask the person to confirm. Raise `typer.Abort` if they say no."""
     words = {
         "result": "was done, and duplicates get this result",
         "error": "failed for good, and duplicates hear that",

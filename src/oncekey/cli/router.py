@@ -1,4 +1,4 @@
-"""`oncekey router`: keeps the state of jobs and wakes those who watch, until it is stopped."""
+"""`oncekey router`: run the router of a domain of events until it is stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNTED: Final = ("routed", "reclaimed", "trimmed", "dead", "lost")
 
 
 class RouterCounts:
-    """Count what a router has done so far; several threads may tell it."""
+    """Count what a router has done so far. Several threads may call it."""
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
@@ -35,17 +35,17 @@ class RouterCounts:
         self._lock = Lock()
 
     def __call__(self, happening: Happening, /) -> None:
-        """One more of these, or several."""
+        """Add what the router reports to the counts."""
         with self._lock:
             self._counts[happening.name] += happening.count
 
     def fields(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the counts as fields, for `--json`."""
         with self._lock:
             return {"domain": self._domain, **{name: self._counts[name] for name in _COUNTED}}
 
     def line(self) -> str:
-        """For people."""
+        """Return the counts as one line, for people."""
         fields = self.fields()
         counts = ", ".join(f"{fields[name]} {name}" for name in _COUNTED)
         return f"{self._domain}: {counts}"
@@ -107,7 +107,10 @@ def router(
 
 
 def _redis(ctx: typer.Context, typed: str | None) -> str:
-    """The URL of a Redis, however it was named. It is not repeated: it may hold a password."""
+    """Return the URL of Redis. Raise `ConfigurationError` if the store is another one.
+
+    The message does not repeat the URL, because it may hold a password.
+    """
     if typed is not None:
         remember_store(ctx, typed, typed=True)
     url: str = ctx.obj.url
@@ -119,7 +122,7 @@ def _redis(ctx: typer.Context, typed: str | None) -> str:
 
 @contextmanager
 def _stopping(made: Router) -> Iterator[None]:
-    """The first signal lets the router finish what it has in hand; the second ends the process."""
+    """Stop the router after its work in hand at the first signal; end the process at the second."""
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])
@@ -135,7 +138,11 @@ def _stopping(made: Router) -> Iterator[None]:
 
 @contextmanager
 def _telling(tally: RouterCounts, period: float, *, as_json: bool) -> Iterator[None]:
-    """A terminal sees the counts change; others get a line now, now and then, and in the end."""
+    """Show the counts during the block.
+
+    On a terminal they are updated in place. Elsewhere a line is printed at the start, after every
+    `period` and at the end.
+    """
     screen = console(error=True)
     if screen.is_terminal and not as_json:
         with Live(get_renderable=tally.line, console=screen, transient=True):

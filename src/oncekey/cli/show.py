@@ -1,4 +1,4 @@
-"""`oncekey show`: everything about one record, and what can be done next."""
+"""`oncekey show`: print everything about one record, and what can be done next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONG: Final = 2000
 
 
 def advice(record: Record, chosen: ChosenStore, present: int) -> Iterator[str]:
-    """Sentences, then the commands, each on a line of its own, ready to be copied."""
+    """Yield what the record means, then the commands to copy, each on a line of its own."""
     yield meaning(record, present)
     if record.version > FORMAT:
         return
@@ -58,7 +58,7 @@ def _commands(record: Record) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> str:
-    """The command as a shell takes it; a key that looks like an option goes last."""
+    """Return the command quoted for a shell. A key that looks like an option goes last."""
     where: list[str] = []
     if chosen.typed:
         secret = urlsplit(chosen.url).password is not None
@@ -69,7 +69,7 @@ def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> 
 
 
 def life(record: Record, present: int, *, redact: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield what happened to the record and when; 0 for what has no time of its own."""
+    """Yield what happened to the record and when; the time is 0 for notes, which have none."""
     for kind, at in timeline(record):
         match kind:
             case "claimed":
@@ -156,7 +156,7 @@ def _print_life(out: Console, record: Record, present: int, *, redact: bool) -> 
 
 
 def _facts(record: Record, *, result: bool, redact: bool) -> Iterator[tuple[str, str]]:
-    """The facts of the record, each with its name; those that say nothing are left out."""
+    """Yield the name and the value of each fact that the record has."""
     if record.label:
         yield "label", printable(record.label)
     if record.reference and not redact:

@@ -1,4 +1,4 @@
-"""The tables of the records in a SQLite file, looked at without changing it."""
+"""Check for the tables in a SQLite file without changing it, and make the index of held records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _SCHEMA = "SELECT version FROM oncekey_schema"
 
 
 def must_exist(store: SQLiteStore, *, typed: bool) -> None:
-    """Nothing, unless opening would make the file, or put our tables into the file of another."""
+    """Raise if the file does not exist or has none of our tables.
+
+    Opening the store would create the file, or put our tables into the file of another program.
+    Raise `ConfigurationError` if there is no file, `NoTablesError` if it has no tables.
+    """
     path = store.path
     try:
         size = path.stat().st_size
@@ -38,7 +42,7 @@ def must_exist(store: SQLiteStore, *, typed: bool) -> None:
 
 
 def schema_of(store: SQLiteStore) -> int | None:
-    """How many migrations the file has seen; None where there is no such file, or no such table."""
+    """Return how many migrations the file has seen, or None if there is no file or no table."""
     try:
         with closing(_opened(store)) as file:
             return int(file.execute(_SCHEMA).fetchone()[0])
@@ -47,7 +51,7 @@ def schema_of(store: SQLiteStore) -> int | None:
 
 
 def make_index(store: SQLiteStore) -> bool:
-    """The index by which held records are found and counted is there; whether it was made now."""
+    """Make the index that finds and counts held records. Return whether it was missing."""
     try:
         with closing(sqlite3.connect(store.file)) as file, file:
             if file.execute(HAS_HELD_INDEX).fetchone() is not None:
@@ -59,7 +63,7 @@ def make_index(store: SQLiteStore) -> bool:
 
 
 def _has_records(store: SQLiteStore) -> bool:
-    """Whether the table is there; True when it takes the store itself to say what is wrong."""
+    """Return whether the table exists. Return True on an error, so that the store reports it."""
     try:
         with closing(_opened(store)) as file:
             return file.execute(_TABLE).fetchone() is not None

@@ -1,4 +1,4 @@
-"""`oncekey stats`: how many records there are, and in which status."""
+"""`oncekey stats`: print how many records there are in each status."""
 
 from typing import Annotated, Final
 
@@ -35,7 +35,7 @@ def stats(
 
 
 def fields_of_counts(told: RecordCounts) -> dict[str, object]:
-    """The counts for programs."""
+    """Return the counts as fields, for `--json`."""
     return {
         "total": told.total,
         "by_status": told.by_status,
@@ -62,12 +62,12 @@ def _print(told: RecordCounts, out: Console) -> None:
 
 
 def _percent(share: float) -> str:
-    """The share; a little is told from nothing."""
+    """Return the share in percent. A share that rounds to zero is `<1%`."""
     return "<1%" if 0 < share < _LITTLE else f"{share:.0%}"
 
 
 def sampled(told: RecordCounts) -> str:
-    """What the numbers are worth."""
+    """Return the remark that says the counts are estimates."""
     return (
         f"about, sampled from {told.looked_at:,} records: rare ones may be missed; "
         f"--exact counts all"

@@ -1,4 +1,4 @@
-"""`oncekey watch`: the newest records and the counts, until Ctrl-C."""
+"""`oncekey watch`: show the newest records and the counts until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,26 +34,25 @@ from oncekey.stores import Store
 from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
 
 _WALK: Final = 0.2
-"""Seconds that one view walks over a store that has no order of time."""
+"""How many seconds one view may scan a store that keeps no order by time."""
 _PAGE: Final = 200
 
 
 class WatchView(Struct, kw_only=True):
-    """One look: how many there are, the newest of them, and how many came since the last one."""
+    """The counts, the newest records, and how many came since the view before."""
 
     counts: RecordCounts
     records: list[Record]
     new: int | None
-    """How many were created since the view before; None where nobody knows."""
+    """The number of records created since the view before; None if it is not known."""
     complete: bool
-    """False: there may be newer ones that were not come by yet."""
+    """Whether the whole store has been scanned. If not, there may be newer records."""
 
 
 class Watcher:
-    """The newest records of a store, again and again."""
+    """Read the newest records of a store again and again."""
 
     def __init__(self, store: Store, status: Status | None) -> None:
-        """Nothing is asked yet."""
         self._store = store
         self._status: Status | None = status
         self._seen: dict[ScopeAndKey, Record] = {}
@@ -62,7 +61,7 @@ class Watcher:
         self._newest = 0
 
     def view(self, rows: int) -> WatchView:
-        """How it is now, with at most so many records."""
+        """Return the present counts and at most `rows` of the newest records."""
         told = count_records(self._store)
         page = fill_page(self._store, RecordQuery(status=self._status, limit=max(rows, 1)), _WALK)
         if not page.newest_first:
@@ -80,7 +79,7 @@ class Watcher:
         )
 
     def _walk(self, rows: int) -> list[Record]:
-        """The newest of those that were come by so far, as they are now."""
+        """Scan on for a while. Return the newest records found so far, read again."""
         end = monotonic() + _WALK
         again = [find_record(self._store, *place) for place in self._seen]
         self._seen = {}
@@ -103,21 +102,21 @@ class Watcher:
 
 
 HEAD: Final = 5
-"""Lines that are not records."""
+"""The number of lines on the screen that are not records."""
 
 
 class Screen:
-    """The picture of one view; while the store does not answer, that of the last one."""
+    """Draw one view. While the store does not answer, draw the last view."""
 
     def __init__(self, url: str, every: str, *, redact: bool) -> None:
-        """For this store, looked at every so often."""
+        """Draw the store at `url`, which is read every `every`."""
         self._where = _without_secrets(url)
         self._every = every
         self._redact = redact
         self._last: WatchView | None = None
 
     def drawn(self, view: WatchView | StoreError, size: ConsoleDimensions) -> RenderableType:
-        """The whole screen."""
+        """Return the whole screen."""
         trouble = view if isinstance(view, StoreError) else None
         if isinstance(view, WatchView):
             self._last = view
@@ -150,7 +149,7 @@ def _counts(view: WatchView) -> Text:
 
 
 def _remark(view: WatchView | None, trouble: StoreError | None) -> Text:
-    """What the numbers are worth, or why there are no newer ones."""
+    """Return how exact the counts are, or why there are no newer ones."""
     if trouble is not None:
         return Text(printable(str(trouble)), style="bold red", no_wrap=True, overflow="ellipsis")
     words: list[str] = []
@@ -164,7 +163,7 @@ def _remark(view: WatchView | None, trouble: StoreError | None) -> Text:
 
 
 def _without_secrets(url: str) -> str:
-    """Where the store is; a password never reaches the screen."""
+    """Return the URL without the user, the password and the query."""
     parts = urlsplit(url)
     if not parts.netloc:
         return printable(url.partition("?")[0])
@@ -172,7 +171,7 @@ def _without_secrets(url: str) -> str:
 
 
 _LINES: Final = 20
-"""Records in one line of JSON."""
+"""The number of records in one line of JSON."""
 
 
 def watch(
@@ -213,7 +212,7 @@ def watch(
 def _views(
     watching: Watcher, first: WatchView, pause: float, rows: Callable[[], int]
 ) -> Iterator[WatchView | StoreError]:
-    """One view after the other; a store that is gone for a while is waited for."""
+    """Yield one view after the other. Yield the error while the store does not answer."""
     yield first
     while True:
         time.sleep(pause)
@@ -224,7 +223,7 @@ def _views(
 
 
 def _print(view: WatchView | StoreError, *, redact: bool) -> None:
-    """One line of JSON, at once."""
+    """Print one line of JSON and flush it."""
     if isinstance(view, StoreError):
         print_json({"at": iso(now()), "error": str(view)}, at_once=True)
     else:
@@ -239,7 +238,7 @@ def _print(view: WatchView | StoreError, *, redact: bool) -> None:
 
 @contextmanager
 def _until_told() -> Iterator[None]:
-    """Ctrl-C ends the block, and so does SIGTERM; the terminal is as it was."""
+    """End the block at Ctrl-C or SIGTERM, so that the terminal is restored."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:

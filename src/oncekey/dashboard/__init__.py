@@ -1,8 +1,8 @@
-"""The dashboard: the records of a store in a browser, for whoever is on call.
+"""The dashboard: the records of a store in a browser, for the person on call.
 
     app.mount("/oncekey", Dashboard(once, token=os.environ["ONCEKEY_DASHBOARD_TOKEN"]))
 
-It needs the extra `oncekey[dashboard]`. Nothing is fetched from anywhere else.
+It needs the extra `oncekey[dashboard]`. The pages load nothing from other hosts.
 """
 
 from __future__ import annotations

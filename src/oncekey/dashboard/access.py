@@ -1,4 +1,4 @@
-"""Who may look and act: whoever has shown the token, or whom the application's callable admits."""
+"""Access control: sessions by token or by the application's `auth`, cookies, tickets and forms."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ if TYPE_CHECKING:
 
 
 LASTING: Final = 12 * 3600
-"""Seconds after which the token is asked for again."""
+"""The number of seconds after which the token is asked for again."""
 TICKET_LASTING: Final = 15 * 60
 
 
 class Sessions:
-    """Cookies that only somebody who knows the secret can make, and the proof in every form.
+    """Make and check the signed session cookies, and the proof that every form carries.
 
-    A cookie is signed with a key made from the token, so that every process with the same token
-    knows it, and none with another.
+    A cookie is signed with a key derived from the token, so every process with the same token
+    accepts it, and no other does.
     """
 
     def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
-        """The key comes from the secret, and does not reveal it."""
+        """Derive the signing key from the secret. The key does not reveal the secret."""
         self._key = hmac.digest(secret.encode(), b"oncekey dashboard", "sha256")
         self._secret = hashlib.sha256(secret.encode()).digest()
         self._clock = clock
-        # Browsers do not tell the ports of one host apart: each dashboard has a name of its own.
+        # Browsers send the cookies of a host to all its ports, so each dashboard has a cookie name
+        # of its own.
         self.cookie: Final = f"oncekey_{self._sign('name')[:8]}"
 
     def is_secret(self, word: str) -> bool:
-        """Whether it is the secret; how long that takes says nothing about it."""
+        """Return whether the word is the secret. The time it takes reveals nothing about it."""
         return hmac.compare_digest(hashlib.sha256(word.encode()).digest(), self._secret)
 
     def begun(self) -> str:
-        """The value of a new cookie."""
+        """Return the value of a new session cookie."""
         body = f"{secrets.token_urlsafe(18)}.{int(self._clock()) + LASTING}"
         return f"{body}.{self._sign('session', body)}"
 
     def name_of(self, value: str) -> str | None:
-        """What is unique in a cookie of ours; None for one that is over or not ours."""
+        """Return the unique part of the cookie, or None if it has expired or we did not sign it."""
         body, _, signature = value.rpartition(".")
         if not self._is(signature, "session", body):
             return None
@@ -60,11 +61,11 @@ class Sessions:
         return name if int(until) > self._clock() else None
 
     def form(self, name: str) -> str:
-        """What every form of this session carries. No other site can read it."""
+        """Return the proof that every form of this session carries. No other site can read it."""
         return self._sign("form", name)
 
     def is_form(self, name: str, word: str) -> bool:
-        """Whether the form was made for this session."""
+        """Return whether the proof in a form was made for this session."""
         return bool(name) and self._is(word, "form", name)
 
     def _sign(self, *words: str) -> str:
@@ -75,17 +76,16 @@ class Sessions:
 
 
 class Tickets:
-    """Words that let one person in, once, soon."""
+    """Tickets that each let one person in, once, within 15 minutes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """There is no ticket yet."""
         self._clock = clock
         self._lock = threading.Lock()
         self._until: dict[bytes, float] = {}
         renew_after_fork(self)
 
     def issue(self) -> str:
-        """A new one. Only its digest is kept, and those that are too old are not."""
+        """Return a new ticket. Keep only its digest, and drop the digests of expired tickets."""
         word = secrets.token_urlsafe(32)
         with self._lock:
             present = self._clock()
@@ -94,12 +94,12 @@ class Tickets:
         return word
 
     def spend(self, word: str) -> bool:
-        """Whether it was good; it is not any more."""
+        """Use the ticket up. Return whether it was valid."""
         with self._lock:
             return self._until.pop(_digest(word), 0.0) > self._clock()
 
     def after_fork(self) -> None:
-        """The tickets stay with the parent, or two processes would take the same one."""
+        """Drop the tickets in the child, or two processes would accept the same one."""
         self._lock = threading.Lock()
         self._until = {}
 
@@ -114,21 +114,21 @@ _BEARER: Final = "bearer "
 
 
 class Admitted(Struct, frozen=True):
-    """Somebody who may look; with the name of a session they may act."""
+    """A request that may see pages. It may also act if it has the name of a session."""
 
     name: str = ""
     new: bool = False
-    """The browser does not know the name yet."""
+    """Whether the browser does not have the name yet."""
 
 
 class ByToken:
-    """Whoever knows the token. A browser shows it once and has a cookie from then on."""
+    """Admit requests that have the token. A browser shows it once and gets a cookie."""
 
     asks = True
-    """There is a form to show the token in."""
+    """Whether there is a form to enter the token."""
 
     def __init__(self, token: str) -> None:
-        """The token must be one that nobody guesses."""
+        """Raise `ConfigurationError` if the token is too short to be secret."""
         if not isinstance(token, str) or len(token) < SHORTEST:
             msg = (
                 f"the token of a dashboard is a string of at least {SHORTEST} characters that "
@@ -139,7 +139,7 @@ class ByToken:
         self.tickets: Final = Tickets()
 
     async def admit(self, request: Request) -> Admitted | None:
-        """Whoever sends a cookie of ours, or the token itself, as programs do."""
+        """Return who sends our cookie or, as programs do, the token itself; else None."""
         name = self.sessions.name_of(request.cookies.get(self.sessions.cookie, ""))
         if name is not None:
             return Admitted(name)
@@ -149,31 +149,34 @@ class ByToken:
         return None
 
     def enter(self, response: Response, request: Request) -> None:
-        """The browser that gets this response is known from now on."""
+        """Set a new session cookie on the response."""
         set_cookie(response, request, self.sessions.cookie, self.sessions.begun())
 
     def leave(self, response: Response, request: Request) -> None:
-        """The browser that gets this response is not known any more."""
+        """Delete the session cookie of the browser."""
         set_cookie(response, request, self.sessions.cookie, "", max_age=0)
 
 
 class ByCallable:
-    """Whom the application admits. The cookie is no proof of that: it only ties forms to pages."""
+    """Admit the requests that the application's `auth` accepts.
+
+    The cookie proves nothing here. It only ties forms to the pages they came with.
+    """
 
     asks = False
 
     def __init__(self, auth: Auth) -> None:
-        """`auth(request)` answers True, at once or when awaited; everything else is a no."""
+        """`auth(request)` returns True or an awaitable of True. Everything else is a refusal."""
         if not callable(auth):
             msg = f"auth must be a callable that takes the request, not {auth!r}"
             raise ConfigurationError(msg)
         self._auth = auth
-        # Any process of the application may get the form, and no secret is shared between them;
-        # so a form is also asked where it comes from, see `same_origin`.
+        # Any process of the application may get the form, and they share no secret. So the origin
+        # of a form is checked as well, see `same_origin`.
         self.sessions: Final = Sessions("")
 
     async def admit(self, request: Request) -> Admitted | None:
-        """Whoever the callable says."""
+        """Return who is admitted, with a new name if the browser has none, or None if refused."""
         answer: Any = self._auth(request)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -183,14 +186,14 @@ class ByCallable:
         return Admitted(name) if name else Admitted(secrets.token_urlsafe(18), new=True)
 
     def remember(self, response: Response, request: Request, admitted: Admitted) -> None:
-        """The browser sends the name back with every form."""
+        """Set the cookie with the name, which the browser sends back with every form."""
         set_cookie(response, request, self.sessions.cookie, admitted.name)
 
 
 def set_cookie(
     response: Response, request: Request, name: str, value: str, *, max_age: int | None = None
 ) -> None:
-    """Scripts cannot read it, other sites cannot send it, and over https it never goes in clear."""
+    """Set a cookie that scripts cannot read, other sites cannot send, and https keeps encrypted."""
     response.set_cookie(
         name,
         value,
@@ -203,9 +206,9 @@ def set_cookie(
 
 
 def same_origin(request: Request) -> bool:
-    """Whether the form was sent by a page of ours, as far as the browser tells.
+    """Return whether the form was sent by a page of ours, as far as the browser says.
 
-    Other ports of this host are other sites here, though browsers send them the same cookies.
+    Other ports of this host are other origins here, though browsers send them the same cookies.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:

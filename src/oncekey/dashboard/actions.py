@@ -1,4 +1,7 @@
-"""The pages that act: resolve and forget, each confirmed, on the record that was looked at."""
+"""The pages that change a record: resolve and forget, each with a confirmation.
+
+Each acts only if the record is still as the person saw it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
 
 
 async def ask_forget(visit: Visit) -> Response:
-    """Whether they mean it."""
+    """Return the page that asks for confirmation before a record is forgotten."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
     return visit.page("forget.html", **about(visit, found), sentence="")
 
 
 async def forget(visit: Visit) -> Response:
-    """The key is as if it had never been used."""
+    """Forget the key, and go back to the list."""
     found = await _unchanged(visit)
     force = needs_force(found)
     if force and visit.form.get("force") != "yes":
@@ -39,7 +42,7 @@ async def forget(visit: Visit) -> Response:
 
 
 async def resolve(visit: Visit) -> Response:
-    """The held record ends as they say, after they have been asked whether they mean it."""
+    """Ask for confirmation, then resolve the held record as the form says."""
     found = await _unchanged(visit)
     if found.status != "held":
         raise PageError(
@@ -64,13 +67,13 @@ async def resolve(visit: Visit) -> Response:
 
 
 def _again(visit: Visit, found: Record, status: int, sentence: str) -> Response:
-    """The record with what they typed and what is wrong with it."""
+    """Return the page of the record with the typed form and the error."""
     facts = about(visit, found)
     return visit.page("record.html", status, **facts, sentence=sentence, typed=visit.form)
 
 
 async def _unchanged(visit: Visit) -> Record:
-    """The record that they looked at, still as it was then."""
+    """Return the record that the form is about. Raise `PageError` if it has changed since."""
     found = await looked_up(visit, visit.form.get("at", ""))
     if found.version > FORMAT:
         raise PageError(
@@ -82,7 +85,7 @@ async def _unchanged(visit: Visit) -> Record:
 
 
 def _said(how: str, form: dict[str, str]) -> dict[str, Any]:
-    """Return how it ended, as `Once.resolve` takes it."""
+    """Return the keyword arguments for `Once.resolve`. Raise `PageError` if the form is wrong."""
     if how not in ENDINGS:
         raise PageError(400, "Say how it ended: it was done, it failed, or it may run again.")
     words = form.get(how, "").strip()

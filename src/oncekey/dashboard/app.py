@@ -1,4 +1,4 @@
-"""Dashboard: the ASGI application."""
+"""The dashboard as an ASGI application: its routes, its settings and their checks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("POST", "/record/forget", actions.forget),
     ("POST", "/record/resolve", actions.resolve),
 )
-"""Every page behind the door."""
+"""Every page that needs a session: method, path and handler."""
 
 
 class Dashboard:
-    """The records of a `Once` in a browser, for those who know the token or whom `auth` admits.
+    """Show the records of a `Once` in a browser, to users with the token or admitted by `auth`.
 
     It is an ASGI application: mount it in Starlette or FastAPI, or serve it by itself.
     """
@@ -53,12 +53,12 @@ class Dashboard:
         allowed_hosts: Iterable[str] = LOOPBACK,
         watch: bool = True,
     ) -> None:
-        """Exactly one of `token` and `auth` says who may look; there is no default.
+        """Give exactly one of `token` and `auth`, which decides who may look; there is no default.
 
-        `auth(request)` answers True for whoever may, or a coroutine that does.
+        `auth(request)` returns True if the request may look, or an awaitable of True.
         `show_results` shows results, notes and errors, which may hold secrets.
-        `allowed_hosts` are the names that it is reached under.
-        `watch` counts the calls of this process; switch it off where none are made.
+        `allowed_hosts` are the host names that the dashboard is reached under.
+        `watch` counts the calls of this process; switch it off in a process that makes none.
         """
         if not isinstance(once, Once):
             raise ConfigurationError(f"a dashboard shows the records of a Once, not of {once!r}")
@@ -89,18 +89,21 @@ class Dashboard:
         self._guarded = HostGuard(app, AllowedHosts(allowed_hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Serve one connection."""
         await self._guarded(scope, receive, send)
 
     def ticket(self) -> str:
-        """A word that lets one browser in, once, within 15 minutes: `/enter?ticket=...`."""
+        """Return a ticket that lets one browser in, once, within 15 minutes: `/enter?ticket=...`.
+
+        Raise `ConfigurationError` if the dashboard has `auth`.
+        """
         access = self._site.access
         if not isinstance(access, ByToken):
             raise ConfigurationError("a dashboard with auth=... lets people in by that alone")
         return access.tickets.issue()
 
     async def _strange(self, request: Request, error: Exception) -> Response:
-        """An address or a method that there is not, or a no that `auth` has raised."""
+        """Answer an unknown path or method, or a 401 or 403 that `auth` has raised."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         if status in (401, 403):
             return self._site.refusal(request)
@@ -134,10 +137,10 @@ def _check_store(once: Once) -> None:
 
 
 def _join(once: Once, counter: CallCounter) -> None:
-    """The counter hears of everything that this `Once` does."""
+    """Add the counter to the observers of this `Once`."""
     once._core.observers.add(counter)  # noqa: SLF001 - whoever looks later than it was made
 
 
 def _name(once: Once) -> str:
-    """What kind of store it is; its address stays out of the page, for it may hold a password."""
+    """Return the kind of the store. Its address is not shown, because it may hold a password."""
     return type(once.store).__name__.removesuffix("Store") or "store"

@@ -1,4 +1,4 @@
-"""What the calls of this process have met: counted as it happens, in bounded memory."""
+"""Count the calls of this process and what became of them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from oncekey.compat import renew_after_fork
 from oncekey.observe import Event, Name
 
 SLOT_SECONDS: Final = 5.0
-"""Seconds in one slot of the recent past."""
+"""The number of seconds in one slot."""
 SLOTS: Final = 60
 RECENT: Final = 12
-"""How many slots a rate is told over: one minute."""
+"""The number of slots that a rate is computed over: one minute."""
 
 _CHECKS: Final[frozenset[Name]] = frozenset(
     ("new", "taken_over", "duplicate", "busy", "reused", "held", "refused", "unprotected")
 )
-"""The events that end a check of a key; the metrics count the same."""
+"""The events that end a check of a key. The metrics count the same ones."""
 _SAVED: Final[frozenset[Name]] = frozenset(("duplicate", "busy"))
-"""Calls that would have run a second time."""
+"""The events of calls that would have run a second time."""
 
 
 class CallCounts(Struct, frozen=True):
-    """What was counted up to now. The lists are per slot, the oldest first."""
+    """The counts up to now. The lists have one number per slot, the oldest first."""
 
     since: float
     counted: dict[str, int]
@@ -36,30 +36,29 @@ class CallCounts(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """How many keys were checked."""
+        """The number of keys that were checked."""
         return sum(self.counted.get(name, 0) for name in _CHECKS)
 
     @property
     def duplicates(self) -> int:
-        """How many calls did not run a second time."""
+        """The number of calls that did not run a second time."""
         return sum(self.counted.get(name, 0) for name in _SAVED)
 
     @property
     def per_second(self) -> float:
-        """Checks in each second of the last minute."""
+        """The number of checks per second over the last minute."""
         return sum(self.checks[-RECENT:]) / (RECENT * SLOT_SECONDS)
 
     @property
     def share(self) -> float | None:
-        """Which part of the checks were duplicates; None while there was no check."""
+        """The share of checks that were duplicates; None while there was no check."""
         return self.duplicates / self.total if self.total else None
 
 
 class CallCounter:
-    """An observer that counts. It knows names of events and no keys, so it cannot grow."""
+    """An observer that counts events. It keeps their names and no keys, so it cannot grow."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is counted yet."""
         self._clock = clock
         self._lock = threading.Lock()
         self._since = time.time()
@@ -70,11 +69,11 @@ class CallCounter:
         renew_after_fork(self)
 
     def wants(self, name: Name) -> bool:
-        """Whether it counts events of this name."""
+        """Return whether it counts events of this name."""
         return name in _CHECKS
 
     def __call__(self, event: Event, /) -> None:
-        """The event is counted."""
+        """Count the event."""
         if event.name not in _CHECKS:
             return
         with self._lock:
@@ -85,7 +84,7 @@ class CallCounter:
                 self._saved[place] += event.count
 
     def counts(self) -> CallCounts:
-        """What was counted up to now."""
+        """Return the counts up to now."""
         with self._lock:
             start = self._turn() + 1
             return CallCounts(
@@ -96,7 +95,7 @@ class CallCounter:
             )
 
     def after_fork(self) -> None:
-        """The child counts its own calls."""
+        """Start from zero in the child, which counts its own calls."""
         self._lock = threading.Lock()
         self._since = time.time()
         self._counted = {}
@@ -104,7 +103,7 @@ class CallCounter:
         self._saved = [0] * SLOTS
 
     def _turn(self) -> int:
-        """Slots that have passed are empty; the place of the present one."""
+        """Clear the slots that have passed. Return the index of the present slot."""
         newest = int(self._clock() / SLOT_SECONDS)
         for passed in range(max(self._newest + 1, newest - SLOTS + 1), newest + 1):
             self._checks[passed % SLOTS] = self._saved[passed % SLOTS] = 0

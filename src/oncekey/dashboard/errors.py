@@ -1,4 +1,4 @@
-"""What the dashboard cannot do, as a status and a sentence."""
+"""Errors that become a page with an HTTP status and a sentence."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from oncekey.errors import (
 
 
 class PageError(Exception):
-    """The request ends here, with this status and this sentence."""
+    """End the request with this status and a page that shows this sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
-        """The sentence is shown to whoever asked."""
         super().__init__(sentence)
         self.status = status
 
 
 def status_of(error: OncekeyError) -> int:
-    """The status for an error of the library."""
+    """Return the HTTP status for an error of the library."""
     if isinstance(error, InvalidKeyError):
         return 400
     if isinstance(error, (InProgressError, OutcomeUnknownError)):
         return 409
     if isinstance(error, (StoreError, ConfigurationError)):
-        return 503  # the store did not answer, or cannot be opened as it is named
+        return 503  # the store did not answer, or its URL cannot be opened
     return 500

@@ -1,4 +1,4 @@
-"""The numbers that are alive, as the page and the script that keeps it alive show them."""
+"""The live numbers and drawings, as the overview and its script show them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WIDTH: Final = 600
 HEIGHT: Final = 100
 _TOP: Final = 6
 _LEAST: Final = 8.0
-"""A piece of the bar that can still be seen."""
+"""The least width of a piece of the bar, so that it can still be seen."""
 
 
 class Piece(Struct, frozen=True):
-    """One status in the bar of all."""
+    """The part of the bar for one status."""
 
     status: str
     x: float
@@ -30,7 +30,7 @@ class Piece(Struct, frozen=True):
 
 
 def line(values: Sequence[int], highest: int) -> str:
-    """The values from left to right, as the `d` of a path."""
+    """Return the values from left to right, as the `d` of an SVG path."""
     step = WIDTH / max(len(values) - 1, 1)
     room = HEIGHT - _TOP
     points = (
@@ -41,12 +41,12 @@ def line(values: Sequence[int], highest: int) -> str:
 
 
 def area(values: Sequence[int], highest: int) -> str:
-    """The same, filled down to the ground."""
+    """Return the same line, filled down to the bottom."""
     return f"{line(values, highest)}L{WIDTH} {HEIGHT}L0 {HEIGHT}Z"
 
 
 def bar(by_status: Mapping[str, int]) -> list[Piece]:
-    """Every status side by side; one that exists is seen, however few they are."""
+    """Return a piece for every status. A status that exists is visible, however rare it is."""
     present = {name: by_status.get(name, 0) for name in STATUSES}
     total = sum(present.values())
     if not total:
@@ -66,17 +66,17 @@ _SMALL: Final = 10
 
 
 class Figures(Struct):
-    """Texts by the name of the place where they stand, paths of drawings, and pieces of the bar."""
+    """Texts by the name of their element, SVG paths by name, and the pieces of the bar."""
 
     texts: dict[str, str]
     paths: dict[str, str]
     bar: list[Piece]
     said: str
-    """The same in one sentence, for those who listen."""
+    """The same in one sentence, for screen readers."""
 
 
 def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
-    """Everything that changes by itself."""
+    """Return everything on the overview that changes by itself."""
     counts = trend.counts
     told = {
         "total": about(counts.total, counts),
@@ -108,19 +108,19 @@ def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
 
 
 def about(count: int, counts: RecordCounts) -> str:
-    """The number, which says so when it is an estimate."""
+    """Return the number, marked with `~` if it is an estimate."""
     return number(count) if counts.exact else f"~\N{NARROW NO-BREAK SPACE}{number(count)}"
 
 
 def basis(counts: RecordCounts) -> str:
-    """Where the numbers come from, when they were not counted one by one."""
+    """Return how many records an estimate is based on; empty if the counts are exact."""
     if counts.exact:
         return ""
     return f"estimated from {number(counts.looked_at)} records"
 
 
 def share(calls: CallCounts) -> str:
-    """Which part of all calls were duplicates."""
+    """Return the share of calls that were duplicates, in percent."""
     part = calls.share
     if part is None:
         return UNKNOWN
@@ -129,7 +129,7 @@ def share(calls: CallCounts) -> str:
 
 
 def rate(per_second: float) -> str:
-    """So many each second, or each minute where that says more."""
+    """Return the rate per second, or per minute if it is below one per second."""
     if per_second == 0:
         return "0 /s"
     if per_second < 1:

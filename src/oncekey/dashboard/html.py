@@ -1,4 +1,4 @@
-"""Templates become pages. Everything is escaped: nothing that is stored is ever markup."""
+"""Render templates and serve static files. Every value is escaped, so records cannot be markup."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _KINDS: Final = {
 
 
 class StaticFiles:
-    """The files that pages need, under addresses that change with them. Anybody may have them."""
+    """The static files, under URLs that change with their content. They need no session."""
 
     def __init__(self) -> None:
-        """They are read from the package."""
+        """Read the files from the package."""
         folder = resources.files("oncekey.dashboard") / "static"
         self._files = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
         joined = b"".join(self._files[name] for name in sorted(self._files))
         self.version: Final = hashlib.sha256(joined).hexdigest()[:12]
 
     async def answer(self, request: Request) -> Response:
-        """The file."""
+        """Return the file. Raise `PageError` if there is none."""
         name = request.path_params["name"]
         data = self._files.get(name)
         if data is None:
@@ -55,7 +55,7 @@ class Templates:
     """The templates of the package, and what all pages have in common."""
 
     def __init__(self, access: ByToken | ByCallable, **everywhere: Any) -> None:
-        """`everywhere` is what every page may name."""
+        """`everywhere` are the variables that every template has."""
         self._access = access
         self._environment = Environment(
             loader=PackageLoader("oncekey.dashboard"),
@@ -90,7 +90,7 @@ class Templates:
         admitted: Admitted | None = None,
         **facts: Any,
     ) -> HTMLResponse:
-        """The page. Only who is admitted gets the way around and forms that work."""
+        """Return the rendered page. Navigation and working forms are only for `admitted`."""
         form: Final = self._access.sessions.form(admitted.name) if admitted else ""
         text = self._environment.get_template(template).render(
             root=request.scope.get("root_path", ""),

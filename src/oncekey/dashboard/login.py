@@ -1,4 +1,4 @@
-"""Getting in and out: with the token, or with a ticket that works once."""
+"""Log in with the token or with a ticket that works once, and log out."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 
 
 class Login:
-    """The pages in front of the door."""
+    """The pages that need no session."""
 
     def __init__(self, site: Site, access: ByToken) -> None:
-        """Those of a dashboard with a token."""
         self._site = site
         self._access = access
 
     async def show_token(self, request: Request) -> Response:
-        """Whoever knows the token is let in, to where they were going."""
+        """Check the token in the form, start a session and go back to the page asked for."""
         try:
             form = await form_fields(request)
         except PageError as error:
@@ -35,9 +34,9 @@ class Login:
         return self._let_in(request, _inside(form.get("back", "")))
 
     async def show_ticket(self, request: Request) -> Response:
-        """Whoever has the ticket is let in, and nobody with the same one after them."""
+        """Use the ticket up and start a session. The same ticket works only once."""
         if "prefetch" in request.headers.get("sec-purpose", ""):
-            return Response(status_code=503)  # a browser that guesses must not spend it
+            return Response(status_code=503)  # a browser that prefetches must not use the ticket up
         if not self._access.tickets.spend(request.query_params.get("ticket", "")):
             return self._site.refusal(
                 request, "This link has been used, or was made too long ago. Make a new one."
@@ -45,7 +44,7 @@ class Login:
         return self._let_in(request, "/")
 
     async def leave(self, visit: Visit) -> Response:
-        """They are known no more."""
+        """End the session."""
         response = RedirectResponse(visit.address("/"), 303)
         self._access.leave(response, visit.request)
         return response
@@ -57,7 +56,7 @@ class Login:
 
 
 def _inside(path: str) -> str:
-    """A path of the dashboard; whatever could lead elsewhere leads to its first page."""
+    """Return the path if it stays inside the dashboard, else the path of the first page."""
     plain = path.isascii() and path.isprintable() and path.startswith("/")
     outside = "\\" in path or path.startswith(("//", "/enter", "/login"))
     return path if plain and not outside else "/"

@@ -1,4 +1,4 @@
-"""The pages that look: the overview, the list, a record and the doctor's findings."""
+"""The pages that only read: the overview, the list, one record and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stor
 _FEW: Final = 6
 _MANY: Final = 50
 _SHORT: Final = 0.25
-"""Seconds that the overview searches for held records, where there is no order to find them by."""
+"""How many seconds the overview searches for held records if the store has no index of them."""
 _DAY: Final = 86_400 * SECOND
 AGES: Final = {
     "1h": ("newer", _DAY // 24, "in the last hour"),
@@ -39,7 +39,7 @@ DONE: Final = {
 
 
 async def overview(visit: Visit) -> Response:
-    """Live numbers, what needs a person, and what came last."""
+    """Return the overview: live numbers, held records, findings and the newest records."""
     queries = visit.site.queries
     told = await _figures(visit)
     held = await queries.page(RecordQuery(status="held", limit=_FEW), _SHORT)
@@ -61,20 +61,20 @@ async def overview(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """The live numbers alone, for the script that keeps the page alive."""
+    """Return the live numbers as JSON, for the script that updates the overview."""
     told = await _figures(visit)
     return Response(msgspec.json.encode(told), media_type="application/json")
 
 
 async def records(visit: Visit) -> Response:
-    """One page of the list, chosen as the form above it says."""
+    """Return one page of the list, filtered as the form above it says."""
     asked = {name: value for name, value in visit.request.query_params.items() if value}
     try:
         page = await visit.site.queries.page(_query(asked))
     except ConfigurationError as error:
         if "after" not in asked:
             raise
-        raise PageError(400, str(error)) from None  # an address that somebody has changed
+        raise PageError(400, str(error)) from None  # a cursor in the URL that was changed
     further = {name: value for name, value in asked.items() if name not in ("after", "done")}
     more = "" if page.after is None else urlencode({**further, "after": page.after})
     return visit.page(
@@ -92,19 +92,19 @@ async def records(visit: Visit) -> Response:
 
 
 async def record(visit: Visit) -> Response:
-    """Everything about one record, and what can be done."""
+    """Return the page about one record, with the forms to change it."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
     return visit.page("record.html", **about(visit, found), sentence="", typed={})
 
 
 async def doctor(visit: Visit) -> Response:
-    """What the doctor finds now."""
+    """Examine the store now and return the findings."""
     findings = await visit.site.examinations.findings(anew=True)
     return visit.page("doctor.html", findings=findings)
 
 
 async def looked_up(visit: Visit, at: str) -> Record:
-    """The record that was named; what is not there is a 404."""
+    """Return the record that was named. Raise `PageError` with 404 if there is none."""
     place = parse_stored_key(at)
     found = None if place is None else await visit.site.queries.record(place)
     if found is None:
@@ -116,7 +116,7 @@ async def looked_up(visit: Visit, at: str) -> Record:
 
 
 def about(visit: Visit, found: Record) -> dict[str, Any]:
-    """What the templates about one record show."""
+    """Return the variables for the templates about one record."""
     present = now()
     notes, steps, unreadable = views.noted(found)
     return {
@@ -150,7 +150,7 @@ async def _figures(visit: Visit) -> Figures:
 
 
 async def _findings(visit: Visit) -> tuple[list[Finding], str]:
-    """What the doctor found lately; the page does without it when it cannot be asked."""
+    """Return the doctor's recent findings, or no findings and the error if the store fails."""
     try:
         return await visit.site.examinations.findings(), ""
     except OncekeyError as error:
@@ -158,7 +158,7 @@ async def _findings(visit: Visit) -> tuple[list[Finding], str]:
 
 
 def _query(asked: dict[str, str]) -> RecordQuery:
-    """What the form says. What it cannot say is a 400."""
+    """Return the query that the form describes. Raise `PageError` with 400 if it is not valid."""
     if any("\0" in value for value in asked.values()):
         raise PageError(400, "Keys, scopes and labels are text, without zero bytes.")
     status = asked.get("status")

@@ -1,4 +1,4 @@
-"""What the pages ask the store and the doctor, on threads that may wait for them."""
+"""What the pages ask the store and the doctor. It runs on threads, because it blocks."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, ScopeAn
 T = TypeVar("T")
 
 _COUNTED_FOR: Final = 2.0
-"""Seconds that a count serves everybody who looks."""
+"""The number of seconds for which one count is shared by all pages."""
 _PRICE: Final = 10
-"""A count that takes long serves so many times as long."""
+"""A slow count is shared for this many times as long as it took."""
 _SAMPLES: Final = 60
 _MINUTE: Final = 60_000_000
 
 
 class CountTrend(Struct, frozen=True):
-    """How many records there are, and how that has changed."""
+    """The number of records, and how it has changed."""
 
     counts: RecordCounts
     per_minute: float | None
-    """How many more in a minute than before; None while that is not known."""
+    """The change in records per minute; None while it is not known."""
 
 
 class Shared(Generic[T]):
-    """A question whose answer serves everybody for a while, however many ask."""
+    """Ask a question once and share the answer for a while."""
 
     def __init__(self, ask: Callable[[], T], seconds: float) -> None:
-        """`ask` may take long; it is asked by one at a time."""
+        """`ask` may take long. It is called by one thread at a time."""
         self._ask = ask
         self._seconds = seconds
         self._lock = threading.Lock()
@@ -48,7 +48,10 @@ class Shared(Generic[T]):
         self._good_until = 0.0
 
     def __call__(self, *, anew: bool = False) -> T:
-        """The answer; the error of the library that came instead is raised for everybody."""
+        """Return the answer. If `ask` raised an error of the library, raise it for every caller.
+
+        `anew` asks again even if the last answer is still good.
+        """
         with self._lock:
             if anew or time.monotonic() >= self._good_until:
                 self._ask_now()
@@ -67,24 +70,23 @@ class Shared(Generic[T]):
 
 
 class Queries:
-    """The records of a `Once`, as pages look at them."""
+    """Read the records of a `Once` for the pages."""
 
     def __init__(self, once: Once) -> None:
-        """Nothing is asked yet."""
         self._once = once
         self._seen: deque[RecordCounts] = deque(maxlen=_SAMPLES)
         self._trend = Shared(self._counted, _COUNTED_FOR)
 
     async def page(self, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
-        """A page of records; less when the time is over, where the store has to search."""
+        """Return a page of records, or less after `seconds` if the store has to search."""
         return await run_in_threadpool(lambda: fill_page(self._once.store, ask, seconds))
 
     async def record(self, place: ScopeAndKey) -> Record | None:
-        """One record; of a newer release, what can be read of it."""
+        """Return one record, or None. Read one of a newer release as far as possible."""
         return await run_in_threadpool(lambda: find_record(self._once.store, *place))
 
     async def trend(self) -> CountTrend:
-        """How many records there are, at most a few seconds ago."""
+        """Return how many records there are, as counted at most a few seconds ago."""
         return await run_in_threadpool(self._trend)
 
     def _counted(self) -> CountTrend:
@@ -95,7 +97,10 @@ class Queries:
 
 
 def _change(before: RecordCounts | None, present: RecordCounts) -> float | None:
-    """Estimates differ without any record having come: their difference says nothing."""
+    """Return the change per minute, or None unless both counts are exact.
+
+    Two estimates differ without any new record, so their difference says nothing.
+    """
     if before is None or not (before.exact and present.exact) or present.now <= before.now:
         return None
     return (present.total - before.total) * _MINUTE / (present.now - before.now)
@@ -106,17 +111,16 @@ _TONES: Final = {"danger": "failed", "warning": "held", "fine": "completed"}
 
 
 def severity_tone(finding: Finding) -> str:
-    """The colour of its severity."""
+    """Return the colour for the severity of a finding."""
     return _TONES[finding.severity]
 
 
 class Examinations:
-    """The findings of the doctor, for everybody who looks."""
+    """The findings of the doctor, shared by all pages."""
 
     def __init__(self, once: Once) -> None:
-        """Nothing is asked yet."""
         self._findings = Shared(lambda: examine(once.store), _EXAMINED_FOR)
 
     async def findings(self, *, anew: bool = False) -> list[Finding]:
-        """What was found, the worst first."""
+        """Return the findings, the worst first. `anew` examines the store again."""
         return await run_in_threadpool(self._findings, anew=anew)

@@ -1,4 +1,4 @@
-"""What stands around every answer: the host is known, and the browser is told to be strict."""
+"""Check the Host header of every request, and set strict security headers on every answer."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class AllowedHosts:
-    """The names that the dashboard answers to.
+    """The host names that the dashboard answers to.
 
-    `*.example.com` stands for all below a name, `*` for any, where something in front checks.
-
-    A page of somebody else can make a browser believe that its own name belongs to this machine,
-    and then read whatever answers there. Such a request names the other host.
+    `*.example.com` allows all names below that one, `*` any name, if a proxy checks them. This
+    stops DNS rebinding: a foreign page can make its own name resolve to this machine, and then read
+    whatever answers there. Such a request carries the foreign name in its Host header.
     """
 
     def __init__(self, allowed: Iterable[str]) -> None:
-        """Names without ports."""
+        """`allowed` are names without ports. Raise `ConfigurationError` if one is not valid."""
         if isinstance(allowed, str) or not (names := list(allowed)):
             msg = "allowed_hosts must be a list of names, for example ['ops.example.com']"
             raise ConfigurationError(msg)
@@ -43,7 +42,7 @@ class AllowedHosts:
         self._below = tuple(name[1:].lower() for name in names if name.startswith("*."))
 
     def know(self, host: str) -> bool:
-        """Whether the value of a Host header is one of the names, with any port."""
+        """Return whether the value of a Host header is one of the names, with any port."""
         name = _name(host)
         return bool(name) and (self._any or name in self._names or name.endswith(self._below))
 
@@ -64,7 +63,7 @@ def _check(name: object) -> None:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port; empty when it is none."""
+    """Return the name in a Host header without its port; empty if it is not valid."""
     found = _HOST.fullmatch(host.lower())
     return found["name"] if found else ""
 
@@ -87,17 +86,18 @@ HEADERS: Final = {
 
 
 class HostGuard:
-    """The app, asked only under names that it has, with strict headers on all its answers."""
+    """Middleware that refuses unknown hosts and sets strict headers on every answer."""
 
     def __init__(self, app: ASGIApp, hosts: AllowedHosts) -> None:
-        """`hosts` are the names."""
         self._app = app
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Serve one connection."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)  # there is nothing else in it: all is refused
+            await self._app(
+                scope, receive, send
+            )  # the app has only HTTP routes and refuses all else
             return
 
         async def strictly(message: Message) -> None:

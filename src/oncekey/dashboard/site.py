@@ -1,4 +1,4 @@
-"""What all pages share, and the door that every one of them is behind."""
+"""What all pages share: forms, sessions, templates, and the check before every page."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from oncekey.errors import OncekeyError
 from oncekey.once import Once
 
 LARGEST: Final = 2 * 1024 * 1024
-"""A result by hand may be as large as one that was kept, and its escapes make it larger."""
+"""The most bytes of a form. A result may be as large as one that is kept, plus its escapes."""
 MOST_FIELDS: Final = 50
 _KIND: Final = "application/x-www-form-urlencoded"
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """The fields by name; of several with one name the last."""
+    """Return the fields by name; if a name repeats, its last value counts.
+
+    Raise `PageError` if the body is no form, too large, or cannot be read.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _KIND:
         raise PageError(415, "This page takes the forms of the dashboard and nothing else.")
     body = bytearray()
@@ -40,22 +43,22 @@ async def form_fields(request: Request) -> dict[str, str]:
 
 
 class Visit:
-    """One request of somebody who was let in."""
+    """One request that was admitted."""
 
     def __init__(self, site: Site, request: Request, admitted: Admitted) -> None:
-        """Their form, if they sent one, has been checked."""
+        """`form` is empty until the site has checked the form of the request."""
         self.site = site
         self.request = request
         self.admitted = admitted
         self.form: dict[str, str] = {}
 
     def page(self, template: str, status: int = 200, **facts: Any) -> Response:
-        """A page for them."""
+        """Return a rendered page for this request."""
         templates = self.site.templates
         return templates.page(self.request, template, status, self.admitted, **facts)
 
     def address(self, path: str) -> str:
-        """Where a page of the dashboard is, as a browser asks for it."""
+        """Return the path of a page of the dashboard as a browser asks for it."""
         return f"{self.request.scope.get('root_path', '')}{path}"
 
 
@@ -64,7 +67,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Site:
-    """Everything that the pages stand on."""
+    """The objects that all pages use."""
 
     def __init__(
         self,
@@ -86,7 +89,10 @@ class Site:
         self.examinations: Final = Examinations(once)
 
     def behind_the_door(self, page: PageHandler) -> Endpoint:
-        """The page, for those who are let in; their forms must be ours. Errors are sentences."""
+        """Return an endpoint that admits the request and checks its form before it calls the page.
+
+        Errors become pages with a sentence.
+        """
 
         async def endpoint(request: Request) -> Response:
             admitted = await self.access.admit(request)
@@ -105,7 +111,7 @@ class Site:
         return endpoint
 
     async def _checked(self, request: Request, admitted: Admitted) -> dict[str, str]:
-        """The fields of a form that was made by us for this session."""
+        """Return the fields of the form. Raise `PageError` if it was not made for this session."""
         form = await form_fields(request)
         proof = form.pop("form", "")
         if not same_origin(request) or not self.access.sessions.is_form(admitted.name, proof):
@@ -115,12 +121,12 @@ class Site:
         return form
 
     def refusal(self, request: Request, sentence: str = "") -> Response:
-        """Nothing is shown to whoever was not let in; they may show the token."""
+        """Return the page for a request that was not admitted, with a form for the token."""
         back = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
         if asked := request.scope.get("query_string", b""):
             back += f"?{asked.decode('latin-1')}"
-        # A link on another site comes without our cookie; asked for again by our own page it has
-        # it. The second request says that it comes from here, so this happens once.
+        # A link on another site comes without our cookie; when our own page requests it again, the
+        # cookie is sent. The second request says that it comes from here, so this happens once.
         again = request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
         return self.templates.page(
             request,
@@ -134,7 +140,7 @@ class Site:
     def sorry(
         self, request: Request, status: int, sentence: str, admitted: Admitted | None = None
     ) -> Response:
-        """The page that says what is wrong."""
+        """Return the page that says what is wrong."""
         if request.scope["path"].endswith("/live"):
             return Response(status_code=status)
         return self.templates.page(

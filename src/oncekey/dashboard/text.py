@@ -1,4 +1,4 @@
-"""Whatever is stored, as text that a page can show: seen, and never obeyed."""
+"""Turn stored values into text that is safe to show on a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG: Final = 20_000
 
 
 def shown(text: object) -> Markup:
-    """The text with what cannot be seen written as an escape, in an element that tells it apart."""
+    """Return the escaped text. Characters that cannot be seen are escapes in their own element."""
     words = str(text)
     if words.isprintable():
         return escape(words)
@@ -27,7 +27,7 @@ def _letter(letter: str) -> Markup:
 
 
 def lines(text: str) -> Markup:
-    """The same for text that has lines, which stay lines."""
+    """Return the same for text of several lines, cut after `LONG` characters."""
     cut = text[:LONG]
     more = len(text) - len(cut)
     said = Markup("\n").join(shown(line) for line in cut.split("\n"))
@@ -37,7 +37,7 @@ def lines(text: str) -> Markup:
 
 
 def as_json(value: object) -> str:
-    """The value as JSON over several lines; what JSON does not know is written as Python does."""
+    """Return the value as indented JSON, or its `repr` if JSON cannot express it."""
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
@@ -45,17 +45,17 @@ def as_json(value: object) -> str:
 
 
 def beside_or_now(at: int, present: int) -> str:
-    """Return where the moment lies; what is less than a second away is now."""
+    """Return the time relative to `present`; less than a second away is `just now`."""
     return "just now" if abs(at - present) < SECOND else beside(at, present)
 
 
 def number(count: float) -> str:
-    """The number with its thousands apart."""
+    """Return the number with its thousands separated."""
     return f"{count:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def of_bytes(size: int) -> str:
-    """A size for people."""
+    """Return a size in bytes or KiB, for people."""
     if size == 1:
         return "1 byte"
     return f"{number(size)} bytes" if size < 1 << 11 else f"{size / 1024:.1f} KiB"

@@ -1,4 +1,4 @@
-"""A record as a page shows it. No store, no I/O."""
+"""Prepare records for the templates. Pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDED: Final = {
     "held": "Held until somebody says how it ended",
 }
 _BRIEF: Final = 1000
-"""What took less is not worth a word."""
+"""The least duration that is shown, in microseconds."""
 
 
 class RecordRow(Struct, frozen=True):
@@ -33,7 +33,7 @@ class RecordRow(Struct, frozen=True):
 
     @property
     def query(self) -> str:
-        """How its page is asked for."""
+        """The query string of its page."""
         return query_of(self.record)
 
     @property
@@ -43,7 +43,7 @@ class RecordRow(Struct, frozen=True):
 
 
 class LifeEntry(Struct, frozen=True):
-    """One thing in the life of a record, in words."""
+    """One event in the life of a record, in words."""
 
     at: int
     title: str
@@ -52,29 +52,29 @@ class LifeEntry(Struct, frozen=True):
 
 
 class Fact(Struct, frozen=True):
-    """Something that was kept: its name and its value as text."""
+    """The name of a note, and its value as text."""
 
     name: str
     value: str
 
 
 def rows(page: RecordPage) -> list[RecordRow]:
-    """The records of a page."""
+    """Return the records of a page as rows."""
     return [RecordRow(*pair) for pair in zip(page.records, page.sizes, strict=True)]
 
 
 def query_of(record: Record) -> str:
-    """How the page of the record is asked for."""
+    """Return the query string of the page of the record."""
     return urlencode({"at": stored_key(record.scope, record.key)})
 
 
 def tone_of(record: Record) -> str:
-    """The colour of a status; one of a newer release has none of its own."""
+    """Return the colour for its status, or `unknown` for a status of a newer release."""
     return record.status if record.status in STATUSES else "unknown"
 
 
 def life(record: Record, present: int) -> list[LifeEntry]:
-    """Return what happened, and what is going to, in its order."""
+    """Return what happened and what will happen to the record, in order of time."""
     moments = list(timeline(record, apart=SECOND))
     again = any(kind == "started" for kind, _ in moments)
     entries = (_entry(record, one, present, again=again) for one in moments)
@@ -82,7 +82,7 @@ def life(record: Record, present: int) -> list[LifeEntry]:
 
 
 def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> LifeEntry | None:  # noqa: PLR0911 - one for each kind
-    """Return the words for a moment; None where the page tells it elsewhere."""
+    """Return the words for a moment, or None if the page shows it elsewhere."""
     kind, at = moment
     number = record.attempt
     match kind:
@@ -92,7 +92,7 @@ def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> Life
         case "started":
             earlier = f"{number - 1} before it" if number > 1 else ""
             return LifeEntry(at, f"Attempt {number} started", more=earlier)
-        case "noted":  # the notes have a place of their own
+        case "noted":  # the page shows the notes separately
             return None
         case "unclear":
             more = _after(record, at)
@@ -114,7 +114,7 @@ def _ended(record: Record, at: int) -> LifeEntry | None:
     if not record.uncertain:
         return LifeEntry(at, title, tone_of(record), _after(record, at))
     if record.status == "held" and at - record.finished <= SECOND:
-        return None  # it was held as soon as it ended, which is told already
+        return None  # it was held as soon as it ended, and that entry is already there
     return LifeEntry(at, title, tone_of(record))
 
 
@@ -126,13 +126,13 @@ def _after(record: Record, end: int) -> str:
 
 
 def noted(record: Record) -> tuple[list[Fact], list[str], str]:
-    """The notes, the steps, and why they cannot be read where they cannot."""
+    """Return the notes, the steps, and an error message if they cannot be read."""
     notes, steps, unreadable = notes_and_steps(record)
     return [Fact(name, as_json(value)) for name, value in notes.items()], list(steps), unreadable
 
 
 def result_of(record: Record) -> str:
-    """The kept result as text."""
+    """Return the kept result as text, or why it cannot be read."""
     try:
         return as_json(record.value)
     except UnreadableError as error:
@@ -140,5 +140,5 @@ def result_of(record: Record) -> str:
 
 
 def result_size(record: Record) -> str:
-    """How large the kept result is; empty when none is kept."""
+    """Return how large the kept result is; empty if none is kept."""
     return "" if record.result is None else of_bytes(len(record.result))

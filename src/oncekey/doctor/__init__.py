@@ -1,6 +1,6 @@
-"""The doctor: whether a store keeps what it is told, found out from its live settings.
+"""The doctor: examine the live settings of a store for those that lose records.
 
-It only reads. What it may not read it says, and guesses nothing.
+It only reads. A setting that it may not read becomes a warning; it does not guess.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ def examine(
     retry_horizon: Duration | None = None,
     events: object | None = None,
 ) -> list[Finding]:
-    """What was found, the worst first. Nothing is changed; `StoreError` if nobody answers.
+    """Examine the store and return the findings, the worst first. Change nothing.
 
     `retry_horizon` is how long after a call its duplicates may come, and `ttl` how long records
-    answer them; `events` are the settings of a bus on the same server, `bus.settings`.
+    answer them; `events` are the settings of a bus on the same server, `bus.settings`. Raise
+    `StoreError` if the store does not answer, and `ConfigurationError` for an async store.
     """
     if inspect.iscoroutinefunction(getattr(store, "claim", None)):
         msg = f"{type(store).__name__} is for coroutines; use `await examine_async(store)`"
@@ -44,9 +45,9 @@ async def examine_async(
     retry_horizon: Duration | None = None,
     events: object | None = None,
 ) -> list[Finding]:
-    """The same, for stores of both colours; one that blocks is asked on a thread."""
+    """Do the same for blocking and async stores. Examine a blocking one on a thread."""
     asked = Expected.of(ttl, retry_horizon, events)
-    blocking = getattr(store, "blocking", store)  # a store seen from the other colour
+    blocking = getattr(store, "blocking", store)  # unwraps the adapter around a blocking store
     if not inspect.iscoroutinefunction(getattr(blocking, "claim", None)):
         found = await asyncio.to_thread(_of_store, blocking, asked)
     else:
@@ -83,7 +84,7 @@ async def _of_async_store(store: object, asked: Expected) -> list[Finding]:
 
 
 def _is(store: object, name: str) -> bool:
-    """Whether it is a store of this name or made from one, told without importing its driver."""
+    """Return whether it is a store of this name or a subclass, without importing its driver."""
     return any(
         kind.__name__ == name and kind.__module__.startswith("oncekey.stores.")
         for kind in type(store).__mro__

@@ -1,4 +1,4 @@
-"""Ask a server what the doctor wants to know, without knowing the colour of its client.
+"""Run an examination against a server, with a blocking or an async client.
 
 An examination is a generator: it yields questions, is sent the answers, and returns findings. Only
 the few lines that carry questions and answers differ between blocking code and coroutines.
@@ -18,13 +18,13 @@ Examination = Generator[Q, Any, list[Finding]]
 
 
 class Refused(Struct, frozen=True):
-    """The server would not say; these are its words."""
+    """The server refused to answer. `words` is its error message."""
 
     words: str
 
 
 def conduct(examination: Examination[Q], ask: Callable[[Q], Any]) -> list[Finding]:
-    """Return the findings; `ask` returns an answer or `Refused`, or raises."""
+    """Return the findings. `ask` returns an answer or `Refused`, or raises."""
     try:
         question = next(examination)
         while True:
@@ -37,7 +37,7 @@ def conduct(examination: Examination[Q], ask: Callable[[Q], Any]) -> list[Findin
 async def conduct_async(
     examination: Examination[Q], ask: Callable[[Q], Awaitable[Any]]
 ) -> list[Finding]:
-    """Return the findings; `ask` returns an answer or `Refused`, or raises."""
+    """Return the findings. `ask` returns an answer or `Refused`, or raises."""
     try:
         question = next(examination)
         while True:

@@ -1,4 +1,4 @@
-"""What is wrong with lifetimes and clocks, whatever the store."""
+"""Checks of lifetimes and clocks, which are the same for every store."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from oncekey.errors import ConfigurationError
 from oncekey.policy import Duration, seconds
 
 SKEW: Final = 1.0
-"""How many seconds two clocks may differ."""
+"""The number of seconds by which two clocks may differ."""
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60))
 
 
 class Retention(Struct, frozen=True):
-    """What a bus of events was told: how long a duplicate event is known, and where."""
+    """Where a bus keeps its events, and for how long it recognises a duplicate event."""
 
     domain: str
     shards: int
@@ -25,7 +25,7 @@ class Retention(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: object) -> Retention:
-        """As the settings of a bus say it."""
+        """Take them from the settings of a bus. Raise `ConfigurationError` for anything else."""
         try:
             return cls(*(getattr(settings, name) for name in cls.__struct_fields__))
         except AttributeError:
@@ -34,7 +34,7 @@ class Retention(Struct, frozen=True):
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """What is known besides the store: how long records live, and how late duplicates may come."""
+    """What the user said: how long records live, and how late duplicates may come."""
 
     ttl: float | None = None
     horizon: float | None = None
@@ -44,7 +44,7 @@ class Expected(Struct, frozen=True, kw_only=True):
     def of(
         cls, ttl: Duration | None, retry_horizon: Duration | None, events: object | None
     ) -> Expected:
-        """As the user said it, checked."""
+        """Check the user's values and return them in seconds."""
         return cls(
             ttl=None if ttl is None else seconds(ttl, "ttl"),
             horizon=None if retry_horizon is None else seconds(retry_horizon, "retry_horizon"),
@@ -53,7 +53,7 @@ class Expected(Struct, frozen=True, kw_only=True):
 
 
 def lifetimes(asked: Expected) -> Iterator[Finding]:
-    """Whether records outlive the retries that they are there for."""
+    """Yield whether records live until the last retry may come."""
     if asked.horizon is None:
         return
     if asked.ttl is not None:
@@ -64,7 +64,10 @@ def lifetimes(asked: Expected) -> Iterator[Finding]:
 
 
 def skewed(check: str, skew: float, doubt: float) -> Finding:
-    """What follows from how far the clock of the store is before ours; `doubt` is how sure."""
+    """Return a finding about the clocks. `skew` is how far the store's clock is ahead of ours.
+
+    `doubt` is the error of that measurement. Both are in seconds.
+    """
     evidence = f"the store's clock is {skew:+.3f} s from this machine's, give or take {doubt:.3f} s"
     if abs(skew) - doubt <= SKEW:
         return fine(check, "both clocks agree", evidence)
@@ -73,7 +76,7 @@ def skewed(check: str, skew: float, doubt: float) -> Finding:
 
 
 def retained(log: int, markers: int, name: str) -> Finding:
-    """What follows from how many milliseconds the log and the markers of a job have left."""
+    """Return a finding about how many milliseconds the log and the markers of a job have left."""
     evidence = f"{name}: log {log / 1000:.0f} s, markers {markers / 1000:.0f} s left"
     check = "events.retention"
     if log + SKEW * 1000 >= markers:
@@ -93,7 +96,7 @@ def _lives(name: str, lifetime: float, horizon: float, loss: str) -> Finding:
 
 
 def length(span: float) -> str:
-    """The time in its largest unit: `36h`."""
+    """Return the duration in its largest unit: `36h`."""
     for unit, size in _UNITS:
         if span >= size and span % size == 0:
             return f"{span / size:g}{unit}"

@@ -1,4 +1,4 @@
-"""What a PostgreSQL does to records: crashes, fail-overs, read-only servers, its clock."""
+"""The doctor's checks of PostgreSQL: crashes, fail-overs, read-only servers and its clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 def examination() -> Examination[str]:
-    """Everything that can be found out about one server."""
+    """Check everything that can be read from one server."""
     findings: list[Finding] = []
     rows = yield SETTINGS
     if isinstance(rows, Refused):
@@ -152,11 +152,11 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-# How the doctor's questions reach a PostgreSQL: over a connection of its own, or the caller's.
+# Sending the doctor's questions to PostgreSQL, over a connection of its own or the caller's.
 
 
 def of_store(store: Any) -> list[Finding]:
-    """What was found on its server."""
+    """Return the findings about the store's server."""
     target: Target = store._target  # noqa: SLF001 - the doctor looks inside
     try:
         with _connection(target) as connection:
@@ -176,7 +176,7 @@ def of_store(store: Any) -> list[Finding]:
 
 
 async def of_store_async(store: Any) -> list[Finding]:
-    """What was found on its server."""
+    """Return the findings about the store's server."""
     target: Target = store._target  # noqa: SLF001 - the doctor looks inside
     try:
         async with _connection_async(target) as connection:
@@ -198,7 +198,7 @@ async def of_store_async(store: Any) -> list[Finding]:
 
 @contextmanager
 def _connection(target: Target) -> Iterator[Any]:
-    """One of our own is closed afterwards; one of the caller's is left as it was."""
+    """Open a connection and close it afterwards, or use the caller's and leave it open."""
     given = target.given
     if given is None:
         with psycopg.Connection.connect(target.conninfo, **target.options) as connection:
@@ -213,7 +213,7 @@ def _connection(target: Target) -> Iterator[Any]:
 
 @asynccontextmanager
 async def _connection_async(target: Target) -> AsyncIterator[Any]:
-    """One of our own is closed afterwards; one of the caller's is left as it was."""
+    """Open a connection and close it afterwards, or use the caller's and leave it open."""
     given = target.given
     if given is None:
         connecting = psycopg.AsyncConnection.connect(target.conninfo, **target.options)

@@ -1,4 +1,4 @@
-"""What a Redis or a Valkey does to records: eviction, restarts, fail-overs, its clock."""
+"""The doctor's checks of Redis and Valkey: eviction, restarts, fail-overs and its clock."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Server(Struct, frozen=True, kw_only=True):
 
     prefix: str = ""
     needed: int = 0
-    """How many replicas a claim waits for."""
+    """The number of replicas that a claim waits for."""
     cluster: bool = False
-    """Whether the client knows its way about a cluster."""
+    """Whether the client is one for a cluster."""
     asked: Expected = Expected()
 
 
 class Facts(Struct, kw_only=True):
-    """What the server said; what it would not say is not there."""
+    """What the server answered. What it refused is missing."""
 
     info: dict[str, Any]
     unread: str
-    """Why INFO or CONFIG was not answered."""
+    """The reason why INFO or CONFIG was not answered."""
     settings: dict[str, str]
 
 
 def examination(server: Server) -> Examination[Words]:
-    """Everything that can be found out about one server."""
+    """Check everything that can be read from one server."""
     facts = yield from _facts()
     findings = list(_findings(facts, server))
     before = time.time()
@@ -62,7 +62,7 @@ def _facts() -> Generator[Words, Any, Facts]:
     refused = f"INFO: {reply.words}" if isinstance(reply, Refused) else ""
     info = {} if isinstance(reply, Refused) else dict(reply)
     settings: dict[str, str] = {}
-    # INFO has the first two as well, where a managed server hides CONFIG.
+    # INFO has the first two as well, if a managed server hides CONFIG.
     for name in ("maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write"):
         reply = yield ("CONFIG GET", name)
         if isinstance(reply, Refused):
@@ -207,7 +207,7 @@ def _replication(facts: Facts, server: Server) -> Finding:
 
 
 def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:
-    """Some jobs of the domain: whether their logs last as long as their markers."""
+    """Return whether the logs of some jobs of the domain last as long as their markers."""
     seen: list[Finding] = []
     stored = yield ("GET", f"{{{events.domain}}}:shards")
     shards = events.shards if isinstance(stored, Refused) or stored is None else int(stored)
@@ -231,11 +231,11 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-# How the doctor's questions reach a Redis, in both colours; of a cluster, every primary.
+# Sending the doctor's questions to Redis, blocking and async; of a cluster, to every primary.
 
 
 def of_store(store: Any, asked: Expected) -> list[Finding]:
-    """What was found on its server, or on the servers of its cluster."""
+    """Return the findings about the store's server, or all servers of its cluster."""
     clients = store._clients  # noqa: SLF001 - the doctor looks inside
     try:
         client = clients.client()
@@ -255,7 +255,7 @@ def of_store(store: Any, asked: Expected) -> list[Finding]:
 
 
 async def of_store_async(store: Any, asked: Expected) -> list[Finding]:
-    """What was found on its server, or on the servers of its cluster."""
+    """Return the findings about the store's server, or all servers of its cluster."""
     clients = store._clients  # noqa: SLF001 - the doctor looks inside
     try:
         client = await clients.client()
@@ -291,12 +291,12 @@ def _of_cluster(client: Any) -> bool:
 
 
 def _nodes(client: Any) -> list[dict[str, Any]]:
-    """How each server is addressed."""
+    """Return the options that address each server."""
     if not _of_cluster(client):
         return [{}]
     return [{"target_nodes": node} for node in client.get_primaries()]
 
 
 def _each_once(findings: list[Finding]) -> list[Finding]:
-    """What several nodes have in common is said once."""
+    """Return the findings without repetitions from several nodes."""
     return list(dict.fromkeys(findings))

@@ -1,4 +1,4 @@
-"""What a SQLite file does to records: where it is, how it is written, who can share it."""
+"""The doctor's checks of a SQLite file: where it is, how it is written, who can share it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NETWORK: Final = frozenset(
 )
 IN_MEMORY: Final = frozenset({"ramfs", "tmpfs"})
 LAYERS: Final = frozenset({"aufs", "fuse.fuse-overlayfs", "overlay", "overlayfs"})
-"""What a container's own files are on; they go with it."""
+"""The file systems of a container's own files, which are deleted with it."""
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _MARKS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
 def file_system(path: Path, table: Path = _TABLE) -> str:
-    """The kind of file system that the file is on, or would be; empty where nobody can tell."""
+    """Return the kind of file system that the file is on, or would be; empty if unknown."""
     try:
         lines = table.read_text("utf-8", errors="surrogateescape").splitlines()
     except OSError:  # not Linux
@@ -45,12 +45,12 @@ def file_system(path: Path, table: Path = _TABLE) -> str:
 
 
 def in_container() -> bool:
-    """Whether this process runs in a container, as far as containers tell."""
+    """Return whether this process runs in a container, as far as it can be told."""
     return "KUBERNETES_SERVICE_HOST" in os.environ or any(mark.exists() for mark in _MARKS)
 
 
 def _unescaped(name: str) -> str:
-    """The kernel writes spaces and the like as octal numbers."""
+    """Decode the octal escapes that the kernel writes for spaces and the like."""
     return name.encode("utf-8", "surrogateescape").decode("unicode_escape")
 
 
@@ -58,7 +58,7 @@ _OLDEST: Final = (3, 35, 0)
 
 
 def findings(path: Path, synchronous: str) -> Iterator[Finding]:
-    """Everything that can be found out about the file without writing to it."""
+    """Check everything that can be read about the file without writing to it."""
     yield _version(sqlite3.sqlite_version_info)
     yield _writable(path)
     yield _place(file_system(path), path, container=in_container())

@@ -1,6 +1,6 @@
-"""The doctor at the first use of a store: what it finds is logged, or stops the call.
+"""Run the doctor at the first use of a store, and log what it finds or refuse the call.
 
-A store that does not answer is examined as soon as it does; the call itself says what is wrong.
+A store that does not answer is examined as soon as it does; the call itself raises the error.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from oncekey.errors import ConfigurationError, OncekeyError
 Mode = Literal["warn", "refuse"]
 
 AGAIN: Final = 30.0
-"""How many seconds pass before a store is examined again that was dangerous, or did not answer."""
+"""The number of seconds before a store that was dangerous or did not answer is examined again."""
 _log = logging.getLogger("oncekey")
 
 
 class StartupCheck:
-    """Examines a store once in every process, before the first call that uses it."""
+    """Examine a store once in every process, before the first call that uses it."""
 
     def __init__(self, mode: Mode, store: Any, *, ttl: float) -> None:
-        """`$ONCEKEY_RETRY_HORIZON` says how long after a call its duplicates may come."""
+        """`$ONCEKEY_RETRY_HORIZON` is how long after a call its duplicates may come."""
         if mode not in ("warn", "refuse"):
             msg = f'doctor must be "warn", "refuse" or None, but it is {mode!r}'
             raise ConfigurationError(msg)
@@ -42,7 +42,7 @@ class StartupCheck:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """Nobody has looked yet."""
+        """Start again in the child: examine the store before its first call."""
         self._lock = threading.Lock()
         self._looking: asyncio.Task[None] | None = None
         self._healthy = False
@@ -50,7 +50,10 @@ class StartupCheck:
         self._due = -AGAIN
 
     def check(self) -> bool:
-        """Whether nothing is left to look at; ConfigurationError while the store is dangerous."""
+        """Examine the store if that is due. Return whether it needs no further examination.
+
+        Raise `ConfigurationError` while the store is dangerous and the mode is "refuse".
+        """
         with self._lock:
             if self._may_look():
                 try:
@@ -60,7 +63,7 @@ class StartupCheck:
         return self._verdict()
 
     async def check_async(self) -> bool:
-        """The same for coroutines; those that come together wait for one examination."""
+        """Do the same for coroutines. Concurrent ones wait for one examination."""
         if not inspect.iscoroutinefunction(getattr(self._store, "claim", None)):
             return await asyncio.to_thread(self.check)
         if self._looking is None and self._may_look():
@@ -92,7 +95,9 @@ class StartupCheck:
 
     def _missed(self, error: Exception) -> None:
         self._due = monotonic() + AGAIN
-        if not isinstance(error, OncekeyError):  # else the call meets the same, and says so
+        if not isinstance(
+            error, OncekeyError
+        ):  # otherwise the call gets the same error and raises it
             _log.error("doctor: the store could not be examined", exc_info=error)
 
     def _verdict(self) -> bool:

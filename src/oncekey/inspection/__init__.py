@@ -1,1 +1,1 @@
-"""What people see of records and do to them, once for the command line and the dashboard."""
+"""Show records to people and change them by hand, for the command line and the dashboard."""

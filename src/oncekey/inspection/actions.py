@@ -1,4 +1,4 @@
-"""What people do to a record by hand: say how it ended, or forget it."""
+"""Actions that a person takes on a record: resolve it or forget it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from oncekey.core.record import Record
 
 How = Literal["result", "error", "retry"]
 ENDINGS: Final[tuple[How, ...]] = get_args(How)
-"""It was done, it failed for good, or it was not done and may run again."""
+"""The ways to resolve a record: it was done, it failed for good, or it may run again."""
 
 
 class ResolvedByHandError(Exception):
-    """The failure that a person named; a duplicate hears its words."""
+    """The failure that a person gave with `resolve`. Duplicates get its message."""
 
 
 def ending(how: How, words: str = "") -> dict[str, Any]:
-    """Return how a held record ended, as `Once.resolve` takes it.
+    """Return the keyword arguments for `Once.resolve` that end a held record this way.
 
-    `words` are the result as JSON, or what went wrong. Raises `msgspec.DecodeError` where a result
-    is not JSON.
+    `words` is the result as JSON, or the text of the failure. Raise `msgspec.DecodeError` if a
+    result is not JSON.
     """
     if how == "retry":
         return {"retry": True}
@@ -31,10 +31,13 @@ def ending(how: How, words: str = "") -> dict[str, Any]:
 
 
 def needs_force(record: Record) -> bool:
-    """Return whether forgetting the record may lose an attempt, or what nobody knows the end of."""
+    """Return whether the record is running or held, so that forgetting it needs `force`.
+
+    A running record loses its attempt, and a held one has an outcome that is not known.
+    """
     return record.status in ("running", "held")
 
 
 def state_of(record: Record) -> str:
-    """Return what is compared before an action: that the record is still as it was looked at."""
+    """Return a text that changes with the record. Compare it before acting on the record."""
     return f"{record.token}.{record.status}"

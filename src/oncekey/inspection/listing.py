@@ -1,7 +1,7 @@
-"""List and count the records of a store, at a bounded price.
+"""List, count and find the records of a store at a bounded cost.
 
-However many records a store has, a page and the counts take about as long as with a few. A store
-that can tell is read newest first. Only blocking stores are listed.
+A page and the counts take about as long in a store with many records as in one with a few. Stores
+that keep an order by time are read newest first. Only blocking stores are supported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncekey.stores import browse
 from oncekey.stores.base import Store
 from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery
 
-# By name, because each imports the driver of its store.
+# By name, because each module imports the driver of its store.
 _MODULES: Final = {
     "oncekey.stores.memory.MemoryStore": "oncekey.stores.memory_browse",
     "oncekey.stores.sqlite.store.SQLiteStore": "oncekey.stores.sqlite.browse",
@@ -28,15 +28,15 @@ _MODULES: Final = {
 
 
 def list_records(store: Store, ask: RecordQuery) -> RecordPage:
-    """One page of the living records. It may be short, or empty, and not the last."""
+    """Return one page of the living records. It may be short or empty without being the last."""
     page: RecordPage = _function(store, "list_records")(store, ask)
     return page
 
 
 def fill_page(store: Store, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
-    """A full page, put together from as many as that takes; less when the time is over.
+    """Return a full page, reading as many pages as that takes, or less after `seconds`.
 
-    Who chooses by something that the store has no order for may have to look far.
+    A query by something that the store has no order for may have to read far.
     """
     end = monotonic() + seconds
     page = list_records(store, ask)
@@ -50,25 +50,28 @@ def fill_page(store: Store, ask: RecordQuery, seconds: float = 1.0) -> RecordPag
 
 
 def count_records(store: Store, *, exact: bool = False) -> RecordCounts:
-    """How many living records there are.
+    """Return how many living records there are.
 
-    Many are estimated from a few of them; `exact` counts them all, however long that takes.
+    If there are many, estimate from a sample. `exact` counts them all, however long that takes.
     """
     told: RecordCounts = _function(store, "count_records")(store, exact=exact)
     return told
 
 
 def count_due(store: Store, grace: int) -> int | None:
-    """How many records a purge with this grace period may remove, a million at most.
+    """Return how many records a purge with this grace period may remove, a million at most.
 
-    None where the store removes them by itself, or cannot tell.
+    Return None if the store removes them by itself or cannot tell.
     """
     told: int | None = _function(store, "count_due")(store, grace)
     return told
 
 
 def find_record(store: Store, scope: str | None, key: str) -> Record | None:
-    """The living record, result and all. One of a newer release is read as far as it can be."""
+    """Return the living record with its result, or None if there is none.
+
+    Read the record of a newer release as far as possible.
+    """
     try:
         return store.get(scope, key)
     except UnreadableError:
@@ -77,7 +80,7 @@ def find_record(store: Store, scope: str | None, key: str) -> Record | None:
 
 
 def _function(store: Store, name: str) -> Any:
-    """Return the function of this kind of store, or the one that needs nothing but verbs."""
+    """Return the function for this kind of store, or the general one that uses only requests."""
     for kind in type(store).__mro__:
         module = _MODULES.get(f"{kind.__module__}.{kind.__qualname__}")
         if module is not None:

@@ -1,4 +1,4 @@
-"""How records are written for people: what they mean, their text, their values and their times."""
+"""Write records as text for people: their meaning, names, values, times and durations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def meaning(record: Record, present: int) -> str:
 
 
 def notes_and_steps(record: Record) -> tuple[dict[str, Any], tuple[str, ...], str]:
-    """Return the notes, the steps, and why they cannot be read where they cannot."""
+    """Return the notes, the steps, and an error message if they cannot be read."""
     try:
         return record.notes, record.steps, ""
     except UnreadableError as error:
@@ -46,26 +46,26 @@ def notes_and_steps(record: Record) -> tuple[dict[str, Any], tuple[str, ...], st
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, with an escape for what a terminal would obey or hide."""
+    """Return the text on one line, with characters that a terminal would obey or hide escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text, or its beginning and how much is missing."""
+    """Return the text, cut to `most` characters with a remark on how much is missing."""
     if len(text) <= most:
         return text
     return f"{text[:most]} ... ({len(text) - most} more characters)"
 
 
 def as_text(value: object, most: int) -> str:
-    """Return the value as JSON on one line, shortened, in the letters of its language."""
+    """Return the value as JSON on one line, shortened, without escaping non-ASCII letters."""
     return shortened(printable(json.dumps(plain(value), ensure_ascii=False)), most)
 
 
 def plain(value: object) -> Any:
-    """Return the value as JSON can say it; what JSON does not know becomes text."""
+    """Return the value as types that JSON has. Turn everything else into text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -85,17 +85,17 @@ _UNITS: Final = (("d", 86400 * SECOND), ("h", 3600 * SECOND), ("min", 60 * SECON
 
 
 def now() -> int:
-    """Return microseconds by the clock of this machine. Use it for ages only."""
+    """Return the time of this machine in microseconds. Use it for ages only."""
     return time.time_ns() // 1000
 
 
 def iso(at: int) -> str:
-    """Return the moment for programs."""
+    """Return the time in ISO 8601, for programs."""
     return _utc(at).isoformat()
 
 
 def moment(at: int, *, milliseconds: bool = False) -> str:
-    """Return the moment for people: `2026-01-01 12:00:00 UTC`."""
+    """Return the time for people: `2026-01-01 12:00:00 UTC`."""
     fraction = f".{at // 1000 % 1000:03d}" if milliseconds else ""
     return f"{_utc(at):%Y-%m-%d %H:%M:%S}{fraction} UTC"
 
@@ -105,7 +105,7 @@ def _utc(at: int) -> datetime:
 
 
 def length(span: int) -> str:
-    """Return how long it is in its largest whole unit, seconds at least: `3 min`."""
+    """Return the duration in its largest whole unit, seconds at least: `3 min`."""
     span = max(span, 0)
     for name, size in _UNITS:
         if span >= size:
@@ -114,12 +114,12 @@ def length(span: int) -> str:
 
 
 def brief(span: int) -> str:
-    """Return how long it took, as fine as it was short: `7 ms`, `1.2 s`, `3 min`."""
+    """Return the duration in a unit that suits it: `7 ms`, `1.2 s`, `3 min`."""
     if span < SECOND:
         return f"{max(span, 0) // 1000} ms"
     return f"{span / SECOND:.1f} s" if span < _UNITS[-1][1] else length(span)
 
 
 def beside(at: int, present: int) -> str:
-    """Return where the moment lies: `3 min ago`, `in 3 min`."""
+    """Return the time relative to `present`: `3 min ago`, `in 3 min`."""
     return f"in {length(at - present)}" if at > present else f"{length(present - at)} ago"

@@ -1,6 +1,6 @@
-"""The life of one record, moment by moment, as far as the record itself tells it.
+"""List what happened to one record and when, as far as the record itself tells it.
 
-The moments are the same for the command line and the dashboard; each has words of its own for them.
+The command line and the dashboard get the same moments and put them into their own words.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Kind = Literal["claimed", "unclear", "started", "noted", "renewed", "lease", "en
 
 
 class Moment(NamedTuple):
-    """One thing in the life of a record.
+    """One event in the life of a record.
 
     claimed: the first claim. unclear: an attempt ended without a definite outcome. started: the
-    last attempt began, where the first claim does not say so already. noted: it has notes or steps.
-    renewed: a running attempt renewed its lease, or noted something. lease: the end of the lease of
-    a running attempt. ended: the record got its present status. expires: the record goes.
+    last attempt began, if that was not at the first claim. noted: it has notes or steps. renewed: a
+    running attempt renewed its lease, or noted something. lease: the end of the lease of a running
+    attempt. ended: the record got its present status. expires: the record expires.
     """
 
     kind: Kind
     at: int
-    """When, in microseconds; 0 for notes, which have no time of their own."""
+    """The time in microseconds; 0 for notes, which have no time of their own."""
 
 
 def timeline(record: Record, *, apart: int = 0) -> Iterator[Moment]:
-    """Yield the moments from the first claim to the end of the record.
+    """Yield the moments from the first claim to the expiry of the record.
 
-    What began or was renewed no more than `apart` microseconds after the moment before it is not
-    told: whoever prints seconds would print the same second twice.
+    Leave out a start or a renewal that came no more than `apart` microseconds after the moment
+    before it, because a page that prints seconds would show the same second twice.
     """
     yield Moment("claimed", record.created)
     unclear = record.uncertain and record.finished > 0

@@ -1,6 +1,6 @@
-"""For your own tests: chaos for a handler, a suite that proves a store, a clock, the off switch.
+"""Tools for your own tests: chaos for a handler, a suite for stores, a clock, the off switch.
 
-The suite needs pytest and Hypothesis, the fixture pytest; all is imported when you first name it.
+The suite needs pytest and Hypothesis, the fixture pytest. Each is imported on first use.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """What is named, from its module; the suites so that pytest explains failed assertions."""
+    """Import the name from its module. Let pytest rewrite the assertions of the suites."""
     if name in _PLAIN:
         plain: object = getattr(import_module(f"{__name__}.{_PLAIN[name]}"), name)
         return plain

@@ -1,4 +1,4 @@
-"""Chaos: a handler is run with duplicates, overlaps, crashes and lost replies, and counted."""
+"""Run a handler with duplicates, overlaps, crashes and lost replies, and count its effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oncekey.testing.clock import FakeClock
 from oncekey.testing.effects import AsyncEffect, Effect, checked_name
 from oncekey.testing.processes import PATIENCE, Crashed, Plan, Process, here
 
-# What chaos found: how often each effect happened in each schedule, as a table for people.
+# The report: how often each effect happened in each schedule, as a table for people.
 
 
 MOST_SHOWN: Final = 25
@@ -36,38 +36,38 @@ _WIDEST: Final = 60
 
 
 class ChaosError(AssertionError):
-    """An effect happened more than once, or not at all, or callers were told different things."""
+    """An effect happened too often or not at all, or callers got different answers."""
 
 
 class ScheduleResult(Struct):
-    """One schedule and what came of it."""
+    """One schedule and its result."""
 
     schedule: str
     counts: dict[str, int] = {}
     answers: list[Any] = []
     wrong: list[str] = []
     held: bool = False
-    """Whether it ended as "outcome unknown", which a human resolves."""
+    """Whether it ended as "outcome unknown", which a person resolves."""
 
     @property
     def remark(self) -> str:
-        """What is to be said of it."""
+        """The remark at the end of its row: what is wrong, or "held"."""
         return "; ".join(self.wrong) or ("held" if self.held else "")
 
 
 class Report(Struct):
-    """Everything that was tried."""
+    """The result of every schedule that was tried."""
 
     expected: dict[str, int]
     rows: list[ScheduleResult]
 
     @property
     def wrong(self) -> list[ScheduleResult]:
-        """The schedules in which something was not as it must be."""
+        """The schedules in which something went wrong."""
         return [row for row in self.rows if row.wrong]
 
     def __str__(self) -> str:
-        """The table: first what is wrong."""
+        """Return the table: only what is wrong, or everything if nothing is."""
         wrong = self.wrong
         names = list(self.expected)
         head = f"{len(wrong)} of {len(self.rows)} schedules went wrong"
@@ -87,7 +87,7 @@ class Report(Struct):
         return f"  {schedule:<{width}}{columns}  {wrong}".rstrip()
 
     def advice(self) -> str:
-        """What is most likely missing."""
+        """Return a sentence on what is most likely missing."""
         names = [row.schedule for row in self.wrong]
         if not any(any(row.counts.values()) for row in self.rows):
             return (
@@ -106,14 +106,14 @@ class Report(Struct):
         )
 
 
-# The schedules of chaos: what happens to whom, and in which order.
+# The schedules: what happens to which caller, and in which order.
 
 
 Kind = Literal["again", "overlap", "crash", "lose"]
 
 
 class Schedule(NamedTuple):
-    """One order of events. The plan is that of the first caller."""
+    """One order of events. `plan` is what happens to the first caller."""
 
     name: str
     kind: Kind
@@ -129,7 +129,7 @@ AGAIN: Final = (
 
 
 def schedules(points: list[str]) -> Iterator[Schedule]:
-    """Everything that is tried with a call that passes these points when nothing is wrong."""
+    """Yield every schedule for a call that passes these points when nothing goes wrong."""
     yield from AGAIN
     for place, point in enumerate(points):
         plan = Plan("pause", place)
@@ -146,18 +146,18 @@ def schedules(points: list[str]) -> Iterator[Schedule]:
 _REPLIES: Final = ("after claim", "after settle", "after release")
 
 
-# A caller of a handler: on a thread of its own, with a loop of its own where it needs one.
+# A caller of a handler, on a thread of its own, with an event loop if it needs one.
 
 
 UNTRIED: Final = object()
-"""What a caller was told that was told nothing."""
+"""The answer of a caller that got none."""
 
 
 class Caller:
-    """One call in one pretended process."""
+    """One call in one simulated process."""
 
     def __init__(self, call: Callable[[], Any], process: Process) -> None:
-        """It has begun."""
+        """Start the call on a thread."""
         self.process: Final = process
         self.answer: Any = UNTRIED
         self.error: BaseException | None = None
@@ -174,11 +174,11 @@ class Caller:
         except BaseException as error:  # noqa: BLE001 - judged by whoever waits
             self.error = error
         else:
-            if self.process.alive:  # else nobody hears it
+            if self.process.alive:  # a dead process gets no answer
                 self.answer = answer
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it has ended within this time, or ever."""
+        """Wait for the call, by default `PATIENCE` seconds. Return whether it has ended."""
         self._thread.join(PATIENCE if seconds is None else seconds)
         return not self._thread.is_alive()
 
@@ -187,12 +187,12 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
-# How schedules are played: callers come, crash and come back, time passes, effects are counted.
+# Running schedules: callers come, crash and come back, time passes, effects are counted.
 
 
 _A_MOMENT: Final = 0.002
 _HEAD_START: Final = 0.03
-"""Seconds that a second caller has while the first one stands still."""
+"""The number of seconds that a second caller gets while the first one is paused."""
 _TRIES: Final = 10
 _LEASES: Final = 4
 """How many leases pass after a crash: one for the lease itself, and more than two for `quiet`."""
@@ -202,7 +202,7 @@ _HANGS: Final = "it hangs"
 
 
 class ScheduleRunner:
-    """One handler in one world, schedule after schedule."""
+    """Run one handler through schedule after schedule."""
 
     def __init__(
         self,
@@ -213,13 +213,15 @@ class ScheduleRunner:
         reset: Callable[[], object],
         busy: Callable[[Any], bool],
     ) -> None:
-        """Nothing has been played yet."""
         self._call, self._store, self._effects = call, store, effects
         self._reset, self._busy = reset, busy
         self._processes = 0
 
     def undisturbed(self) -> tuple[dict[str, int], list[str]]:
-        """How often each effect happens, and which points are passed, when nothing is wrong."""
+        """Run the call once without faults. Return the count of each effect and the points passed.
+
+        Raise `ChaosError` if it hangs or has no effect, or the error of the handler.
+        """
         self._begin()
         process = self._process()
         caller = Caller(self._call, process)
@@ -235,7 +237,7 @@ class ScheduleRunner:
         return self._counts(), list(process.passed)
 
     def play(self, schedule: Schedule, expected: dict[str, int]) -> ScheduleResult:
-        """One order of events, played and judged."""
+        """Run one schedule and return what came of it."""
         self._begin()
         row = ScheduleResult(schedule.name)
         process = self._process(schedule.plan)
@@ -254,7 +256,7 @@ class ScheduleRunner:
         return row
 
     def _overlap(self, schedule: Schedule, first: Caller, row: ScheduleResult) -> None:
-        """While the first caller stands still, another one comes."""
+        """Let a second caller come while the first one is paused."""
         process = first.process
         while not process.paused.wait(_A_MOMENT) and not first.wait(0):
             """It is on its way."""
@@ -266,7 +268,7 @@ class ScheduleRunner:
         self._take(second, row)
 
     def _take(self, caller: Caller, row: ScheduleResult) -> bool:
-        """What a caller was told, if that is anything; whether it must ask again."""
+        """Add the answer of a caller to the row. Return whether it has to ask again."""
         error = caller.error
         if caller.answer is not UNTRIED and not self._busy(caller.answer):
             row.answers.append(caller.answer)
@@ -280,7 +282,7 @@ class ScheduleRunner:
         return True
 
     def _insist(self, process: Process | None, row: ScheduleResult) -> None:
-        """Somebody asks until there is an answer, and time passes between."""
+        """Call until there is an answer, and let leases end between the calls."""
         for _ in range(_TRIES):
             caller = Caller(self._call, process or self._process())
             if not caller.wait():
@@ -303,7 +305,7 @@ class ScheduleRunner:
         if any(answer != told[0] for answer in told[1:]):
             row.wrong.append(f"two answers: {told[0]!r} and {told[-1]!r}")
 
-    # The world
+    # The state of the world
 
     def _begin(self) -> None:
         self._store.empty()
@@ -319,7 +321,7 @@ class ScheduleRunner:
         return {name: effect.count for name, effect in self._effects.items()}
 
     def _pass_leases(self) -> None:
-        """Every lease is over, and so is the time in which a dead attempt's request may arrive."""
+        """Move the clock past every lease, and past the last request of a dead attempt."""
         clock = self._store.clock
         now = clock()
         found = self._store.records.scan(Scan(limit=_EVERYTHING)).records
@@ -335,13 +337,12 @@ E = TypeVar("E", bound=Effect)
 
 
 class Chaos:
-    """A small world for one handler: a store in memory, a clock that stands still, and effects.
+    """A test bench for one handler: a store in memory, a clock that tests move, and effects.
 
-    `chaos.once` is a `Once` in this world; `chaos.use(once)` moves one of yours into it.
+    `chaos.once` is a `Once` on this bench; `chaos.use(once)` moves one of yours onto it.
     """
 
     def __init__(self) -> None:
-        """Nothing has been declared, and nothing has happened."""
         self.clock: Final = FakeClock()
         self._store: Final = ChaosStore(self.clock)
         self._effects: Final[dict[str, Effect]] = {}
@@ -356,12 +357,12 @@ class Chaos:
         return self._once
 
     def use(self, once: Once) -> Once:
-        """Your own `Once`, and all that was made with it, keeps its records here until the end."""
+        """Move your own `Once`, and all that was made with it, to this store until `close`."""
         if not isinstance(once, Once):
             msg = f"use takes the Once that your code has, not {once!r}"
             raise ConfigurationError(msg)
         core = once._core  # noqa: SLF001 - the same library
-        store = cast("Store", self._store)  # its verbs are made in a loop
+        store = cast("Store", self._store)  # its methods are made in a loop
         self._moved.append((core, dict(vars(core))))
         vars(core).update(
             _blocking=store,
@@ -378,16 +379,16 @@ class Chaos:
     def effect(
         self, name: str, function: Callable[..., Any] | None = None, *, key: str = "idempotency_key"
     ) -> Effect:
-        """Something that must happen once, to be called in place of the real thing.
+        """Declare something that must happen once. Call the effect in place of the real thing.
 
-        It calls `function`, where there is one. An argument named `key` is an idempotency key.
+        It calls `function`, if there is one. An argument named `key` is an idempotency key.
         """
         return self._declared(Effect(checked_name(name), function, key))
 
     def effect_async(
         self, name: str, function: Callable[..., Any] | None = None, *, key: str = "idempotency_key"
     ) -> AsyncEffect:
-        """The same for code that awaits it."""
+        """Declare the same for code that awaits it."""
         return self._declared(AsyncEffect(checked_name(name), function, key))
 
     def _declared(self, effect: E) -> E:
@@ -404,11 +405,11 @@ class Chaos:
         reset: Callable[[], object] | None = None,
         busy: Callable[[Any], bool] | None = None,
     ) -> Report:
-        """What came of everything that was tried with the call; `ChaosError` if anything is wrong.
+        """Run the call through every schedule. Raise `ChaosError` if anything goes wrong.
 
-        `call` makes one call of your handler, and may be a coroutine function. What it returns
-        must be the same for every caller. `reset` puts your own state back before each schedule;
-        `busy` says which answers mean "ask again later", where that is not an exception.
+        `call` makes one call of your handler, and may be a coroutine function. What it returns must
+        be the same for every caller. `reset` puts your own state back before each schedule; `busy`
+        says which answers mean "ask again later", if that is not an exception.
         """
         if not callable(call):
             msg = f"run takes a function that calls your handler, not {call!r}"
@@ -430,7 +431,7 @@ class Chaos:
         return report
 
     def close(self) -> None:
-        """Every `Once` is as it was."""
+        """Give every `Once` its own store back."""
         while self._moved:
             core, before = self._moved.pop()
             vars(core).clear()

@@ -1,4 +1,4 @@
-"""The store of pretended processes: in memory, with a point before and after everything it does."""
+"""The store of simulated processes: in memory, with a point before and after each request."""
 
 from __future__ import annotations
 
@@ -19,38 +19,37 @@ from oncekey.testing.clock import FakeClock
 from oncekey.testing.processes import GoneError, Process, here
 
 _LOOKING: Final = ("get", "scan", "purge")
-"""Verbs that change nothing that a caller relies on: no point of their own."""
+"""Requests that change nothing that a caller relies on. They have no points."""
 
 
 class ChaosStore:
-    """One store for all pretended processes; it knows which of them is asking.
+    """One store for all simulated processes. It knows which of them is asking.
 
-    A request of an attempt carries its nonce, and so belongs to the process that chose it, even
-    when the library's own thread sends it. Of a dead process nothing arrives.
+    A request of an attempt carries its nonce, and so belongs to the process that chose it, even if
+    the library's own thread sends it. Requests of a dead process do not arrive.
     """
 
     remote = False
 
     def __init__(self, clock: FakeClock) -> None:
-        """Without records."""
         self.clock = clock
         self.empty()
 
     def empty(self) -> None:
-        """Nothing was ever asked."""
+        """Remove all records."""
         self.records = MemoryStore(clock=self.clock)
         self._owners: dict[str, Process] = {}
         self._noted: dict[str, set[str]] = {}
 
     def as_async(self) -> Inline:
-        """The same store for coroutines."""
+        """Return the same store for coroutines."""
         return Inline(cast("Store", self))
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing; there is nothing to close."""
 
     def ask(self, verb: str, *arguments: Any) -> Any:
-        """What the store answers, if the asker lives to hear it."""
+        """Return the answer of the store, unless the process crashes or the reply is lost."""
         real: Callable[..., Any] = getattr(self.records, verb)
         request = arguments[0] if arguments else None
         nonce = getattr(request, "nonce", None)
@@ -69,7 +68,7 @@ class ChaosStore:
         return answer
 
     def _what(self, ask: Note) -> str:
-        """The step or fact that is noted, for people."""
+        """Return the step or fact that is noted, for the name of the point."""
         try:
             notes = read_notes(ask.noted)
         except UnreadableBytesError:
@@ -82,7 +81,7 @@ class ChaosStore:
     def _behind(
         process: Process, verb: str, real: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
-        """What the keeper does is no point of anybody's code, and ends with its process."""
+        """Answer a request of the keeper's thread. It is no point, and ends with its process."""
         if process.alive:
             return real(*arguments)
         if verb == "renew":
@@ -104,8 +103,8 @@ for _name in VERBS:
 
 
 class FlightsApart(Flights):
-    """Single flight inside each pretended process, and not between them."""
+    """Single flight inside each simulated process, and not between them."""
 
     def join(self, identity: Identity) -> tuple[Flight, bool]:
-        """The flight of this identity in this process."""
+        """Return the flight of this identity in this process."""
         return super().join(cast("Identity", (here.get().number, *identity)))

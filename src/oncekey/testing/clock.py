@@ -12,23 +12,23 @@ START: Final = 1_767_225_600_000_000
 
 
 class FakeClock:
-    """Called, it tells the time in microseconds. It never goes back."""
+    """A clock that returns microseconds when it is called. It never goes back."""
 
     def __init__(self, start: int = START) -> None:
-        """The time is `start` until somebody moves it."""
+        """Start at `start`, in microseconds since the epoch."""
         self._now = start
         self._lock = threading.Lock()
 
     def __call__(self) -> int:
-        """The time, in microseconds since the epoch."""
+        """Return the time, in microseconds since the epoch."""
         return self._now
 
     def advance(self, duration: Duration) -> None:
-        """It is later by a duration such as "5min", a number of seconds or a timedelta."""
+        """Move the clock by a duration such as "5min", a number of seconds or a timedelta."""
         self.tick(microseconds(seconds(duration, "duration")))
 
     def tick(self, microseconds: int) -> None:
-        """It is later by so many microseconds."""
+        """Move the clock by this many microseconds. Raise `ValueError` if it is negative."""
         if microseconds < 0:
             msg = f"a clock does not go back, and certainly not by {-microseconds} microseconds"
             raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""Declared effects: what the outside world sees of a handler, counted."""
+"""Effects of a handler on the outside world, declared in a test and counted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _A_MOMENT: Final = 0.002
 
 
 class Effect:
-    """Something that must happen once. Call it in place of the real thing, or `with` it.
+    """Something that must happen once. Call it in place of the real thing, or use it in `with`.
 
-    It behaves as a provider does: under an idempotency key that it has seen it answers as the
-    first time, and nothing happens. Without one it happens as often as it is called.
+    It behaves as a payment provider does: a second call with the same idempotency key returns the
+    first answer and has no effect. Without a key it happens as often as it is called.
     """
 
     def __init__(self, name: str, function: Callable[..., Any] | None, key: str) -> None:
-        """`function` is what is called; `key` the name of the argument that carries the key."""
+        """Call `function` for the effect. `key` names the argument with the idempotency key."""
         self.name: Final = name
         self._function = function
         self._key = key
@@ -31,27 +31,27 @@ class Effect:
         self.reset()
 
     def reset(self) -> None:
-        """It has never happened."""
+        """Set the count to zero and forget all keys."""
         self.count = 0
         self._seen: set[Hashable] = set()
         self._answers: dict[Hashable, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns, or the name and number of the effect where there is none."""
+        """Return what the function returns, or the name and number of the effect without one."""
         process = here.get()
         process.passing(f"before {self.name}")
         key = kwargs.get(self._key)
         if self._arrives(key):
             answer = self._answers[key] = self._happen(args, kwargs)
         else:
-            while key not in self._answers:  # the first one is still at it
+            while key not in self._answers:  # the first call is still running
                 pause(_A_MOMENT)
             answer = self._answers[key]
         process.passing(f"after {self.name}")
         return answer
 
     def _arrives(self, key: Hashable) -> bool:
-        """Whether it happens now: not if the key was here before."""
+        """Count the effect and return True, unless the key was seen before."""
         with self._lock:
             if key is not None and key in self._seen:
                 return False
@@ -65,7 +65,7 @@ class Effect:
         return self._function(*args, **kwargs)
 
     def __enter__(self) -> None:
-        """The effect is about to happen."""
+        """Pass the point before the effect."""
         here.get().passing(f"before {self.name}")
 
     def __exit__(
@@ -74,7 +74,7 @@ class Effect:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """It has happened, unless the block raised."""
+        """Count the effect and pass the point after it, unless the block raised."""
         if kind is None:
             with self._lock:
                 self.count += 1
@@ -88,7 +88,7 @@ class AsyncEffect(Effect):
     """The same for code that awaits it."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns, awaited where it is to be."""
+        """Return what the function returns, awaited if it is awaitable."""
         process = here.get()
         process.passing(f"before {self.name}")
         key = kwargs.get(self._key)
@@ -96,7 +96,7 @@ class AsyncEffect(Effect):
             made = self._happen(args, kwargs)
             answer = self._answers[key] = await made if inspect.isawaitable(made) else made
         else:
-            while key not in self._answers:  # the first one is still at it
+            while key not in self._answers:  # the first call is still running
                 await pause_async(_A_MOMENT)
             answer = self._answers[key]
         process.passing(f"after {self.name}")
@@ -104,7 +104,7 @@ class AsyncEffect(Effect):
 
 
 def checked_name(name: object) -> str:
-    """The name of an effect, if it is one."""
+    """Return the name of an effect. Raise `ConfigurationError` if it is no name."""
     if not isinstance(name, str) or not name:
         msg = f"an effect needs a name for the report, such as 'charge', not {name!r}"
         raise ConfigurationError(msg)

@@ -1,4 +1,4 @@
-"""A store that fails on cue: before it does what it is asked, or after, when its reply is lost."""
+"""A store that fails when a test says so: before it acts, or after, when its reply is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Failure = Callable[[Callable[[], Any]], Any]
 
 
 class FailingStore:
-    """The verbs of another store, counted, and broken as a test wishes.
+    """Pass requests on to another store, count them, and fail as a test wishes.
 
     >>> store = FailingStore()
     >>> store.lose_reply("settle", number=2)  # of the calls from now on, the second
@@ -42,32 +42,32 @@ class FailingStore:
     remote: Final = False
 
     def __init__(self, store: Store | None = None) -> None:
-        """Everything works; the records are in `store`, or in memory."""
+        """Keep the records in `store`, or in memory. Nothing fails yet."""
         self.store: Final = MemoryStore() if store is None else store
         self.calls: Final[Counter[str]] = Counter()
         self._plans: dict[tuple[str, int], Failure] = {}
         self._lock = threading.Lock()
 
-    # What goes wrong
+    # Planning failures
 
     def refuse(self, verb: str, times: int = 1, *, number: int = 1) -> None:
-        """The verb surely does not happen, so many times."""
+        """Fail the request before it happens, for this many calls."""
         self._plan(verb, times, number, _refused)
 
     def cut_off(self, verb: str, times: int = 1, *, number: int = 1) -> None:
-        """The store cannot be reached, so many times."""
+        """Let the store be unreachable, for this many calls."""
         self._plan(verb, times, number, _unreachable)
 
     def lose_reply(self, verb: str, times: int = 1, *, number: int = 1) -> None:
-        """The verb happens, but nobody hears of it, so many times."""
+        """Execute the request but lose the reply, for this many calls."""
         self._plan(verb, times, number, _lost)
 
     def instead(self, verb: str, failure: Failure, *, number: int = 1) -> None:
-        """The verb is whatever `failure` does, which is given the real one."""
+        """Call `failure` in place of the request. It is given the real one as a function."""
         self._plan(verb, 1, number, failure)
 
     def heal(self) -> None:
-        """From now on everything works."""
+        """Drop all planned failures."""
         with self._lock:
             self._plans.clear()
 
@@ -92,54 +92,54 @@ class FailingStore:
         answer: T = plan(do)
         return answer
 
-    # The verbs
+    # The requests of a store
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to one caller."""
         return self._call("claim", lambda: self.store.claim(ask))
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Move the end of the owner's lease."""
         return self._call("renew", lambda: self.store.renew(ask))
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Keep the owner's notes."""
         return self._call("note", lambda: self.store.note(ask))
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Keep the owner's answer."""
         return self._call("settle", lambda: self.store.settle(ask))
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """End the owner's claim."""
         return self._call("release", lambda: self.store.release(ask))
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return self._call("resolve", lambda: self.store.resolve(ask))
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Delete the record."""
         return self._call("forget", lambda: self.store.forget(ask))
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the living record, or None if there is none."""
         return self._call("get", lambda: self.store.get(scope, key))
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return some of the living records, in the order of scope and key."""
         return self._call("scan", lambda: self.store.scan(ask))
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Delete at most `limit` records that expired `grace` microseconds ago. Return how many."""
         return self._call("purge", lambda: self.store.purge(grace, limit))
 
     def close(self) -> None:
-        """The store behind this one is closed."""
+        """Close the store behind this one."""
         self.store.close()
 
     def as_async(self) -> Threaded:
-        """For coroutines every verb is on a thread, so that one that waits holds up nobody else."""
+        """Return a store for coroutines. A thread per request keeps a slow one from blocking."""
         return Threaded(self)
 
 

@@ -1,7 +1,8 @@
-"""Random verbs against a store, each answer compared with the machine applied to a dict.
+"""Send random requests to a store, and compare each answer with the machine applied to a dict.
 
-Several workers, whose tokens and nonces are never thrown away, ask in any order; requests are
-sent again; time moves to where a rule changes its mind, and to one microsecond beside it.
+Several workers ask in any order. Their tokens and nonces are kept, so that old ones are used again.
+Requests are repeated. Time moves to where a rule changes its answer, and to one microsecond beside
+it.
 """
 # ruff: noqa: S101 - a comparison that fails is the point
 
@@ -59,27 +60,27 @@ _UNPROVED: Final[dict[str, Any]] = {"token": 0, "nonce": ""}
 
 
 def random_proof(random: Random) -> Who:
-    """Whose token and nonce a request shows; most often the right ones."""
+    """Return which token and nonce a request shows, most often those of the owner."""
     return random.choice(_WHO) if random.randint(0, 3) == 0 else "owner"
 
 
 def random_spot(random: Random) -> Spot:
-    """Which key is meant."""
+    """Return the scope and the key of a request."""
     return random.choice(_USUAL_SPOTS)
 
 
 def random_request(random: Random) -> Request:
     """Return any request about one of the keys.
 
-    Leases and lives are small numbers: the store's own tests choose how long they are. The proof of
-    ownership is added later, by the model, which knows who was granted what.
+    Leases and lifetimes are small numbers: the store's own tests choose how long they are. The
+    proof of ownership is added later, by the model, which knows what was granted.
     """
     make = random.choice(_MAKERS)
     return make(random, random_spot(random))
 
 
 def random_scan(random: Random) -> Scan:
-    """Any question for a list, on small pages."""
+    """Return any scan, with small pages."""
     return Scan(
         scope=random.choice([None, "s", "nowhere"]),
         any_scope=random.choice([True, False]),
@@ -150,7 +151,7 @@ def _forget(random: Random, spot: Spot) -> Request:
     return Forget(*spot, token=0, force=random.choice([False, True]))
 
 
-# What is frequent here is what leads to more.
+# What is frequent here is what leads to more states.
 _MAKERS: Final = (
     *[_claim] * 5,
     *[_renew, _note, _release] * 2,
@@ -160,7 +161,7 @@ _MAKERS: Final = (
 
 STEPS: Final = 30
 LONGEST: Final = 5_000_000
-"""Microseconds: no wait for a moment is longer than this where time cannot be moved."""
+"""The longest wait in microseconds for a store with a clock that cannot be moved."""
 
 EVERYTHING: Final = 10_000
 
@@ -169,7 +170,7 @@ WHAT: Final = ("ask", "ask", "ask", "ask", "ask", "again", "wait")
 
 
 class Time(NamedTuple):
-    """The store's time, how to make it pass, and how long things last."""
+    """The store's clock, how to let its time pass, and how long things last."""
 
     clock: Callable[[], int]
     tick: Callable[[int], None]
@@ -178,12 +179,15 @@ class Time(NamedTuple):
 
     @property
     def lives(self) -> tuple[int, int, int]:
-        """The lives that a request may ask for."""
+        """The lifetimes that a request may ask for."""
         return self.ttl, 1, 10 * self.ttl
 
 
 def check_against_machine(store: Store, time: Time, *, purges: bool = True) -> None:
-    """The store, alone used by this test, answers every random run as the machine does."""
+    """Check that the store answers every random run as the machine does.
+
+    No other test may use the store at the same time.
+    """
     run_state_machine_as_test(
         lambda: StoreModel(store, time, purges=purges),  # type: ignore[arg-type]  # documented: a factory
         settings=settings(
@@ -195,21 +199,20 @@ def check_against_machine(store: Store, time: Time, *, purges: bool = True) -> N
 
 
 class StoreModel(RuleBasedStateMachine):
-    """A store beside the machine; after each verb they must agree."""
+    """A store beside the machine. They must agree after each request."""
 
     def __init__(self, store: Store, time: Time, *, purges: bool) -> None:
-        """Nothing has been asked yet."""
         super().__init__()
         self.store = store
         self.time = time
         self.purges = purges
         self.expected = Reference(time.clock)
-        self.granted = [(1, "a")]  # nobody was, but an old proof must always be at hand
+        self.granted = [(1, "a")]  # never granted, but an old proof must always be at hand
         self.last: Request | None = None
 
     @initialize(random=st.randoms(use_true_random=True))
     def start(self, random: Random) -> None:
-        """What the run before this one left is gone, and something has happened since."""
+        """Remove what the run before this one left, and send some requests."""
         for record in self.store.scan(Scan(limit=EVERYTHING)).records:
             self.store.forget(Forget(record.scope, record.key, token=record.token, force=True))
         self.store.purge(0, EVERYTHING)
@@ -221,30 +224,30 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(random=st.randoms(use_true_random=False))
     def happen(self, random: Random) -> None:
-        """Somebody asks, or a reply is lost, or time passes."""
+        """Send a request, send one again, or let time pass."""
         self._happen(random)
 
     @rule(random=st.randoms(use_true_random=True))
     def much_happens(self, random: Random) -> None:
-        """The same many times over; here Hypothesis chooses the seed and nothing more."""
+        """Do the same many times; here Hypothesis chooses the seed and nothing more."""
         self._much_happens(random)
 
     # The housekeeping
 
     @rule(grace=st.sampled_from([0, 1, 500_000]), limit=st.sampled_from([1, 2, 100]))
     def purge(self, grace: int, limit: int) -> None:
-        """What expired goes, at most so many; which ones go first is the store's choice."""
+        """Purge at most `limit` expired records. The store chooses which ones go first."""
         due = self.expected.purgeable(grace)
         first = self.store.purge(grace, limit)
         assert first == (min(limit, len(due)) if self.purges else 0)
         assert self.store.purge(grace, EVERYTHING) == (len(due) - first if self.purges else 0)
-        if self.purges:  # else it goes when the server comes to it, and its token counts till then
+        if self.purges:  # else the server removes it later, and its token counts until then
             for place in due:
                 self.expected.put(place, None)
 
     @rule(random=st.randoms(use_true_random=True))
     def scan(self, random: Random) -> None:
-        """Somebody lists the records, page after page."""
+        """List the records page after page, and compare each page."""
         ask = random_scan(random)
         while True:
             page = self.store.scan(ask)
@@ -255,11 +258,11 @@ class StoreModel(RuleBasedStateMachine):
 
     @invariant()
     def they_agree(self) -> None:
-        """Every key reads as the machine left it."""
+        """Check that every key reads as the machine left it."""
         for spot in SPOTS:
             assert self.store.get(*spot) == self.expected.get(*spot), spot
 
-    # How it is done
+    # Helpers
 
     def _much_happens(self, random: Random) -> None:
         for _ in range(MANY):
@@ -277,7 +280,7 @@ class StoreModel(RuleBasedStateMachine):
         self._send(ask)
 
     def _wait(self, random: Random) -> None:
-        """It is just before, exactly at, or just past a moment that matters."""
+        """Move the time to just before, exactly at, or just past a moment that matters."""
         record = self.store.get(*random_spot(random))
         if record is not None:
             moment = random.choice([record.lease_end, record.lease_end, record.expires])
@@ -286,9 +289,9 @@ class StoreModel(RuleBasedStateMachine):
                 self.time.tick(wait)
 
     def _complete(self, ask: Request, who: Who, age: int) -> Request:
-        """The request with a proof, a revision and lengths of time that fit the moment.
+        """Return the request with a proof, a revision and durations that fit the moment.
 
-        The proof is what stands in the record, what an old attempt had, or one of each.
+        The proof is the one in the record, the one of an old attempt, or one part of each.
         """
         record = self.expected.records.get(_place(ask))
         token, nonce = self.granted[age]
@@ -309,7 +312,7 @@ class StoreModel(RuleBasedStateMachine):
         return replace(ask, **fitting)
 
     def _send(self, ask: Request) -> None:
-        """The store answers, and leaves, what the machine does at that time."""
+        """Send the request. Check the answer and the record against the machine at that time."""
         before = self.expected.records.get(_place(ask))
         earliest = self.time.clock()
         states = [before]
@@ -326,7 +329,7 @@ class StoreModel(RuleBasedStateMachine):
             self.granted.append(proof)
 
     def _moments(self, answer: Answer | Verdict, after: Record | None, earliest: int) -> list[int]:
-        """When the store may have decided; always the same where time stands still."""
+        """Return when the store may have decided. There is one moment if the clock stands still."""
         latest = self.time.clock()
         if isinstance(answer, Answer):
             assert earliest <= answer.now <= latest, f"{answer} does not tell the time"

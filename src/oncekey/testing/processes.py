@@ -1,8 +1,8 @@
-"""Pretended processes: callers that can be cut off at any point, as if they had been killed.
+"""Simulated processes: callers that can be cut off at any point, as if they had been killed.
 
-A real kill takes everything at once: no handler runs, nothing is given back, nobody renews. Here
-a crash raises `Crashed`, which no `except Exception` catches. What cleans up on its way out finds
-a process that is dead: the store does not hear it any more, and no effect happens for it.
+A real kill takes everything at once: no handler runs, nothing is released, no lease is renewed.
+Here a crash raises `Crashed`, which no `except Exception` catches. Code that cleans up on its way
+out runs in a dead process: its requests do not reach the store, and its effects do not happen.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from oncekey.errors import OncekeyError
 
 Act = Literal["crash", "pause", "lose"]
 PATIENCE: Final = 30.0
-"""Seconds that a paused process waits to be told to go on; long past what a test should take."""
+"""The seconds that a paused process waits to go on; much more than a test should take."""
 
 
 class Crashed(BaseException):
-    """The process was killed here."""
+    """Raised where the simulated process was killed."""
 
 
 class GoneError(OncekeyError):
-    """What the library's own threads are told on behalf of a dead process: do not try again."""
+    """Raised in the library's own threads for a dead process, so that they do not try again."""
 
 
 class Plan(NamedTuple):
@@ -34,10 +34,10 @@ class Plan(NamedTuple):
 
 
 class Process:
-    """One pretended process: which points it has passed, and whether it is still there."""
+    """One simulated process: which points it has passed, and whether it is alive."""
 
     def __init__(self, number: int, plan: Plan | None = None) -> None:
-        """It lives, and does what the plan says when it gets there."""
+        """`plan` says what happens to the process, and at which point."""
         self.number: Final = number
         self.passed: Final[list[str]] = []
         self.alive = True
@@ -47,12 +47,12 @@ class Process:
         self._lock = threading.Lock()
 
     def check(self) -> None:
-        """Nothing more is done by a process that is dead."""
+        """Raise `Crashed` if the process is dead."""
         if not self.alive:
             raise Crashed
 
     def passing(self, point: str) -> bool:
-        """The point is reached; whether what the store answered here is lost."""
+        """Pass the point and act on the plan. Return whether the store's answer is lost here."""
         self.check()
         with self._lock:
             place = len(self.passed)
@@ -68,12 +68,12 @@ class Process:
         return self._plan.act == "lose"
 
     def go_on(self) -> None:
-        """If it is paused, it is so no longer."""
+        """Let the process go on if it is paused."""
         self._go_on.set()
 
 
 NOBODY: Final = Process(0)
-"""Who calls outside of any schedule."""
+"""The process of code outside of any schedule."""
 
 here: Final[ContextVar[Process]] = ContextVar("oncekey_process", default=NOBODY)
-"""The process that this code belongs to."""
+"""The process that the present code runs in."""

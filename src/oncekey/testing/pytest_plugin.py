@@ -1,7 +1,7 @@
 """The pytest plugin: the fixture `once_chaos`.
 
-Whoever has installed Oncekey has it; nothing needs to be imported. The rest is imported by the
-first test that asks for it, so that others pay little for it.
+It is active wherever Oncekey is installed; nothing needs to be imported. The rest is imported by
+the first test that asks for it, so that other tests pay little.
 """
 
 from __future__ import annotations

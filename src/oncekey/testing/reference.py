@@ -1,4 +1,4 @@
-"""The machine applied to a dict: the least that is a store, and what others are compared with.
+"""A store that is the machine applied to a dict. Other stores are compared with it.
 
 It takes no lock, so it serves one thread.
 """
@@ -39,52 +39,52 @@ RULES: Final[dict[type[Request], Rule[Any, Any]]] = {
     Resolve: machine.resolve,
     Forget: machine.forget,
 }
-"""Which rule answers which request."""
+"""The rule of the machine for each request."""
 
 
 class Reference:
     """Records in a dict, changed by nothing but the machine."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        """Empty; `clock` gives microseconds."""
+        """Start empty. `clock` returns microseconds."""
         self.clock = clock
         self.records: dict[Place, Record] = {}
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to one caller."""
         return self._apply(machine.claim, ask)
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Move the end of the owner's lease."""
         return self._apply(machine.renew, ask)
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Keep the owner's notes."""
         return self._apply(machine.note, ask)
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Keep the owner's answer."""
         return self._apply(machine.settle, ask)
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """End the owner's claim."""
         return self._apply(machine.release, ask)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return self._apply(machine.resolve, ask)
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Delete the record."""
         return self._apply(machine.forget, ask)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the living record, or None if there is none."""
         record = self.records.get((scope or "", key))
         return None if record is None or machine.expired(record, self.clock()) else record
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return some of the living records, in the order of scope and key."""
         now = self.clock()
         living = [
             place
@@ -98,22 +98,22 @@ class Reference:
         return Page([self.records[place] for place in page], page[-1] if living != page else None)
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Delete at most `limit` records that expired `grace` microseconds ago. Return how many."""
         gone = self.purgeable(grace)[:limit]
         for place in gone:
             del self.records[place]
         return len(gone)
 
     def close(self) -> None:
-        """Nothing to close; the records stay."""
+        """Do nothing; the records stay."""
 
     def purgeable(self, grace: int) -> list[Place]:
-        """Where the records are that a purge without limit would remove."""
+        """Return the places of the records that a purge without limit would remove."""
         now = self.clock()
         return [p for p, record in self.records.items() if machine.purgeable(record, now, grace)]
 
     def put(self, place: Place, record: Record | None) -> None:
-        """What is stored there from now on."""
+        """Store the record at this place, or remove the one there if it is None."""
         if record is None:
             self.records.pop(place, None)
         else:

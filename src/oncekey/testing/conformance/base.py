@@ -1,4 +1,4 @@
-"""What every part of the suite stands on, and what a store's own tests may override."""
+"""The helpers that every part of the suite uses, and what a store's own tests may override."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from oncekey.core.requests import (
 from oncekey.stores.base import AsyncStore, Store
 from oncekey.testing.clock import FakeClock
 
-# One key of a store, asked with short words.
+# One key of a store, with short methods for its requests.
 
 
 SAME: Final = "1:same"
 OTHER: Final = "1:other"
 NEWER: Final = "2:newer"
-"""The fingerprint of the first asker, another one, and one of another version."""
+"""The fingerprint of the first caller, another one, and one of another version."""
 
 DONE: Final = Verdict.DONE
 ENDED: Final = Verdict.ENDED
@@ -42,7 +42,7 @@ LOST: Final = Verdict.LOST
 
 
 class Desk:
-    """Verbs about one scope and key. Whatever a test does not care about has a default."""
+    """Send requests about one scope and key. What a test does not care about has a default."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class Desk:
         key: str = "order-1",
         scope: str | None = None,
     ) -> None:
-        """Nothing is asked yet."""
         self.store = store
         self.lease = lease
         self.ttl = ttl
@@ -61,29 +60,29 @@ class Desk:
         self.scope = scope
 
     def at(self, key: str, scope: str | None = None) -> Desk:
-        """A desk for another key of the same store."""
+        """Return a desk for another key of the same store."""
         return Desk(self.store, lease=self.lease, ttl=self.ttl, key=key, scope=scope)
 
     def ask(self, nonce: str, **other: object) -> Claim:
-        """A claim, not yet sent."""
+        """Return a claim without sending it."""
         ask = Claim(
             self.scope, self.key, nonce=nonce, fingerprint=SAME, lease=self.lease, ttl=self.ttl
         )
         return replace(ask, **other)
 
     def claim(self, nonce: str, **other: object) -> Answer:
-        """What a claim is told."""
+        """Claim the key and return the answer."""
         return self.store.claim(self.ask(nonce, **other))
 
     def grant(self, nonce: str, **other: object) -> Record:
-        """The record, owned by whoever uses this nonce."""
+        """Claim the key, which must be granted, and return the record."""
         answer = self.claim(nonce, **other)
         assert type(answer) is Granted, answer  # noqa: S101 - a step of a test that must succeed
         assert answer.record.nonce == nonce  # noqa: S101 - the same
         return answer.record
 
     def renew(self, owner: Record, **other: object) -> Verdict:
-        """The owner is still at it."""
+        """Renew the owner's lease."""
         ask = Renew(
             self.scope,
             self.key,
@@ -95,7 +94,7 @@ class Desk:
         return self.store.renew(replace(ask, **other))
 
     def note(self, owner: Record, noted: bytes, revision: int, **other: object) -> Verdict:
-        """The owner notes something."""
+        """Write the owner's notes."""
         ask = Note(
             self.scope,
             self.key,
@@ -107,7 +106,7 @@ class Desk:
         return self.store.note(replace(ask, **other))
 
     def settle(self, owner: Record, **other: object) -> Verdict:
-        """The owner is done."""
+        """Settle the record as its owner."""
         ask = Settle(
             self.scope,
             self.key,
@@ -121,7 +120,7 @@ class Desk:
         return self.store.settle(replace(ask, **other))
 
     def release(self, owner: Record, **other: object) -> Verdict:
-        """The owner gives up; by default after a definite error."""
+        """Release the claim as its owner, by default after a definite error."""
         ask = Release(
             self.scope,
             self.key,
@@ -137,11 +136,11 @@ class Desk:
         return self.store.release(replace(ask, **other))
 
     def hold(self, owner: Record) -> Verdict:
-        """The owner ends without knowing how, and nobody may go on."""
+        """End the attempt with an unknown outcome, so that the record is held."""
         return self.release(owner, uncertain=True, hold=True)
 
     def resolve(self, read: Record, **other: object) -> Verdict:
-        """Somebody who has read the record decides how it ended."""
+        """Resolve the record, as it was read."""
         ask = Resolve(
             self.scope,
             self.key,
@@ -154,52 +153,51 @@ class Desk:
         return self.store.resolve(replace(ask, **other))
 
     def forget(self, read: Record, *, force: bool = False) -> Verdict:
-        """Somebody who has read the record wants it gone."""
+        """Forget the record, as it was read."""
         return self.store.forget(Forget(self.scope, self.key, token=read.token, force=force))
 
     def get(self) -> Record | None:
-        """The living record, if there is one."""
+        """Return the living record, or None if there is none."""
         return self.store.get(self.scope, self.key)
 
     def read(self) -> Record:
-        """The living record, which must be there."""
+        """Return the living record, which must exist."""
         record = self.get()
         assert record is not None, self.key  # noqa: S101 - a step of a test that must succeed
         return record
 
     def status(self) -> str:
-        """The word of the table for what is stored."""
+        """Return the status of the record as the table names it; "none" if there is none."""
         record = self.get()
         return "none" if record is None else record.status
 
 
-# Stores of both colours as the suite sees them: blocking, and asked by many at once.
+# Blocking and async stores as the suite sees them: blocking, and asked by many callers at once.
 
 
 PATIENCE: Final = 30.0
-"""Seconds after which a crowd that does not come together fails the test instead of hanging it."""
+"""The seconds after which concurrent callers that do not meet fail the test, which would hang."""
 
 
 class Line(Store, Protocol):
-    """A store, and a way to ask it from many sides at the same moment."""
+    """A store, and a way to ask it from many callers at the same moment."""
 
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
-        """What each was answered, all having asked at once."""
+        """Send all claims at once and return the answers."""
         ...
 
 
 class Blocking:
-    """A blocking store; a crowd is a thread for each."""
+    """A blocking store. Concurrent claims get a thread each."""
 
     def __init__(self, store: Store) -> None:
-        """The verbs are those of `store`."""
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
-        """What each thread was answered; none asks before all stand ready."""
+        """Send each claim on a thread once all threads are ready. Return the answers."""
         barrier = threading.Barrier(len(asks))
 
         def ask_one(ask: Claim) -> Answer:
@@ -211,10 +209,10 @@ class Blocking:
 
 
 class OnRunner:
-    """An async store; each verb runs on one event loop, and a crowd is a task for each."""
+    """An async store. Requests run on one event loop, and concurrent claims get a task each."""
 
     def __init__(self, store: AsyncStore, runner: asyncio.Runner) -> None:
-        """The verbs are those of `store`, awaited on the loop of `runner`."""
+        """Await the methods of `store` on the loop of `runner`."""
         self._store = store
         self._runner = runner
 
@@ -237,7 +235,7 @@ class OnRunner:
     close = partialmethod(_run, "aclose")
 
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
-        """What each task was answered; none asks before all stand ready."""
+        """Send each claim in a task once all tasks are ready. Return the answers."""
 
         async def crowd() -> list[Answer]:
             ready, go = asyncio.Semaphore(0), asyncio.Event()
@@ -262,44 +260,44 @@ Tick = Callable[[int], None]
 class Suite:
     """The settings and fixtures of the suite.
 
-    By default time is a `FakeClock` that the store is given. A store whose time is its server's
-    overrides `clock` (how to ask for that time), `tick` (really waits) and `blur`.
+    By default time is a `FakeClock` that the store is given. A store that uses the clock of its
+    server overrides `clock` (how to ask for that time), `tick` (really waits) and `blur`.
     """
 
     lease: ClassVar[int] = 200_000
-    """Microseconds of a lease. A test waits for a few of them at most."""
+    """The length of a lease in microseconds. A test waits for a few of them at most."""
 
     ttl: ClassVar[int] = 300_000
-    """Microseconds that a settled record lives."""
+    """The lifetime of a settled record in microseconds."""
 
     blur: ClassVar[int] = 0
-    """How many microseconds may pass by themselves during a test; well below a third of `lease`."""
+    """The microseconds that may pass by themselves during a test; well below a third of `lease`."""
 
     purges: ClassVar[bool] = True
-    """False where the server removes expired records by itself, and `purge` has nothing to do."""
+    """Whether `purge` removes expired records; False if the server does that by itself."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
-        """The store's time, in microseconds when called."""
+        """Return the store's clock, which returns microseconds when it is called."""
         return FakeClock()
 
     @pytest.fixture
     def tick(self, clock: FakeClock) -> Tick:
-        """Called with microseconds, it comes back when so many have passed for the store."""
+        """Return a function that waits until this many microseconds have passed for the store."""
         return clock.tick
 
     @pytest.fixture
     def line(self) -> Line:
-        """The store under test, blocking."""
+        """Return the store under test, blocking."""
         raise NotImplementedError
 
     @pytest.fixture
     def desk(self, line: Line) -> Desk:
-        """One key of the store under test."""
+        """Return a desk for one key of the store under test."""
         return Desk(line, lease=self.lease, ttl=self.ttl)
 
     def almost(self, length: int) -> int:
-        """The longest wait after which `length` has surely not passed."""
+        """Return the longest wait after which `length` has surely not passed."""
         return length - 1 - self.blur
 
     @property

@@ -1,4 +1,4 @@
-"""Who is granted a key, who is not, and with which token."""
+"""Tests of claims: which caller is granted a key, and with which token."""
 # ruff: noqa: D102, S101, PLR2004 - a test's name says what it proves, its asserts prove it
 
 from __future__ import annotations
@@ -221,6 +221,6 @@ class Claims(Suite):
     def test_tokens_grow_over_forget(self, desk: Desk, tick: Tick) -> None:
         first = desk.grant("a")
         assert desk.forget(first, force=True) is DONE
-        tick(1)  # nothing is left that could tell the last token but the time itself
+        tick(1)  # after a forget only the time is left to make the next token larger
         assert desk.grant("a").token > first.token
         assert desk.settle(first) is LOST

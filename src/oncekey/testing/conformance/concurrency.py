@@ -1,4 +1,4 @@
-"""Many ask at the same moment, and one is granted."""
+"""Tests of concurrent claims: of many callers, one is granted the key."""
 # ruff: noqa: D102, S101 - a test's name says what it proves, its asserts prove it
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ROUNDS = 5
 
 
 class Concurrency(Suite):
-    """Claims that meet: from threads, or from tasks of one event loop."""
+    """Concurrent claims from threads, or from tasks of one event loop."""
 
     @pytest.mark.parametrize("status", ["none", "released", "running"])
     def test_one_of_many_is_granted(self, status: str, desk: Desk, line: Line, tick: Tick) -> None:

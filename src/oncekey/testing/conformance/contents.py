@@ -1,4 +1,4 @@
-"""Unusual keys and contents come back as they went in."""
+"""Tests of unusual keys and contents, which must come back as they went in."""
 # ruff: noqa: D102, S101 - a test's name says what it proves, its asserts prove it
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ each_content = pytest.mark.parametrize("content", BYTES.values(), ids=BYTES)
 
 
 class Contents(Suite):
-    """What a store must not trip over."""
+    """Keys, bytes, texts and numbers that a store must keep unchanged."""
 
     def test_keys_may_look_like_anything_printable(self, desk: Desk) -> None:
         desks = [desk.at(key, scope) for key in KEYS for scope in (None, "s", *KEYS[1:5])]

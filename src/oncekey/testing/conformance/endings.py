@@ -1,4 +1,4 @@
-"""How attempts end: settled, released, held, resolved; and until when each record lives."""
+"""Tests of how attempts end (settled, released, held, resolved) and how long records live."""
 # ruff: noqa: D102, S101 - a test's name says what it proves, its asserts prove it
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEVER = 0
 
 
 class Endings(Suite):
-    """Settle, release, resolve, and what their repetition does."""
+    """Settle, release and resolve, and what happens when they are repeated."""
 
     @pytest.mark.parametrize(
         ("status", "result", "error"),
@@ -121,7 +121,7 @@ class Endings(Suite):
         assert desk.renew(owner) is ENDED
         assert desk.get() == held
 
-    # Since when it is uncertain
+    # The time since when it is uncertain
 
     def test_finished_stays_at_the_uncertain_end_until_the_record_is_certain(
         self, desk: Desk, tick: Tick
@@ -212,7 +212,7 @@ class Endings(Suite):
         desk.resolve(held, status="failed", result=None, error=b"second")
         assert desk.get() == resolved
 
-    # Until when a record lives
+    # The lifetime of a record
 
     def test_a_settled_record_lives_for_its_ttl_to_the_microsecond(
         self, desk: Desk, tick: Tick

@@ -1,4 +1,4 @@
-"""Reading, listing, forgetting and purging records."""
+"""Tests of reading, listing, forgetting and purging records."""
 # ruff: noqa: D102, S101 - a test's name says what it proves, its asserts prove it
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MANY = 1000
 
 
 def places(page: Page) -> list[tuple[str | None, str]]:
-    """Where the records of a page are."""
+    """Return the scope and key of each record of a page."""
     return [(record.scope, record.key) for record in page.records]
 
 
@@ -45,7 +45,7 @@ class Housekeeping(Suite):
     # Scan
 
     def _fill(self, desk: Desk) -> list[Record]:
-        """Seven records in the order in which a scan tells them."""
+        """Make seven records and return them in the order of a scan."""
         spots = [(None, "a"), (None, "b"), ("s", "a"), ("s", "c"), ("t", "a"), ("t", "b")]
         for scope, key in reversed(spots):
             reach(desk.at(key, scope), "completed" if key == "a" else "running")

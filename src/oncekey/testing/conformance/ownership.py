@@ -1,4 +1,4 @@
-"""Only the owner writes: the attempt whose token and nonce stand in the record."""
+"""Tests that only the owner writes: the attempt with the token and nonce of the record."""
 # ruff: noqa: D102, S101, PLR2004 - a test's name says what it proves, its asserts prove it
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ each_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
 class Ownership(Suite):
-    """Writes: by whom, and what they leave."""
+    """Writes: which attempt may write, and what is in the record afterwards."""
 
     @each_write
     @pytest.mark.parametrize("status", STATUSES)

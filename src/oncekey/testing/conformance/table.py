@@ -1,6 +1,6 @@
-"""Each row of the machine's table as a scene: how to get there, and the input to try.
+"""Each row of the machine's table as a scene: how to get to its status, and the request to try.
 
-`prove` plays the scene of a row against a store. A row without a scene cannot be proved.
+`prove` runs the scene of a row against a store. A row without a scene cannot be proved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ended = Literal["completed", "failed"]
 
 
 def prove(row: Row, desk: Desk, tick: Tick) -> None:
-    """The row is true for this store."""
+    """Check that the row is true for this store."""
     act = SCENES[row.status, row.verb, row.when](desk, tick)
     assert desk.status() == row.status, "the scene did not get there"  # noqa: S101 - a proof
     reply = act()
@@ -31,12 +31,12 @@ def prove(row: Row, desk: Desk, tick: Tick) -> None:
 
 
 def word(reply: Reply) -> str:
-    """The table's word for an answer."""
+    """Return the table's word for an answer."""
     return reply.value if isinstance(reply, Verdict) else type(reply).__name__
 
 
 def reach(desk: Desk, status: str) -> Record:
-    """The record is in this status; what its last attempt owned."""
+    """Bring the record into this status. Return the record that its last attempt was granted."""
     owner = desk.grant("a")
     if status in ("completed", "failed"):
         desk.settle(owner, status=status)
