@@ -1,7 +1,7 @@
-"""Events: from a worker to whoever watches its job, each once, in order, none lost.
+"""Events: from a worker to the readers of its job, each once, in order, none lost.
 
-A `Bus` or `AsyncBus` publishes and reads; a `Router` keeps the newest state and wakes readers;
-a `Gateway` hands events to browsers.
+A `Bus` or `AsyncBus` publishes and reads. A `Router` keeps the newest state and wakes readers. A
+`Gateway` sends events to browsers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The router, which needs the package of Redis, is imported when it is first named."""
+    """Import the router when it is first used, since it needs the redis package."""
     if name != "Router":
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,4 +1,4 @@
-"""The events of a domain, for code that blocks: publish, read, and the state of a job."""
+"""The bus for code that blocks: publish, read, and get the state of a job."""
 
 # Generated from bus_async.py by "make generate": do not edit.
 
@@ -42,7 +42,7 @@ from oncekey.extras import needing
 
 
 class Bus:
-    """The events of a domain, for code that blocks."""
+    """The events of one domain, for code that blocks."""
 
     def __init__(
         self,
@@ -53,13 +53,16 @@ class Bus:
         observers: Iterable[Observer] = (),
         **options: Unpack[BusOptions],
     ) -> None:
-        """`where` is a URL, a client of redis-py, or a `Memory`. Nothing is sent yet."""
+        """Check the settings. Nothing is sent yet.
+
+        `where` is a URL, a client of redis-py, or a `Memory`.
+        """
         self.settings = settings_of(domain, stages, options)
         self._observers = Observers(self.settings.domain, observers)
         self._log = open_log(where, self.settings, self._observers)
 
     def close(self) -> None:
-        """The connections are closed. The next use opens new ones."""
+        """Close the connections to the server. The next use opens new ones."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -83,10 +86,12 @@ class Bus:
         step: int | None = None,
         strict: bool = False,
     ) -> Published:
-        """The event is in the job's log, once, whoever publishes it how often.
+        """Append the event to the job's log, once, however often it is published.
 
         `seq` is its number, or `step` its position in the range of its stage. A duplicate with
-        other data leaves the first and says `differs`; with `strict` it raises KeyReusedError.
+        other data leaves the first event and is returned with `differs`; with `strict` it raises
+        KeyReusedError. Raise InvalidEventError if the event cannot be published as it is, and
+        BackpressureError if the stream of its shard is full.
         """
         asks = [prepare((job, stage, data, seq, step), self.settings)]
         try:
@@ -96,7 +101,7 @@ class Bus:
         return self._made(asks, answers, strict=strict)[0]
 
     def publish_batch(self, drafts: Iterable[Draft], *, strict: bool = False) -> list[Published]:
-        """All of them, in their order, in one round trip. After an error publish all again."""
+        """Append all events in their order, in one round trip. After an error publish all again."""
         asks = [prepare(Draft(*draft), self.settings) for draft in drafts]
         if not asks:
             return []
@@ -114,9 +119,9 @@ class Bus:
         last_seq: int | None = None,
         limit: int = LIMIT,
     ) -> Page:
-        """The events of a job after the one that the reader saw last; without one, from the start.
+        """Return the events of a job after the last one that the reader saw, or from the start.
 
-        `after` is an event's cursor or its text, `last_seq` its number; 0 is the start.
+        `after` is the cursor of that event or its text, `last_seq` its number; 0 is the start.
         """
         saw = position(after, last_seq)
         found = self._read(check_job(job), saw, check_limit(limit))
@@ -125,13 +130,17 @@ class Bus:
         return found
 
     def state(self, job: str) -> Event | None:
-        """The event with the greatest seq, if the job has had one lately."""
+        """Return the event with the greatest seq, or None if the job has had none lately."""
         shard = shard_of(check_job(job), self.settings.shards)
         kept = self._log.state(job, shard)
         return None if kept is None else read_event(kept.payload, kept.cursor)
 
     def _appended_again(self, asks: list[Append], error: StoreError) -> list[Published | LogFull]:
-        """The marks are the same, so an event that is there already is known as ours."""
+        """Append the same events again. Raise the error at once if nothing was appended.
+
+        The marks are the same, so that an event that was appended the first time is recognized as
+        ours.
+        """
         if error.happened is False:
             raise error
         try:
@@ -160,7 +169,7 @@ class Bus:
 
 
 def open_log(where: Where, settings: BusSettings, observers: Observers) -> EventLog:
-    """Return the log for code that blocks; nothing is sent yet."""
+    """Return the log for code that blocks. Nothing is sent yet."""
     memory = memory_of(where)
     if memory is not None:
         return MemoryLog(memory, settings)

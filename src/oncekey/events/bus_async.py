@@ -1,4 +1,4 @@
-"""The events of a domain, for coroutines: publish, read, follow, and the state of a job."""
+"""The bus for coroutines: publish, read, follow, and get the state of a job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from oncekey.extras import needing
 
 
 class AsyncBus:
-    """The events of a domain, for coroutines."""
+    """The events of one domain, for coroutines."""
 
     def __init__(
         self,
@@ -52,7 +52,10 @@ class AsyncBus:
         observers: Iterable[Observer] = (),
         **options: Unpack[BusOptions],
     ) -> None:
-        """`where` is a URL, a client of redis.asyncio, or a `Memory`. Nothing is sent yet."""
+        """Check the settings. Nothing is sent yet.
+
+        `where` is a URL, a client of redis.asyncio, or a `Memory`.
+        """
         self.settings = settings_of(domain, stages, options)
         self._observers = Observers(self.settings.domain, observers)
         self._log = open_log_async(where, self.settings, self._observers)
@@ -63,17 +66,17 @@ class AsyncBus:
     def subscribe(
         self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
     ) -> AsyncGenerator[Event | Resync, None]:
-        """Every event of the job after the one that was seen last, in order, once, and for ever.
+        """Yield every event of the job after the last one seen, in order, once, without end.
 
-        A `Resync` among them says that the reader's place is not in the log: what it had does not
-        count, and what follows is the log from the first event that is left. While Redis is away
-        the iterator waits. It ends only with its reader: close it, or leave the loop.
+        A `Resync` among them says that the reader's place is not in the log: drop what was read
+        before; what follows is the log from its oldest event on. While Redis is away the iterator
+        waits. It does not end by itself: close it, or leave the loop.
         """
         return self.follow(check_job(job), position(after, last_seq))
 
     # async only
     async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:
-        """The same, for a job and a position that were checked."""
+        """Do the same for a job and a position that are already checked."""
         async with self.following(job, saw) as follower:
             while True:
                 for batch in await follower.batches():
@@ -83,7 +86,7 @@ class AsyncBus:
                         yield event
 
     async def aclose(self) -> None:
-        """The connections of the running loop are closed. The next use opens new ones."""
+        """Close the connections of the running loop to the server. The next use opens new ones."""
         await self._log.aclose()
 
     async def __aenter__(self) -> Self:
@@ -107,10 +110,12 @@ class AsyncBus:
         step: int | None = None,
         strict: bool = False,
     ) -> Published:
-        """The event is in the job's log, once, whoever publishes it how often.
+        """Append the event to the job's log, once, however often it is published.
 
         `seq` is its number, or `step` its position in the range of its stage. A duplicate with
-        other data leaves the first and says `differs`; with `strict` it raises KeyReusedError.
+        other data leaves the first event and is returned with `differs`; with `strict` it raises
+        KeyReusedError. Raise InvalidEventError if the event cannot be published as it is, and
+        BackpressureError if the stream of its shard is full.
         """
         asks = [prepare((job, stage, data, seq, step), self.settings)]
         try:
@@ -122,7 +127,7 @@ class AsyncBus:
     async def publish_batch(
         self, drafts: Iterable[Draft], *, strict: bool = False
     ) -> list[Published]:
-        """All of them, in their order, in one round trip. After an error publish all again."""
+        """Append all events in their order, in one round trip. After an error publish all again."""
         asks = [prepare(Draft(*draft), self.settings) for draft in drafts]
         if not asks:
             return []
@@ -140,9 +145,9 @@ class AsyncBus:
         last_seq: int | None = None,
         limit: int = LIMIT,
     ) -> Page:
-        """The events of a job after the one that the reader saw last; without one, from the start.
+        """Return the events of a job after the last one that the reader saw, or from the start.
 
-        `after` is an event's cursor or its text, `last_seq` its number; 0 is the start.
+        `after` is the cursor of that event or its text, `last_seq` its number; 0 is the start.
         """
         saw = position(after, last_seq)
         found = await self._read(check_job(job), saw, check_limit(limit))
@@ -151,7 +156,7 @@ class AsyncBus:
         return found
 
     async def state(self, job: str) -> Event | None:
-        """The event with the greatest seq, if the job has had one lately."""
+        """Return the event with the greatest seq, or None if the job has had none lately."""
         shard = shard_of(check_job(job), self.settings.shards)
         kept = await self._log.state(job, shard)
         return None if kept is None else read_event(kept.payload, kept.cursor)
@@ -159,7 +164,11 @@ class AsyncBus:
     async def _appended_again(
         self, asks: list[Append], error: StoreError
     ) -> list[Published | LogFull]:
-        """The marks are the same, so an event that is there already is known as ours."""
+        """Append the same events again. Raise the error at once if nothing was appended.
+
+        The marks are the same, so that an event that was appended the first time is recognized as
+        ours.
+        """
         if error.happened is False:
             raise error
         try:
@@ -188,7 +197,7 @@ class AsyncBus:
 
 
 def open_log_async(where: Where, settings: BusSettings, observers: Observers) -> AsyncEventLog:
-    """Return the log for coroutines; nothing is sent yet."""
+    """Return the log for coroutines. Nothing is sent yet."""
     memory = memory_of(where)
     if memory is not None:
         return AsyncMemoryLog(memory, settings)

@@ -1,4 +1,4 @@
-"""What can go wrong with an event.
+"""The errors of events.
 
 OncekeyError
  ├── InvalidEventError     the event cannot be published as it is; nothing was appended
@@ -27,7 +27,7 @@ class BackpressureError(StoreError):
 
 
 def refused(shard: int, length: int) -> BackpressureError:
-    """The error for an event that its shard has no room for."""
+    """Return the error for an event that does not fit into its shard's stream."""
     msg = (
         f"the stream of shard {shard} has {length} entries that no router has acknowledged; start "
         f"or repair the routers, and publish the same event again. Nothing was appended"

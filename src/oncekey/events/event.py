@@ -1,4 +1,4 @@
-"""An event, who it is, and how it is checked and encoded before it is appended."""
+"""The event, its identity, and the checks and encoding before it is appended."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from oncekey.events.cursor import Cursor
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.settings import BusSettings
 
-# An event, who it is, and what its publisher is told.
+# An event, its identity, and the answer to its publisher.
 
 
 class Identity(NamedTuple):
-    """Chosen by the producer: two events with one identity are one event."""
+    """The identity that the producer chooses. Two events with the same identity are one event."""
 
     domain: str
     job: str
@@ -31,7 +31,7 @@ class Identity(NamedTuple):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """An event as it travels: the JSON in the field `data` of a stream's entry."""
+    """An event as it is sent: the JSON in the field `data` of a stream entry."""
 
     job_id: str
     domain: str
@@ -51,9 +51,9 @@ class Event:
     seq: int
     data: Any
     timestamp: str
-    """When the producer made it, by its own clock. It decides nothing."""
+    """The time at which the producer made it, by its own clock. Nothing depends on it."""
     cursor: Cursor
-    """To go on after this event."""
+    """The cursor with which to read on after this event."""
 
     @property
     def id(self) -> str:
@@ -62,23 +62,23 @@ class Event:
 
     @property
     def offset(self) -> int:
-        """Its place: 1 for the first event of the job, then 2."""
+        """The place in the log: 1 for the first event of the job, then 2."""
         return self.cursor.offset
 
     @property
     def identity(self) -> Identity:
-        """What makes it this event and no other."""
+        """The identity by which duplicates are found."""
         return Identity(self.domain, self.job, self.stage, self.seq)
 
 
 class Published(NamedTuple):
-    """Where an event stands. Falsy when it stood there before."""
+    """The place of an event. Falsy if the event was there before."""
 
     offset: int
     epoch: str
     duplicate: bool
     differs: bool
-    """A duplicate came with other data than the first, which stays."""
+    """Whether a duplicate came with other data than the first event, which stays."""
 
     def __bool__(self) -> bool:
         return not self.duplicate
@@ -88,13 +88,16 @@ _decoder = msgspec.json.Decoder(Body)
 
 
 def read_event(payload: bytes, cursor: Cursor) -> Event:
-    """The event in an entry. Raises what msgspec raises when it is none."""
+    """Return the event in an entry. Raise the error of msgspec if it is none."""
     body = _decoder.decode(payload)
     return Event(body.job_id, body.domain, body.stage, body.seq, body.data, body.timestamp, cursor)
 
 
 def shard_of(job: str, shards: int) -> int:
-    """The shard that a job belongs to, for ever."""
+    """Return the shard of a job, which never changes.
+
+    Raise InvalidEventError if the job id is not valid Unicode.
+    """
     try:
         digest = md5(job.encode(), usedforsecurity=False).hexdigest()
     except UnicodeEncodeError:
@@ -102,7 +105,7 @@ def shard_of(job: str, shards: int) -> int:
     return int(digest, 16) % shards
 
 
-# From what a producer says to what is appended: checked and encoded, or refused.
+# Checking and encoding of a producer's event.
 
 
 _LONGEST_JOB: Final = 512
@@ -121,11 +124,11 @@ class Draft(NamedTuple):
 
 
 Parts = tuple[str, str, Any, int | None, int | None]
-"""Those of a draft, in their order."""
+"""The fields of a draft, in their order."""
 
 
 class Append(msgspec.Struct, frozen=True):
-    """An event that can be appended, once."""
+    """An event that is ready to be appended once."""
 
     job: str
     shard: int
@@ -133,15 +136,15 @@ class Append(msgspec.Struct, frozen=True):
     seq: int
     payload: bytes
     digest: str
-    """Of the data alone: the producer's clock is no difference."""
+    """The digest of the data alone: another time of the producer makes no difference."""
     mark: str
-    """Random, and the same when the question is asked again: the answer may have been lost."""
+    """Random bytes, the same when the request is repeated after a lost answer."""
     epoch: str
-    """For the log, if this begins it."""
+    """The epoch of the log, if this event begins it."""
 
 
 def check_job(job: str) -> str:
-    """The job id, if it is one."""
+    """Return the job id. Raise InvalidEventError if it is not one."""
     if not isinstance(job, str) or not 1 <= len(job) <= _LONGEST_JOB:
         msg = f"a job id has 1 to {_LONGEST_JOB} characters, but this one is {job!r}"
         raise InvalidEventError(msg)
@@ -149,7 +152,7 @@ def check_job(job: str) -> str:
 
 
 def prepare(draft: Parts, settings: BusSettings) -> Append:
-    """The draft as it is appended. Raises before anything is sent."""
+    """Return the draft as it is appended. Raise InvalidEventError before anything is sent."""
     job, stage, given, seq, step = draft
     shard = _shard_of(check_job(job), settings.shards)
     number = settings.stages.seq_of(stage, seq=seq, step=step)
@@ -161,7 +164,7 @@ def prepare(draft: Parts, settings: BusSettings) -> Append:
 
 
 def strictly(published: Published, ask: Append, domain: str) -> Published:
-    """The answer, unless it is a duplicate with other data."""
+    """Return the answer. Raise KeyReusedError if it is a duplicate with other data."""
     if not published.differs:
         return published
     msg = (
@@ -172,12 +175,12 @@ def strictly(published: Published, ask: Append, domain: str) -> Published:
 
 
 def _now() -> str:
-    """The time of this clock, in the format of `datetime.isoformat`."""
+    """Return the time of this clock, in the format of `datetime.isoformat`."""
     second, rest = divmod(time_ns(), 1_000_000_000)
     return f"{_written_second(second)}.{rest // 1000:06}+00:00"
 
 
-@lru_cache(1)  # many events are of one second, and to write it costs most
+@lru_cache(1)  # formatting the second costs most, and many events share one
 def _written_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -185,7 +188,7 @@ def _written_second(second: int) -> str:
 def _encoded(job: str, stage: str, given: Any, most: int) -> bytes:
     try:
         data = _encoder.encode(given)
-        if b"null" in data:  # which is also how a NaN would be written
+        if b"null" in data:  # a NaN would be written as null too
             json.dumps(msgspec.to_builtins(given), allow_nan=False)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         msg = f"the data of {stage!r} of job {job!r} cannot be written as JSON: {error}"

@@ -1,8 +1,8 @@
-"""The gateway: the events of a job for a browser, as server-sent events over ASGI.
+"""The gateway: an ASGI app that sends the events of a job to browsers as server-sent events.
 
-A client is sent what it has not seen, as fast as it takes it. What it has not taken waits in a
-queue of its own, which is bounded: one that lets it grow past that is told to start anew, and its
-connection ends.
+A client is sent what it has not seen, as fast as it reads. The rest waits in a bounded queue of its
+own. A client that lets its queue grow past the bound is told to start again, and its connection
+ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("oncekey.events")
 
 
 class Gateway:
-    """An ASGI app: GET /<job> is the stream of the job's events. Mount it where you like."""
+    """An ASGI app that serves the events of a job at GET /<job>. Mount it where you like."""
 
     def __init__(
         self,
@@ -43,10 +43,11 @@ class Gateway:
         heartbeat: Duration = "15s",
         queue: int = 1000,
     ) -> None:
-        """`allow(scope, job)` says whether this client may watch the job; None: everybody may.
+        """Check the settings.
 
-        It has no default, because an address that can be guessed is no protection. `queue` is how
-        many new events may wait for a client.
+        `allow(scope, job)` returns whether this client may watch the job; None allows everybody. It
+        has no default, because an address that can be guessed is no protection. `queue` is how many
+        new events may wait for a client.
         """
         if not isinstance(bus, AsyncBus):
             raise ConfigurationError(f"a gateway reads from an AsyncBus, not from {bus!r}")
@@ -56,7 +57,7 @@ class Gateway:
         self._queue = positive("queue", queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request. Other kinds of connections are refused."""
+        """Answer one request. Raise ConfigurationError for anything but HTTP."""
         if scope["type"] != "http":
             raise ConfigurationError(f"a gateway speaks HTTP and no {scope['type']}")
         status, job = await self._judged(scope)
@@ -66,11 +67,11 @@ class Gateway:
         await self.stream(job, scope, receive, send)
 
     async def stream(self, job: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """The events of a job, for a client that was allowed to see them, until it has gone."""
+        """Send the events of a job to a client that may see them, until it disconnects."""
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         saw = sse.wanted(scope["headers"], query)
         await send({"type": "http.response.start", "status": _OK, "headers": sse.HEADERS})
-        await _part(send, sse.HEARTBEAT)  # it knows at once that it is connected
+        await _part(send, sse.HEARTBEAT)  # the client knows at once that it is connected
         gone = asyncio.ensure_future(_gone(receive))
         try:
             if "state" in query:
@@ -96,7 +97,10 @@ class Gateway:
         return (_OK if allowed is True else 403), job
 
     async def _state(self, job: str, gone: asyncio.Future[None]) -> bytes:
-        """The state, when the store can tell it. An error would end a browser's tries for good."""
+        """Return the frame of the state, and wait while the store is down.
+
+        An error response would make a browser give up for good.
+        """
         while not gone.done():
             try:
                 return sse.state_frame(await self._bus.state(job))
@@ -122,7 +126,7 @@ class Gateway:
 
 
 class _Pulse:
-    """Calls when it was not restarted for a while, again and again. Restarting costs nothing."""
+    """Calls a function whenever it was not restarted for a period. Restarting costs nothing."""
 
     def __init__(self, period: float, call: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -150,7 +154,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _end(task: asyncio.Future[Any]) -> None:
-    """It runs no more."""
+    """Cancel the task and wait until it has ended."""
     while not task.done():  # redis-py on Python 3.11 may swallow a cancellation
         task.cancel()
         await asyncio.wait([task], timeout=1.0)

@@ -1,4 +1,4 @@
-"""The log of a job: what a bus needs of the place where events are kept, and how it is read."""
+"""The event log of a job: the protocol that a bus needs, and how a log is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LogFull(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where to read from: after an offset, after the event with a number, or what is left."""
+    """Where to read from: after an offset, after the event with a number, or the oldest event."""
 
     kind: Literal["offset", "seq", "first"]
     number: int = 0
@@ -29,7 +29,7 @@ class Start(NamedTuple):
 FIRST: Final = Start("first")
 
 LIMIT: Final = 500
-"""How many events a page has at most, unless the reader asks for another number."""
+"""The default for the most events on a page."""
 
 
 class Entry(NamedTuple):
@@ -45,7 +45,7 @@ class Look(NamedTuple):
 
     view: View
     offset: int | None
-    """Where the part starts; None where no single event has the number that was asked for."""
+    """The offset where the part starts, or None if no single event has the requested number."""
     entries: list[Entry]
 
 
@@ -57,60 +57,60 @@ class Kept(NamedTuple):
 
 
 class EventLog(Protocol):
-    """Events in a place. Each method is one atomic step for each job."""
+    """The storage of events. Each method is one atomic step for each job."""
 
     def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
-        """Each is in its log and in its shard's stream, once. Asking again converges."""
+        """Append each event to its log and its shard's stream, once. It is safe to repeat."""
         ...
 
     def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Some events after the start."""
+        """Return at most `count` events after the start."""
         ...
 
     def state(self, job: str, shard: int, /) -> Kept | None:
-        """The event with the greatest seq that a router has seen."""
+        """Return the event with the greatest seq that a router has seen, or None."""
         ...
 
     def close(self) -> None:
-        """Our connections are closed."""
+        """Close our connections."""
         ...
 
 
 class AsyncEventLog(Protocol):
-    """The same for coroutines."""
+    """The storage of events, for coroutines."""
 
     async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
-        """Each is in its log and in its shard's stream, once. Asking again converges."""
+        """Append each event to its log and its shard's stream, once. It is safe to repeat."""
         ...
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Some events after the start."""
+        """Return at most `count` events after the start."""
         ...
 
     async def state(self, job: str, shard: int, /) -> Kept | None:
-        """The event with the greatest seq that a router has seen."""
+        """Return the event with the greatest seq that a router has seen, or None."""
         ...
 
     def listening(self, job: str, shard: int, /) -> AbstractAsyncContextManager[asyncio.Event]:
-        """In the block the event is set whenever the log may have grown. It may be missed."""
+        """Yield an event that is set whenever the log may have grown. A wake-up may be missed."""
         ...
 
     async def aclose(self) -> None:
-        """Our connections are closed."""
+        """Close our connections."""
         ...
 
 
-# How a log is read: what is asked for, and what the reader is handed.
+# Reading of a log: what is asked for, and what the reader gets.
 
 
 class Page(NamedTuple):
-    """Some events of a job, in order, and where to go on."""
+    """Some events of a job, in order, and the cursor to go on from."""
 
     events: list[Event]
     cursor: Cursor | None
-    """For the next page. None: there is no log yet."""
+    """The cursor for the next page, or None if there is no log yet."""
     resync: Resync | None
-    """When set, what the reader had does not count, and these are the first that are left."""
+    """If set, drop what was read before: these events are the oldest that are left."""
 
 
 class Position(NamedTuple):
@@ -122,14 +122,17 @@ class Position(NamedTuple):
 
     @property
     def start(self) -> Start:
-        """Where to look."""
+        """The place to read from."""
         if self.seq is not None:
             return Start("seq", self.seq)
         return Start("offset", 0 if self.cursor is None else self.cursor.offset)
 
 
 def position(after: Cursor | str | None, last_seq: int | None) -> Position:
-    """What the caller says that it saw last."""
+    """Return the position for what the caller saw last.
+
+    Raise InvalidEventError if both are given, or if `last_seq` is not a number from 0 on.
+    """
     if last_seq is not None:
         if after is not None:
             raise InvalidEventError("give after or last_seq, not both")
@@ -141,14 +144,14 @@ def position(after: Cursor | str | None, last_seq: int | None) -> Position:
 
 
 def check_limit(limit: int) -> int:
-    """The limit, if it is one."""
+    """Return the limit. Raise InvalidEventError if it is not a whole number above zero."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise InvalidEventError(f"limit is a whole number above zero, not {limit!r}")
     return limit
 
 
 def verdict(saw: Position, look: Look) -> Reason | None:
-    """Why the reader cannot go on from there; None when it can."""
+    """Return why the reader cannot go on from its position, or None if it can."""
     if saw.foreign:
         return "foreign"
     if saw.seq is None:
@@ -159,7 +162,7 @@ def verdict(saw: Position, look: Look) -> Reason | None:
 
 
 def page(job: str, saw: Position, look: Look, reason: Reason | None) -> Page:
-    """What the reader gets."""
+    """Return the page for what was read."""
     events = [_event(job, look.view.epoch or "", entry) for entry in look.entries]
     resync = None if reason is None else Resync(reason)
     if events:
@@ -174,6 +177,6 @@ def page(job: str, saw: Position, look: Look, reason: Reason | None) -> Page:
 def _event(job: str, epoch: str, entry: Entry) -> Event:
     try:
         return read_event(entry.payload, Cursor(epoch, entry.offset, entry.mark))
-    except ValueError as error:  # msgspec's are such
+    except ValueError as error:  # the errors of msgspec are ValueErrors
         msg = f"entry {entry.offset} in the log of job {job!r} is no event: {error}"
         raise UnreadableError(msg, key=job) from error

@@ -1,6 +1,6 @@
-"""Events in this process: for development, tests and the demo. Nothing outlives the process.
+"""Events in memory, for development, tests and the demo. They end with the process.
 
-There is no router: an event moves the state and wakes its readers in the step that appends it.
+There is no router: appending an event also moves the state and wakes the readers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Memory:
     """Jobs of any number of domains. Buses of both colours may share one."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """`clock` counts seconds."""
+        """Start empty. `clock` counts seconds."""
         self.clock = clock
         self.lock = Lock()
         self.jobs: OrderedDict[_Name, _Job] = OrderedDict()
@@ -63,19 +63,19 @@ class _Ear(NamedTuple):
 
 
 class MemoryLog:
-    """One domain of a memory."""
+    """One domain in a `Memory`."""
 
     def __init__(self, memory: Memory, settings: BusSettings) -> None:
         self._memory = memory
         self._settings = settings
 
     def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
-        """Each is in its log, once."""
+        """Append each event to its log, once."""
         with self._memory.lock:
             return [self._append(ask) for ask in asks]
 
     def look(self, job: str, _shard: int, start: Start, count: int, /) -> Look:
-        """Some events after the start."""
+        """Return at most `count` events after the start."""
         with self._memory.lock:
             found = self._living(job)
             if found is None:
@@ -93,18 +93,18 @@ class MemoryLog:
             return Look(View(found.epoch, found.first, found.last, mark), offset, entries)
 
     def state(self, job: str, _shard: int, /) -> Kept | None:
-        """The event with the greatest seq."""
+        """Return the event with the greatest seq, or None."""
         with self._memory.lock:
             found = self._living(job)
             alive = found is not None and self._memory.clock() < found.state_end
             return found.state if found is not None and alive else None
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     @asynccontextmanager
     async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
-        """In the block the event is set whenever the log has grown."""
+        """Yield an event that is set whenever the log has grown."""
         name = (self._settings.domain, job)
         ear = _Ear(asyncio.get_running_loop(), asyncio.Event())
         with self._memory.lock:
@@ -137,7 +137,7 @@ class MemoryLog:
         return Published(job.last, job.epoch, duplicate=False, differs=False)
 
     def _keep(self, job_id: str, job: _Job, now: float) -> None:
-        """The newest stand last; at the other end those that ran out are dropped."""
+        """Move the job to the end, drop the oldest jobs that ran out, and wake the readers."""
         name, jobs = (self._settings.domain, job_id), self._memory.jobs
         jobs[name] = job
         jobs.move_to_end(name)
@@ -153,26 +153,26 @@ class MemoryLog:
 
 
 class AsyncMemoryLog:
-    """The same for coroutines: nothing in it ever waits."""
+    """The same for coroutines. No method ever waits."""
 
     def __init__(self, memory: Memory, settings: BusSettings) -> None:
         self._log = MemoryLog(memory, settings)
         self.listening = self._log.listening
 
     async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
-        """Each is in its log, once."""
+        """Append each event to its log, once."""
         return self._log.append(asks)
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Some events after the start."""
+        """Return at most `count` events after the start."""
         return self._log.look(job, shard, start, count)
 
     async def state(self, job: str, shard: int, /) -> Kept | None:
-        """The event with the greatest seq."""
+        """Return the event with the greatest seq, or None."""
         return self._log.state(job, shard)
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 Where = Any
@@ -180,7 +180,7 @@ Where = Any
 
 
 def memory_of(where: Where) -> Memory | None:
-    """Return the memory that is meant; None where it is Redis."""
+    """Return the memory, or None if `where` is Redis. Raise ConfigurationError for another URL."""
     if isinstance(where, Memory):
         return where
     if not isinstance(where, str):

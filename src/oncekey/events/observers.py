@@ -1,4 +1,4 @@
-"""What happens to events, told to whoever observes: for counting, and never per job."""
+"""Observers of events, for counting. They are never told about single jobs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Name = Literal[
     "duplicate",  # was there already
     "differs",  # was there already, with other data; a duplicate as well
     "refused",  # the shard's stream is full
-    "trimmed",  # entries that every group has acknowledged are gone from a shard's stream
+    "trimmed",  # entries that every group has acknowledged were removed from a shard's stream
     "routed",  # the state was moved and the readers woken
     "reclaimed",  # taken from a router that died or hangs
     "dead",  # no router could handle it
-    "lost",  # somebody deleted it before a router had it
-    "joined",  # somebody follows a job
-    "left",  # and does so no more
+    "lost",  # deleted from the stream before a router had it
+    "joined",  # a follower of a job has joined
+    "left",  # a follower of a job has left
     "resync",  # a reader was told that its place is gone
 ]
 
@@ -38,7 +38,7 @@ class Happening(Struct, frozen=True, kw_only=True):
 
 
 class Observer(Protocol):
-    """Anything that wants to know. It must not block, and what it raises is only logged.
+    """A callable that is told what happens. It must not block; what it raises is only logged.
 
     A router calls it in several threads.
     """
@@ -49,10 +49,10 @@ class Observer(Protocol):
 
 
 class Observers:
-    """Everybody who wants to know about one domain. Falsy when nobody does."""
+    """The observers of one domain. Falsy if there are none."""
 
     def __init__(self, domain: str, observers: Iterable[Observer] = ()) -> None:
-        """Each observer is a callable that takes one happening."""
+        """Check that each observer is a callable."""
         self._domain = domain
         self._all = list(observers)
         for observer in self._all:
@@ -64,7 +64,7 @@ class Observers:
         return bool(self._all)
 
     def tell(self, name: Name, count: int = 1, reason: str = "") -> None:
-        """Everybody has heard of it; nobody can stop anything by failing."""
+        """Call all observers. Log what they raise."""
         if not self._all or not count:
             return
         happening = Happening(name=name, domain=self._domain, count=count, reason=reason)
@@ -75,7 +75,7 @@ class Observers:
                 logging.getLogger("oncekey.events").exception("an observer failed on %s", name)
 
     def tell_answers(self, answers: Iterable[Published | LogFull]) -> None:
-        """What became of events that were to be appended."""
+        """Report what became of events that were to be appended."""
         if not self._all:
             return
         taken = [one for one in answers if isinstance(one, Published)]

@@ -1,4 +1,4 @@
-"""What happens to events as Prometheus metrics. Needs the extra `oncekey[prometheus]`."""
+"""Prometheus metrics of events. Needs the extra `oncekey[prometheus]`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PrometheusObserver:
     """Counts by domain. Jobs are never labels: there are too many of them."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        """The metrics are registered; one observer per registry serves any number of domains."""
+        """Register the metrics. One observer per registry serves any number of domains."""
         self._counters = {
             name: Counter(f"oncekey_events_{noun}_total", text, ["domain"], registry=registry)
             for name, (noun, text) in _COUNTERS.items()

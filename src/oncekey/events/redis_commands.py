@@ -1,4 +1,4 @@
-"""The scripts of events in Redis, their keys, and what their replies mean."""
+"""The Lua scripts for events in Redis, their keys, and the meaning of their replies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import CAUGHT
 
-# The scripts of events, and the names of the keys that they work on.
+# The scripts, and the names of the keys that they use.
 
 
 _PARTS: Final = {"publish": ("trim", "publish"), "tidy": ("trim", "tidy")}
 
 
 class Script(NamedTuple):
-    """The text, and the name by which a server that has seen it knows it."""
+    """The text of a script, and the SHA-1 by which a server knows it."""
 
     text: str
     sha: str
@@ -31,7 +31,10 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str, first: str = "") -> Script:
-    """The script of this name after this first line; the same text for every server."""
+    """Return the script of this name, after the line `first`.
+
+    The text is the same for every server.
+    """
     folder = resources.files("oncekey.events") / "lua"
     parts = _PARTS.get(name, (name,))
     text = first + "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
@@ -39,7 +42,10 @@ def script(name: str, first: str = "") -> Script:
 
 
 def publish_script(settings: BusSettings) -> Script:
-    """The script that appends an event. What a domain has set is not sent with every event."""
+    """Return the script that appends an event.
+
+    It contains the settings of the domain, so that they are not sent with every event.
+    """
     facts = (
         f"'{settings.marker_seconds}'",
         *(settings.length, settings.slack, settings.hard_cap, settings.log_length),
@@ -49,60 +55,63 @@ def publish_script(settings: BusSettings) -> Script:
 
 
 class Names:
-    """The keys of a domain. Those of one shard share its hash tag, and so a node of a cluster."""
+    """The keys of a domain. Those of one shard share a hash tag, and so a node of a cluster."""
 
     def __init__(self, domain: str) -> None:
         self.shards = f"{{{domain}}}:shards"
         self._domain = domain
 
     def stream(self, shard: int) -> str:
-        """The stream that routers read."""
+        """Return the stream that routers read."""
         return f"{{{self._domain}:{shard}}}:events"
 
     def dead(self, shard: int) -> str:
-        """The stream of entries that no router could handle."""
+        """Return the stream of entries that no router could handle."""
         return f"{{{self._domain}:{shard}}}:dead"
 
     def nudge(self, shard: int) -> str:
-        """The channel on which readers are woken."""
+        """Return the channel on which readers are woken."""
         return f"{{{self._domain}:{shard}}}:nudge"
 
     def log(self, shard: int, job: str) -> str:
-        """The events of a job, in order."""
+        """Return the key of a job's events, in order."""
         return f"{{{self._domain}:{shard}}}:log:{job}"
 
     def job(self, shard: int, job: str) -> str:
-        """What is known of a job: epoch, newest offset, markers."""
+        """Return the key of a job's facts: epoch, newest offset, markers."""
         return f"{{{self._domain}:{shard}}}:job:{job}"
 
     def state(self, shard: int, job: str) -> str:
-        """The event of a job with the greatest seq."""
+        """Return the key of a job's event with the greatest seq."""
         return f"{{{self._domain}:{shard}}}:state:{job}"
 
 
-# What is sent to the scripts, and what their replies mean.
+# Commands for the scripts, and the meaning of their replies.
 
 
 TROUBLE: Final = (*CAUGHT, AttributeError)
-"""What redis-py may raise. In a cluster it closes connections that are in use by other coroutines,
-who then find None where their connection was."""
+"""The errors that redis-py may raise.
+
+In a cluster it closes connections that other coroutines use. They then find None in place of their
+connection, which is an AttributeError.
+"""
 
 
 def words(chosen: Script, keys: tuple[str, ...], *arguments: str | bytes | int) -> Words:
-    """A command for a server that knows the script."""
+    """Return the command for a server that knows the script."""
     return ("EVALSHA", chosen.sha, len(keys), *keys, *arguments)
 
 
 def whole(chosen: Script, command: Words) -> Words:
-    """The same command for a server that does not know the script."""
+    """Return the same command for a server that does not know the script."""
     return ("EVAL", chosen.text, *command[2:])
 
 
 class Publishing:
-    """The command that appends an event of a domain, and what its reply means."""
+    """The command that appends an event of a domain, and the meaning of its reply."""
 
     def __init__(self, settings: BusSettings, names: Names, observers: Observers) -> None:
-        """What every command has is made once."""
+        """Prepare the parts that all commands share."""
         self.script = publish_script(settings)
         self._observers = observers
         head = ("EVALSHA", self.script.sha, 3)
@@ -112,7 +121,7 @@ class Publishing:
         ]
 
     def words(self, ask: Append) -> Words:
-        """The command."""
+        """Return the command that appends the event."""
         head, log, job = self._shards[ask.shard]
         name, seq = ask.job, ask.seq
         return (
@@ -128,7 +137,7 @@ class Publishing:
         )
 
     def published(self, reply: Any) -> Published | LogFull:
-        """What became of it."""
+        """Return what became of the event."""
         if type(reply) is bytes:  # the usual case: epoch, offset and mark
             epoch, offset, _ = reply.decode().split(".")
             return Published(int(offset), epoch, duplicate=False, differs=False)
@@ -140,7 +149,7 @@ class Publishing:
 
 
 def look(job: str, shard: int, start: Start, count: int, names: Names) -> Words:
-    """The command that reads a part of a log."""
+    """Return the command that reads a part of a log."""
     place: str | int = start.number if start.kind == "offset" else start.kind
     number: str | int = start.number if start.kind == "seq" else ""
     keys = (names.log(shard, job), names.job(shard, job))
@@ -148,7 +157,7 @@ def look(job: str, shard: int, start: Start, count: int, names: Names) -> Words:
 
 
 def looked(reply: list[Any]) -> Look:
-    """The part."""
+    """Return the part of a log in a reply."""
     if len(reply) == 1:
         return Look(View(None, 1, 0, None), None, [])
     epoch, first, last, offset, mark, entries = reply
@@ -161,14 +170,14 @@ def _entry(name: bytes, fields: list[bytes]) -> Entry:
 
 
 def kept(reply: list[Any]) -> Kept | None:
-    """The state, of which these are the id and the payload."""
+    """Return the state in a reply of id and payload, or None."""
     name, payload = reply
     cursor: Cursor | None = None if name is None else parse(name.decode())
     return None if cursor is None else Kept(cursor, payload)
 
 
 def agreed(found: bytes | None, settings: BusSettings) -> None:
-    """Raises where the domain has another number of shards than we were told."""
+    """Raise ConfigurationError if the domain has another number of shards than configured."""
     if found is not None and found != str(settings.shards).encode():
         msg = (
             f"the domain {settings.domain!r} has {found.decode(errors='replace')} shards, not "

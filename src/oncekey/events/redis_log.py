@@ -1,4 +1,4 @@
-"""Events in Redis or Valkey: a domain's streams, logs and states."""
+"""Events in Redis or Valkey: the streams, logs and states of a domain."""
 
 # Generated from redis_log_async.py by "make generate": do not edit.
 
@@ -31,7 +31,7 @@ class RedisLog:
         self._agreed = False
 
     def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
-        """Each is in its log and in its shard's stream, once, after one round trip."""
+        """Append each event to its log and its shard's stream, once, in one round trip."""
         commands = list(map(self._publishing.words, asks))
         try:
             if not self._agreed:
@@ -49,7 +49,7 @@ class RedisLog:
             raise self._explained(error) from error
 
     def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Some events after the start."""
+        """Return at most `count` events after the start."""
         command = replies.look(job, shard, start, count, self._names)
         try:
             self.agree()
@@ -58,7 +58,7 @@ class RedisLog:
             raise self._explained(error) from error
 
     def state(self, job: str, shard: int, /) -> Kept | None:
-        """The event with the greatest seq that a router has seen."""
+        """Return the event with the greatest seq that a router has seen, or None."""
         name = self._names.state(shard, job)
         try:
             self.agree()
@@ -67,11 +67,14 @@ class RedisLog:
             raise self._explained(error) from error
 
     def close(self) -> None:
-        """The connections are closed. The next use opens new ones."""
+        """Close the connections to the server. The next use opens new ones."""
         self._clients.close()
 
     def agree(self) -> None:
-        """The domain has as many shards as we were told."""
+        """Store the number of shards, or compare it with the stored one.
+
+        Raise ConfigurationError if they differ.
+        """
         if self._agreed:
             return
         self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
@@ -80,14 +83,17 @@ class RedisLog:
         self._agreed = True
 
     def _ask(self, chosen: Script, command: Words) -> Any:
-        """What the script answers. A server that does not know it has not run it: it is told."""
+        """Run the script. Return its reply. Send the text if the server does not know the script.
+
+        A server that does not know it has not run it, so that nothing runs twice.
+        """
         try:
             return self._clients.ask(command)
         except NoScriptError:
             return self._clients.ask(replies.whole(chosen, command))
 
     def _ask_all(self, commands: list[Words]) -> list[Any]:
-        """All answers, or the first error. Whatever ran already may run again."""
+        """Return all replies, or raise the first error. Commands that ran already may run again."""
         client = self._clients.client()
         answers = _send(client, commands)
         if any(isinstance(one, NoScriptError) for one in answers):

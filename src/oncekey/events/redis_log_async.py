@@ -1,4 +1,4 @@
-"""Events in Redis or Valkey: a domain's streams, logs and states."""
+"""Events in Redis or Valkey: the streams, logs and states of a domain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AsyncRedisLog:
         self._wakeups: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictionary()
 
     async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
-        """Each is in its log and in its shard's stream, once, after one round trip."""
+        """Append each event to its log and its shard's stream, once, in one round trip."""
         commands = list(map(self._publishing.words, asks))
         try:
             if not self._agreed:
@@ -54,7 +54,7 @@ class AsyncRedisLog:
             raise self._explained(error) from error
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Some events after the start."""
+        """Return at most `count` events after the start."""
         command = replies.look(job, shard, start, count, self._names)
         try:
             await self.agree()
@@ -63,7 +63,7 @@ class AsyncRedisLog:
             raise self._explained(error) from error
 
     async def state(self, job: str, shard: int, /) -> Kept | None:
-        """The event with the greatest seq that a router has seen."""
+        """Return the event with the greatest seq that a router has seen, or None."""
         name = self._names.state(shard, job)
         try:
             await self.agree()
@@ -74,7 +74,7 @@ class AsyncRedisLog:
     # async only
     @asynccontextmanager
     async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
-        """In the block the event is set whenever the log may have grown. It may be missed."""
+        """Yield an event that is set whenever the log may have grown. A wake-up may be missed."""
         loop = running_loop()
         wakeups = self._wakeups.get(loop)
         if wakeups is None:
@@ -86,11 +86,14 @@ class AsyncRedisLog:
             await wakeups.leave(job, heard)
 
     async def aclose(self) -> None:
-        """The connections of the running loop are closed. Other loops close theirs."""
+        """Close the connections of the running loop to the server. Other loops close theirs."""
         await self._clients.aclose()
 
     async def agree(self) -> None:
-        """The domain has as many shards as we were told."""
+        """Store the number of shards, or compare it with the stored one.
+
+        Raise ConfigurationError if they differ.
+        """
         if self._agreed:
             return
         await self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
@@ -99,14 +102,17 @@ class AsyncRedisLog:
         self._agreed = True
 
     async def _ask(self, chosen: Script, command: Words) -> Any:
-        """What the script answers. A server that does not know it has not run it: it is told."""
+        """Run the script. Return its reply. Send the text if the server does not know the script.
+
+        A server that does not know it has not run it, so that nothing runs twice.
+        """
         try:
             return await self._clients.ask(command)
         except NoScriptError:
             return await self._clients.ask(replies.whole(chosen, command))
 
     async def _ask_all(self, commands: list[Words]) -> list[Any]:
-        """All answers, or the first error. Whatever ran already may run again."""
+        """Return all replies, or raise the first error. Commands that ran already may run again."""
         client = await self._clients.client()
         answers = await _send(client, commands)
         if any(isinstance(one, NoScriptError) for one in answers):

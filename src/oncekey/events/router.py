@@ -1,4 +1,4 @@
-"""The router: it keeps the newest state of each job and wakes those who watch it."""
+"""The router: it keeps the newest state of each job and wakes the readers of its events."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ class StreamEntry(NamedTuple):
 
     @property
     def payload(self) -> bytes:
-        """The event, as JSON."""
+        """The event as JSON."""
         return self._field(b"data")
 
     def event(self) -> Event:
-        """The event in it. Raises ValueError or InvalidEventError, with the reason, for none."""
+        """Return the event in the entry.
+
+        Raise ValueError or InvalidEventError, with the reason, if there is none.
+        """
         cursor = parse(self._field(b"id").decode())
         if cursor is None:
             raise InvalidEventError("the field id is no epoch.offset.mark")
@@ -59,7 +62,7 @@ class StreamEntry(NamedTuple):
 
 
 def delivered(reply: Any) -> list[StreamEntry]:
-    """The entries of one stream in a reply to XREADGROUP."""
+    """Return the entries of one stream in a reply to XREADGROUP."""
     if not reply:
         return []
     found = next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
@@ -69,7 +72,7 @@ def delivered(reply: Any) -> list[StreamEntry]:
 
 
 def reclaimed(reply: Any) -> tuple[int, list[StreamEntry]]:
-    """How many were lost, and those that are ours now."""
+    """Return the number of lost entries, and the entries that we have claimed."""
     lost, taken = reply
     return lost, [StreamEntry(name, tuple(fields), count) for name, fields, count in taken]
 
@@ -80,7 +83,7 @@ def _flat(fields: Any) -> tuple[bytes, ...]:
     return tuple(fields)
 
 
-# One shard of a router: what it reads, it applies, passes on and acknowledges.
+# One shard of a router, which reads entries, applies them, wakes readers and acknowledges.
 
 
 BATCH: Final = 100
@@ -90,7 +93,7 @@ _log = logging.getLogger("oncekey.events")
 
 
 class Reader(NamedTuple):
-    """Who reads, and with how much patience."""
+    """The consumer of a router, and its limits."""
 
     group: str
     consumer: str
@@ -100,7 +103,7 @@ class Reader(NamedTuple):
 
 
 class ShardRouter:
-    """The entries of one shard's stream, each handled once by whichever router gets it."""
+    """The entries of one shard's stream, each handled once by the router that gets it."""
 
     def __init__(
         self,
@@ -119,7 +122,7 @@ class ShardRouter:
         self._stream = self._names.stream(shard)
 
     def join(self) -> None:
-        """The group exists; a new one starts with the oldest entry."""
+        """Create the group if there is none. A new one starts with the oldest entry."""
         start = ("XGROUP", "CREATE", self._stream, self._reader.group, "0", "MKSTREAM")
         try:
             self._clients.ask(start)
@@ -128,7 +131,7 @@ class ShardRouter:
                 raise
 
     def take(self, block: int | None) -> int:
-        """Entries that nobody has had yet are handled; so many. Waits at most `block` ms."""
+        """Handle entries that no router has had yet. Return how many. Wait at most `block` ms."""
         patience: Words = () if block is None else ("BLOCK", block)
         command = ("XREADGROUP", "GROUP", *self._reader[:2], "COUNT", BATCH, *patience)
         entries = delivered(self._clients.ask((*command, "STREAMS", self._stream, ">")))
@@ -136,7 +139,7 @@ class ShardRouter:
         return len(entries)
 
     def reclaim(self) -> int:
-        """Entries of routers that died or hang are handled; so many."""
+        """Handle entries of routers that died or hang. Return how many."""
         reader = self._reader
         arguments = (reader.group, reader.consumer, reader.claim_after, BATCH)
         lost, entries = reclaimed(self._run("reclaim", (self._stream,), *arguments))
@@ -148,12 +151,12 @@ class ShardRouter:
         return len(entries)
 
     def tidy(self) -> None:
-        """The stream has its length, as far as every group allows."""
+        """Trim the stream to its length, as far as every group allows."""
         arguments = (self._reader.group, self._settings.length, _FORGET)
         self._observers.tell("trimmed", self._run("tidy", (self._stream,), *arguments))
 
     def leave(self) -> None:
-        """The group has forgotten us, unless we hold an entry that another must take."""
+        """Delete our consumer from the group, unless it holds an entry that another must take."""
         self._run("leave", (self._stream,), *self._reader[:2])
 
     def _handle(self, entries: list[StreamEntry]) -> None:
@@ -191,7 +194,7 @@ class ShardRouter:
         )
 
     def _failed(self, entry: StreamEntry, error: Exception) -> None:
-        """It stays pending and is taken again after a while, but not for ever."""
+        """Leave the entry pending for another try, or bury it after `max_deliveries`."""
         _log.warning("entry %s of %s failed: %s", entry.id.decode(), self._stream, error)
         if entry.deliveries >= self._reader.max_deliveries:
             self._bury(entry, str(error))
@@ -203,10 +206,10 @@ class ShardRouter:
         self._observers.tell("dead", self._run("bury", keys, *facts, *entry.fields))
 
     def _sent(self, commands: list[Words]) -> list[Any]:
-        """What the server says to each, errors of single commands included."""
+        """Return the reply to each command. Errors of single commands are among them."""
         if not commands:
             return []
-        if len(commands) == 1:  # as it is where entries come one by one: the short way
+        if len(commands) == 1:  # as when entries come one by one: this way is shorter
             try:
                 return [self._ask(script("route"), commands[0])]
             except ResponseError as error:
@@ -214,7 +217,7 @@ class ShardRouter:
         client = self._clients.client()
         answers = _piped(client, commands)
         unknown = [n for n, one in enumerate(answers) if isinstance(one, NoScriptError)]
-        if unknown:  # another connection may have taught the server in the middle of the pipeline
+        if unknown:  # another connection may have loaded the script in the middle of the pipeline
             client.script_load(script("route").text)
             again = _piped(client, [commands[n] for n in unknown])
             for n, answer in zip(unknown, again, strict=True):
@@ -240,22 +243,22 @@ def _piped(client: Any, commands: list[Words]) -> list[Any]:
     return answers
 
 
-# The router: it keeps the newest state of each job and wakes those who watch it.
+# The router: it keeps the newest state of each job and wakes the readers of its events.
 #
 # Any number may run at once. Readers take events from the logs, so a router that dies or is late
-# costs time, and never an event.
+# costs time, but never an event.
 
 
 _BLOCK: Final = 500
 _SIGNALS: Final = 0.5
-"""How long the handler of a signal, which runs in the thread of `run`, may have to wait."""
+"""Seconds that a signal handler, which runs in the thread of `run`, may have to wait."""
 _TIDY: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
 
 class Router:
-    """Reads the streams of a domain in a consumer group, one thread for each shard."""
+    """Reads the streams of a domain in a consumer group, with one thread for each shard."""
 
     def __init__(
         self,
@@ -269,17 +272,18 @@ class Router:
         observers: Iterable[Observer] = (),
         **options: Unpack[BusOptions],
     ) -> None:
-        """`where` is a URL or a client of redis-py. Nothing is sent yet.
+        """Check the settings. Nothing is sent yet.
 
-        An entry that a router took and has not acknowledged after `claim_after` is handled by
-        another. One that was delivered `max_deliveries` times, and fails, goes to the dead.
+        `where` is a URL or a client of redis-py. An entry that a router took and has not
+        acknowledged after `claim_after` is handled by another router. An entry that was delivered
+        `max_deliveries` times and fails goes to the dead stream.
         """
         if not isinstance(max_deliveries, int) or max_deliveries < 1:
             raise ConfigurationError(f"max_deliveries must be 1 or more, not {max_deliveries!r}")
         settings = settings_of(domain, None, options)
         if isinstance(where, str) and not where.startswith(("redis://", "rediss://", "unix://")):
             msg = "a router reads streams of Redis; its URL starts with redis://, rediss:// or unix://"
-            raise ConfigurationError(msg)  # what it is instead may hold a password
+            raise ConfigurationError(msg)  # another URL may hold a password, so do not print it
         self._clients = (
             Clients.of_url(where) if isinstance(where, str) else Clients.of_client(where)
         )
@@ -297,7 +301,10 @@ class Router:
         self._broken: list[BaseException] = []
 
     def step(self) -> int:
-        """What is there now is handled, without waiting; so many entries."""
+        """Handle the entries that are there now, without waiting. Return how many.
+
+        Raise StoreError if Redis fails.
+        """
         try:
             self._log.agree()
             for shard in self._shards:
@@ -312,7 +319,10 @@ class Router:
         return handled
 
     def run(self) -> None:
-        """Handles entries until `stop`, through every trouble of Redis."""
+        """Handle entries until `stop`, whatever happens to Redis.
+
+        Raise the error of a shard's thread if one ends.
+        """
         threads = [
             threading.Thread(target=self._serve, args=(shard,), name=f"oncekey-router-{number}")
             for number, shard in enumerate(self._shards)
@@ -326,11 +336,11 @@ class Router:
             raise self._broken[0]
 
     def stop(self) -> None:
-        """`run` returns when the entries in hand are handled. May be called by a signal handler."""
+        """Make `run` return after the current entries. A signal handler may call this."""
         self._stopped.set()
 
     def close(self) -> None:
-        """Our connections are closed."""
+        """Close our connections."""
         self._clients.close()
 
     def _serve(self, shard: ShardRouter) -> None:
@@ -368,16 +378,16 @@ class Router:
     def _say_goodbye(self, shard: ShardRouter) -> None:
         try:
             shard.leave()
-        except CAUGHT as error:  # whoever is left takes what we had, later
+        except CAUGHT as error:  # other routers take our entries later
             _log.warning("a router of %s left without a word: %s", self._clients.where, error)
 
 
 def _group_is_gone(error: Exception) -> bool:
-    """After a loss of data, for example."""
+    """Return whether the consumer group is gone, for example after a loss of data."""
     return isinstance(error, ResponseError) and "NOGROUP" in str(error)
 
 
 def _block_of(settings: dict[str, Any] | None) -> int:
-    """How long a read may block: shorter than the client waits for any answer."""
+    """Return how long a read may block, in milliseconds: less than the client's time-out."""
     longest = (settings or {}).get("socket_timeout")
     return _BLOCK if longest is None else max(1, min(_BLOCK, int(longest * 500)))

@@ -1,4 +1,4 @@
-"""What can be set about a bus, checked."""
+"""The settings of a bus, with their checks."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _DOMAIN: Final = re.compile(r"[^\s{}]{1,100}")
 
 @dataclass(frozen=True)
 class BusSettings:
-    """The settings of one domain. Publishers, routers and readers of a domain share them."""
+    """The settings of one domain, which its publishers, routers and readers share."""
 
     domain: str
     stages: Stages = field(default_factory=Stages)
     shards: int = 4
-    """Stored with the domain: whoever comes with another count is refused."""
+    """The number of shards. It is stored with the domain, and another number is refused."""
     length: int = 10_000
-    """A stream is trimmed to about this, but never past what a group has not acknowledged."""
+    """The length to which a stream is trimmed, but never past what a group has not acknowledged."""
     most: int | None = None
-    """The length at which publishers are refused; ten times `length`."""
+    """The length at which publishers are refused; by default ten times `length`."""
     log_length: int = 10_000
-    """How many events of one job can be read again."""
+    """The number of events of one job that can be read again."""
     state_ttl: Duration = "1h"
     marker_ttl: Duration = "2h"
-    """How long a duplicate is known, and how long the log can be read, after the last event."""
+    """The time after the last event for which duplicates are known and the log can be read."""
     max_data: str | int = "256KiB"
     dead_length: int = 10_000
-    """About how many entries that no router could handle are kept; the oldest go first."""
+    """The approximate number of dead entries that are kept; the oldest are dropped first."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, str) or not _DOMAIN.fullmatch(self.domain):
@@ -72,19 +72,19 @@ class BusSettings:
 
     @cached_property
     def data_bytes(self) -> int:
-        """The most that the JSON of an event's data may have."""
+        """The greatest size of an event's data as JSON, in bytes."""
         return size(self.max_data, "max_data")
 
 
 def positive(name: str, value: int) -> int:
-    """The value, if it is a count."""
+    """Return the value. Raise ConfigurationError if it is not a whole number above zero."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{name} must be a whole number above zero, not {value!r}")
     return value
 
 
 class BusOptions(TypedDict, total=False):
-    """What else can be set; `BusSettings` says what it means."""
+    """The optional settings of a bus. `BusSettings` says what they mean."""
 
     shards: int
     length: int
@@ -97,5 +97,5 @@ class BusOptions(TypedDict, total=False):
 
 
 def settings_of(domain: str, stages: Stages | None, options: BusOptions) -> BusSettings:
-    """Return the settings, checked."""
+    """Return the checked settings."""
     return BusSettings(domain, Stages() if stages is None else stages, **options)

@@ -1,4 +1,4 @@
-"""Server-sent events: what a client asks for, and how it is answered, in bytes."""
+"""Server-sent events: parsing of a client's request, and encoding of the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncekey.events.log import Position, position
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # a proxy that collects would hold events back
+    (b"x-accel-buffering", b"no"),  # a proxy that buffers would hold events back
 ]
 HEARTBEAT: Final = b":\n\n"
 FOREIGN: Final = Position(foreign=True)
@@ -22,10 +22,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def wanted(headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]) -> Position:
-    """What the client saw last. Whatever is none of ours is a resync, and no error.
+    """Return what the client saw last. A position that is none of ours leads to a resync, no error.
 
-    A browser that comes back sends Last-Event-ID by itself, with the address that it had at first:
-    so the header counts more than `after`, and that more than `last_seq`.
+    A browser that reconnects sends Last-Event-ID by itself, with the address that it had at first.
+    So the header counts before `after`, and `after` before `last_seq`.
     """
     for name, value in headers:
         if name.lower() == b"last-event-id" and value:
@@ -40,27 +40,33 @@ def wanted(headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]) -> 
 
 
 def event_frame(event: Event) -> bytes:
-    """An event, with the id that the client comes back with."""
+    """Return the frame of an event, with the id that the client comes back with."""
     return b"id: %s\ndata: %s\n\n" % (event.id.encode(), _body(event))
 
 
 def state_frame(event: Event | None) -> bytes:
-    """The state of the job, or null. It has no id: it is not a place in the log."""
+    """Return the frame of the job's state, or of null.
+
+    It has no id, since it is no place in the log.
+    """
     return b"event: state\ndata: %s\n\n" % (b"null" if event is None else _body(event))
 
 
 def resync_frame(resync: Resync) -> bytes:
-    """What the client had does not count. Its id is taken away: it would lead here again."""
+    """Return the frame that tells the client to drop what it has.
+
+    It also clears the client's id, which would lead to the same resync again.
+    """
     return b"id\nevent: resync\ndata: %s\n\n" % _encode({"reason": resync.reason})
 
 
 def frame(one: Event | Resync) -> bytes:
-    """Whatever a subscription yields."""
+    """Return the frame of an item of a subscription."""
     return resync_frame(one) if isinstance(one, Resync) else event_frame(one)
 
 
 def _body(event: Event) -> bytes:
-    """As it was published; JSON has no line breaks of its own, so it is one line."""
+    """Return the event as JSON, as it was published. JSON has no line breaks, so it is one line."""
     return _encode(
         Body(event.job, event.domain, event.stage, event.seq, event.data, event.timestamp)
     )

@@ -1,4 +1,4 @@
-"""Which sequence numbers the stages of a job may use."""
+"""The ranges of sequence numbers that the stages of a job may use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDARD: Final[Mapping[str, Range]] = {
 }
 FINAL: Final = 51
 GREATEST: Final = 2**53 - 1
-"""Scripts of Redis count with floats, which are exact up to here."""
+"""The greatest number. Redis scripts count with floats, which are exact up to here."""
 
 
 class Stages:
@@ -39,7 +39,10 @@ class Stages:
         default: Range | None = None,
         final: int | None = None,
     ) -> None:
-        """`final` is the number of a job's last event; the ranges of the seed have 51."""
+        """Check the ranges.
+
+        `final` is the number of a job's last event; for the standard ranges it is 51.
+        """
         own = STANDARD if ranges is None else ranges
         self._ranges = {_named(stage): _checked(stage, pair) for stage, pair in own.items()}
         self._default = None if default is None else _checked("default", default)
@@ -47,7 +50,10 @@ class Stages:
         _apart([*self._ranges.items(), *([("default", default)] if default else [])])
 
     def range_of(self, stage: str) -> Range:
-        """The first and the last number that the stage may use."""
+        """Return the first and the last number that the stage may use.
+
+        Raise InvalidEventError if the stage is unknown.
+        """
         if not isinstance(stage, str) or not stage:
             raise InvalidEventError(f"a stage is a word, but this one is {stage!r}")
         found = self._ranges.get(stage, self._default)
@@ -58,7 +64,10 @@ class Stages:
         return found
 
     def seq_of(self, stage: str, *, seq: int | None, step: int | None) -> int:
-        """The number of an event that was given it, or its position in the range of its stage."""
+        """Return the number of an event, from `seq` or its position `step` in the stage's range.
+
+        Raise InvalidEventError if both or none are given, or if the number is outside the range.
+        """
         first, last = self.range_of(stage)
         if (seq is None) == (step is None):
             msg = (
@@ -76,7 +85,7 @@ class Stages:
         return number
 
     def is_final(self, seq: int) -> bool:
-        """Whether the event with this number is the last that a job publishes."""
+        """Return whether the event with this number is the last that a job publishes."""
         return seq == self.final
 
 

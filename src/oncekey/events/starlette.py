@@ -1,4 +1,4 @@
-"""The events of a job as a response of Starlette and FastAPI."""
+"""A response of Starlette and FastAPI that streams the events of a job."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from oncekey.events.gateway import Gateway, Receive, Scope, Send
 
 
 class EventResponse(Response):
-    """What an endpoint returns that has made sure that its caller may watch the job."""
+    """The response of an endpoint that has checked that its caller may watch the job."""
 
     media_type = "text/event-stream"
 
     def __init__(self, gateway: Gateway, job: str) -> None:
-        """`gateway` is not asked whether it allows this."""
+        """Take the gateway and the job. The gateway's `allow` is not called."""
         super().__init__()
         self._gateway = gateway
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The response is sent until the client has gone."""
+        """Send events until the client disconnects."""
         await self._gateway.stream(self._job, scope, receive, send)

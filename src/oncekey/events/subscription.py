@@ -1,4 +1,4 @@
-"""Those who follow one job share a reader: its log is read once for all of them."""
+"""Followers of jobs. All followers of one job share a reader, so its log is read only once."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from oncekey.events.event import Event, shard_of
 from oncekey.events.log import LIMIT, AsyncEventLog, Page, Position
 from oncekey.events.observers import Observers
 
-# One who follows a job: what was read for it and waits, within bounds, until it is taken.
+# A follower of a job, with a bounded queue of what was read for it.
 
 
 class Batch:
-    """What was read at once: one object for all who are handed it."""
+    """What was read at once. All followers that get it share one object."""
 
     def __init__(
         self, events: list[Event], resync: Resync | None = None, *, last: bool = False
     ) -> None:
-        """A resync comes before the events. After the `last` batch nothing follows."""
+        """Take what was read.
+
+        A resync comes before the events. After the `last` batch nothing follows.
+        """
         self.events = events
         self.resync = resync
         self.last = last
 
     @cached_property
     def frames(self) -> bytes:
-        """All of it as server-sent events, encoded when first asked for."""
+        """All of it as server-sent events, encoded when first needed."""
         told = b"" if self.resync is None else sse.resync_frame(self.resync)
         return told + b"".join(map(sse.event_frame, self.events))
 
@@ -43,15 +46,19 @@ _SLOW: Final = Batch([], Resync("slow"), last=True)
 
 
 class Follower:
-    """Its place in the log, and a queue that holds no more than one page or `most` events."""
+    """A place in the log, and a queue that holds at most one page or `most` events."""
 
     def __init__(
         self, saw: Position, most: int, enter: Callable[[Follower], None], *, ends: bool
     ) -> None:
-        """`enter` has it read for; `ends`: one that is too slow is told so and gets no more."""
+        """Start at `saw`.
+
+        `enter` registers the follower for reading. With `ends`, a follower that is too slow is told
+        so and gets nothing more.
+        """
         self.saw = saw
         self.slow = False
-        """Whether it was too slow. What waited for it is dropped, and one batch says so."""
+        """Whether it was too slow. Its queue is dropped then, and one batch says so."""
         self._most = most
         self._enter = enter
         self._ends = ends
@@ -63,7 +70,10 @@ class Follower:
         self._waiter: asyncio.Future[None] | None = None
 
     async def batches(self) -> list[Batch]:
-        """What has come, as soon as something has. Nothing for one that was only woken."""
+        """Wait for batches and return them. Return an empty list after `wake`.
+
+        Raise the error given to `fail` when all batches before it are taken.
+        """
         while not (self._batches or self._called or self._error is not None):
             self._waiter = running_loop().create_future()
             try:
@@ -76,24 +86,24 @@ class Follower:
             self._apart = False
             self._enter(self)
         if not taken and self._error is not None:
-            raise self._error.with_traceback(None)  # it is the same for all
+            raise self._error.with_traceback(None)  # the same error is raised to all followers
         return taken
 
     def wake(self) -> None:
-        """`batches` returns."""
+        """Make `batches` return."""
         self._called = True
         self._rouse()
 
     def fail(self, error: Exception) -> None:
-        """`batches` raises it when everything before it is taken."""
+        """Make `batches` raise the error when all batches before it are taken."""
         self._error = error
         self._rouse()
 
     def hand(self, batch: Batch, then: Position, *, more: bool) -> bool:
-        """Whether it goes on with the others from `then`.
+        """Queue the batch. Return whether the follower goes on with the others from `then`.
 
-        It does not where there is `more` than a page, or no room: it comes by itself, when it has
-        taken what it was handed.
+        It does not if there is `more` than a page, or if its queue is full. It then registers
+        itself again when it has taken what is in its queue.
         """
         count = max(1, len(batch.events))
         if self._batches and self._count + count > self._most:
@@ -114,15 +124,15 @@ class Follower:
             self._waiter.set_result(None)
 
 
-# Those who follow one job share a reader: its log is read once for all of them.
+# All followers of one job share a reader, so that its log is read once for all of them.
 #
-# Each has its own place in the log, and gets only what was read from exactly there. Those who stand
-# at one place are read for together. Whoever joins comes with a place of its own, and stands with
-# the others as soon as it has what they have: so nothing is missed there, and nothing comes twice.
+# Each follower has its own place in the log, and gets only what was read from exactly there.
+# Followers at the same place are read for together. A new follower starts at its own place, and
+# joins the others as soon as it has what they have. So nothing is missed, and nothing comes twice.
 
 
 PATIENCE: Final = 5.0
-"""How long a reader that is not woken waits before it looks by itself, in seconds."""
+"""Seconds after which a reader that is not woken looks at the log by itself."""
 _SHORTEST_PAUSE: Final = 0.05
 _log = logging.getLogger("oncekey.events")
 
@@ -133,7 +143,7 @@ class Following:
     """The readers of a bus, one for each job that is followed on an event loop."""
 
     def __init__(self, log: AsyncEventLog, read: Read, shards: int, observers: Observers) -> None:
-        """`read` gives a page of at most so many events."""
+        """Start without readers. `read` returns a page of at most the given number of events."""
         self._log = log
         self._read = read
         self._shards = shards
@@ -146,10 +156,11 @@ class Following:
     async def __call__(
         self, job: str, saw: Position, queue: int | None = None
     ) -> AsyncIterator[Follower]:
-        """In the block the follower is handed every event after what it saw.
+        """Yield a follower that gets every event after what it saw.
 
-        With `queue`, one for whom more events would wait than that is told to start anew, and gets
-        nothing more. Without, it is read for again when it has taken what it was handed.
+        With `queue`, a follower with more waiting events than that is told to start again, and gets
+        nothing more. Without it, the follower is read for again when it has taken what is in its
+        queue.
         """
         readers = self._loops.setdefault(asyncio.get_running_loop(), {})
         reader = readers.get(job)
@@ -164,12 +175,12 @@ class Following:
         finally:
             reader.leave(follower)
             if not reader.followers:
-                del readers[job]  # before anything is awaited: whoever comes now has a new one
+                del readers[job]  # before anything is awaited: a new follower gets a new reader
                 await reader.end()
 
 
 class _Reader:
-    """A task that reads the log of one job for whoever is ready for more."""
+    """A task that reads the log of one job for all followers that are ready for more."""
 
     def __init__(
         self, log: AsyncEventLog, read: Read, job: tuple[str, int], observers: Observers
@@ -185,13 +196,13 @@ class _Reader:
         self._task = asyncio.create_task(self._run())
 
     def join(self, follower: Follower) -> None:
-        """It is read for until it leaves."""
+        """Read for the follower until it leaves."""
         self.followers.add(follower)
         self.enter(follower)
         self._observers.tell("joined")
 
     def enter(self, follower: Follower) -> None:
-        """It is ready for what comes after its place."""
+        """Read what comes after the follower's place."""
         self._at.setdefault(follower.saw, set()).add(follower)
         if self._broken is not None:
             follower.fail(self._broken)
@@ -199,7 +210,7 @@ class _Reader:
             self._heard.set()
 
     def leave(self, follower: Follower) -> None:
-        """It is handed nothing more."""
+        """Stop reading for the follower."""
         self.followers.discard(follower)
         together = self._at.get(follower.saw, set())
         together.discard(follower)
@@ -208,7 +219,7 @@ class _Reader:
         self._observers.tell("left")
 
     async def end(self) -> None:
-        """Nothing more is read, and nobody listens."""
+        """Stop reading and listening."""
         while not self._task.done():  # redis-py on Python 3.11 may swallow a cancellation
             self._task.cancel()
             await asyncio.wait([self._task], timeout=1.0)
@@ -237,11 +248,11 @@ class _Reader:
                 pause = min(2 * pause, PATIENCE)
                 continue
             pause = _SHORTEST_PAUSE
-            if self.followers:  # while it read, the last one may have left
+            if self.followers:  # the last follower may have left during the read
                 await _woken(heard)
 
     async def _read_for(self, saw: Position) -> None:
-        """Those who stand there have what comes next, up to a page."""
+        """Read the next page after this place for all followers that are there."""
         try:
             page = await self._read(self._job, saw, LIMIT)
         except StoreError:

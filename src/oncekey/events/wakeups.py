@@ -1,6 +1,6 @@
-"""Wake-ups for those who follow a job in Redis: one subscription for each event loop.
+"""Wake-ups for followers of jobs in Redis, with one subscription for each event loop.
 
-A wake-up may be missed. Whoever is not woken looks at the log by itself, a little later.
+A wake-up may be missed. A reader that is not woken looks at the log by itself, a little later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger("oncekey.events")
 
 
 class Wakeups:
-    """A task that listens while somebody wants it to, and begins again for ever when cut off."""
+    """A task that listens while readers wait, and reconnects whenever it is cut off."""
 
     def __init__(self, clients: AsyncClients, settings: BusSettings) -> None:
         names = Names(settings.domain)
@@ -32,7 +32,7 @@ class Wakeups:
         self._task: asyncio.Task[None] | None = None
 
     def enter(self, job: str) -> asyncio.Event:
-        """An event that is set for this job."""
+        """Return an event that is set at each wake-up for this job."""
         heard = asyncio.Event()
         self._waiting.setdefault(job.encode(), set()).add(heard)
         if self._task is None:
@@ -40,7 +40,7 @@ class Wakeups:
         return heard
 
     async def leave(self, job: str, heard: asyncio.Event) -> None:
-        """It is set no more; with the last one the subscription ends."""
+        """Stop setting the event. End the subscription with the last one."""
         together = self._waiting[job.encode()]
         together.discard(heard)
         if not together:
@@ -69,7 +69,7 @@ class Wakeups:
                 pause = min(2 * pause, _LONGEST)
 
     def _pass_on(self, message: dict[str, Any]) -> None:
-        """A nudge wakes those who wait for its job; a new subscription wakes everybody."""
+        """Wake the readers of the message's job, or all readers after a new subscription."""
         if message["type"] == "message":
             data = message["data"]
             job = data if isinstance(data, bytes) else str(data).encode()
@@ -82,7 +82,10 @@ class Wakeups:
 
 
 async def _heard(subscription: Any) -> dict[str, Any]:
-    """What the server says next. One that says nothing is asked whether it is there."""
+    """Return the next message, and ping the server if it is silent.
+
+    Raise ConnectionError if it stays silent.
+    """
     for ping in (True, False):
         message: dict[str, Any] | None = await subscription.get_message(timeout=_SILENCE)
         if message is not None:

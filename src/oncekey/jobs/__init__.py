@@ -1,7 +1,7 @@
-"""Jobs: a redelivered job runs once and hands back its first result.
+"""Jobs: run a redelivered job once and return its first result.
 
 `handler` wraps any function that a queue calls with a job. The adapters are in
-`oncekey.jobs.celery`, `.dramatiq`, `.taskiq` and `.rq`; each is imported by name.
+`oncekey.jobs.celery`, `.dramatiq`, `.taskiq` and `.rq`; import them by name.
 """
 
 from oncekey.jobs.enqueue import Enqueued, enqueue_once, enqueue_once_async

@@ -1,4 +1,4 @@
-"""Celery: a task that is delivered twice runs once and hands back its first result.
+"""Celery: run a task that is delivered twice once, and return its first result.
 
     @app.task(acks_late=True)
     @once_task(once, key=by_fields("order_id"))
@@ -61,15 +61,15 @@ with needing("celery", __name__):
 _log = logging.getLogger("oncekey")
 
 _ENTERED: Final = "oncekey_entered"
-"""On a request: its task has begun, so that a call from inside it is no delivery of its own."""
+"""An attribute of a request whose task has begun. A call from inside the task is no delivery."""
 
 
 _VISIBLE: Final = 1800
-"""Seconds after which no usual broker gives up on a worker, where nobody has said another time."""
+"""The visibility time-out in seconds if none is configured. No usual broker has a shorter one."""
 
 
 def layers(task: Any) -> Iterator[Any]:
-    """The functions that a worker runs for the task, from the outermost to the user's own."""
+    """Yield the functions that a worker runs for the task, from the outermost to the user's own."""
     found = task.run
     while found is not None:
         found = getattr(found, "__func__", found)  # a method of the task
@@ -78,12 +78,12 @@ def layers(task: Any) -> Iterator[Any]:
 
 
 def task_now() -> Any:
-    """The task that Celery runs now, or None."""
+    """Return the task that Celery runs now, or None."""
     return current_task._get_current_object() if current_task else None  # noqa: SLF001 - the proxy's way to what it stands for
 
 
 def delivery(task: Any) -> Any:
-    """The request of a delivery that begins just now; None for a call in somebody's own code."""
+    """Return the request if this call begins a delivery, or None if the user's code calls."""
     request = None if task is None else task.request
     if request is None or request.called_directly or _ENTERED in vars(request):
         return None
@@ -92,7 +92,7 @@ def delivery(task: Any) -> Any:
 
 
 def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:
-    """The delivery as key functions see it. A plain call has no id."""
+    """Return the job for a delivery, as key functions see it. A plain call has no id."""
     arguments = {one: value for one, value in arguments.items() if not isinstance(value, Task)}
     if request is None:
         return Job(name=name, arguments=arguments)
@@ -109,15 +109,15 @@ def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:
 
 
 def awaited(request: Any) -> bool:
-    """Whether something goes on from the value that the job returns."""
+    """Return whether a chain, a callback or a chord uses the value that the job returns."""
     return bool(request.chain or request.callbacks or request.chord)
 
 
 def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Exception:
-    """The job is in its queue again, with the same id and retries; what to raise now.
+    """Put the job back into its queue, with the same id and retries. Return the exception to raise.
 
-    It comes back within a third of the broker's visibility time-out: a longer delay would make the
-    broker deliver it once more meanwhile.
+    The job comes back within a third of the broker's visibility time-out. After a longer delay the
+    broker would deliver it a second time.
     """
     options = task.app.conf.broker_transport_options or {}
     visible = options.get("visibility_timeout") or _VISIBLE
@@ -135,14 +135,15 @@ def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Excepti
     return said
 
 
-# Jobs that were deduplicated at enqueue: when they end, another one like them may be enqueued.
+# Freeing of jobs that were deduplicated at enqueue: when a job ends, another one with the same key
+# may be enqueued.
 #
-# Celery's signals tell the end: they come after its own retrying, and also from the worker that
-# finds its child dead.
+# Celery's signals tell the end of a job. They are sent after its own retrying, and also by the
+# worker when it finds its child process dead.
 
 
 def free_job(once: Once, request: Any, moment: JobMoment) -> None:
-    """At this moment of the job another one may be enqueued, if its tag says so."""
+    """Free the key of the enqueued job at this moment, if its tag says so."""
     tag = read_tag((request.headers or {}).get(HEADER))
     if tag is not None:
         free_tagged(once, tag, moment)
@@ -167,14 +168,14 @@ def _failed(sender: Any = None, **_: Any) -> None:
     _at("failed", sender)
 
 
-# One delivery of a job of Celery: it is run, answered, put back into its queue, or it fails.
+# One delivery of a Celery job: run it, return its first result, put it back, or fail.
 
 
 class CeleryDelivery:
-    """A job, the task it is for, and the request that Celery made of its message."""
+    """A job, its task, and the request that Celery made of its message."""
 
     def __init__(self, guard: JobGuard, job: Job, task: Any) -> None:
-        """Nothing has begun yet."""
+        """Prepare the delivery. Nothing runs yet."""
         self._guard = guard
         self._job = job
         self._task = task
@@ -184,7 +185,7 @@ class CeleryDelivery:
     def run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What the job returns, now or before."""
+        """Run the job, or return its first result. Raise to put it back into its queue."""
         try:
             return self._run(function, args, kwargs)
         except (*NOT_BEGUN, LeaseLostError) as error:
@@ -195,14 +196,14 @@ class CeleryDelivery:
             raise put_back(self._task, self._request, seconds, error) from None
         except ResultNotKeptError as error:
             if self._begun or awaited(self._request):
-                raise  # nothing must go on from a made-up None
+                raise  # a chain or callback must not continue from a made-up None
             _log.warning("%s[%s] returns None: %s", self._job.name, self._job.id, error)
             return None
 
     def _run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The same, and meanwhile others like it may be enqueued when its tag says so."""
+        """Run the job. Free its enqueue key at the moments that its tag names."""
 
         def begin(*args: Any, **kwargs: Any) -> Any:
             self._begun = True
@@ -211,7 +212,7 @@ class CeleryDelivery:
 
         try:
             outcome = self._guard.run(self._job, begin, args, kwargs)
-        except (Ignore, Reject) as told:  # over, and no signal of Celery tells so
+        except (Ignore, Reject) as told:  # the job is over, but Celery sends no signal for these
             if not getattr(told, "requeue", False):
                 free_job(self._guard.once, self._request, "failed")
             raise
@@ -220,7 +221,7 @@ class CeleryDelivery:
         return outcome.value
 
 
-# The decorator for tasks of Celery: what a worker calls runs once.
+# The decorator for Celery tasks.
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -238,7 +239,7 @@ def once_task(
     policy: Policy | None = None,
     **fields: Unpack[PolicyFields],
 ) -> Callable[[F], F]:
-    """A decorator below `@app.task`: jobs with one key run once, and every one returns its result.
+    """Decorate a task, below `@app.task`: run jobs with the same key once, and share the result.
 
     `key` is a function of the `Job`. Keys are kept under the task's name, unless `scope` is given.
     """
@@ -260,7 +261,10 @@ class CeleryProtection:
         key: KeyFunction,
         options: dict[str, Any],
     ) -> None:
-        """Every mistake that can be seen without a job shows now."""
+        """Check everything that can be checked without a job.
+
+        Raise ConfigurationError for a coroutine function, since Celery does not await it.
+        """
         if is_async(checked_function(function)):
             msg = f"{name_of(function)} is a coroutine function, which Celery does not await"
             raise ConfigurationError(msg)
@@ -276,13 +280,13 @@ class CeleryProtection:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return self._called(args, kwargs)
 
-        # Celery checks arguments by the signature, and does not look through wrappers for it.
+        # Celery checks arguments against the signature, and does not look through wrappers for it.
         wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # functions have it
         wrapper.oncekey = self  # type: ignore[attr-defined]  # how it is found on a task
         self.wrapper: Callable[..., Any] = wrapper
 
     def guard(self, name: str) -> JobGuard:
-        """How the jobs of the task with this name are protected."""
+        """Return the guard for the jobs of the task with this name."""
         found = self._guards.get(name)
         if found is None:
             found = JobGuard(
@@ -317,24 +321,24 @@ class CeleryProtection:
         return guard.run(job, self._function, args, kwargs).value
 
     def _inherited_by(self, task: Any) -> bool:
-        """Whether the task's own class calls this through super()."""
+        """Return whether the task's own class calls this through super()."""
         return any(vars(kind).get("run") is self.wrapper for kind in type(task).__mro__)
 
 
 def _id_if_any(job: Job) -> str:
-    """The id that Celery gave the job. A plain call has none, and runs unprotected."""
+    """Return the id that Celery gave the job. A plain call has none and runs unprotected."""
     return job.id
 
 
-# The base class for tasks of Celery: protected when they run, and on demand when they are sent.
+# The base class for Celery tasks, which can also deduplicate at enqueue.
 
 
 _PROMISED: Final = ("retries", "chain", "chord", "group_id")
-"""Options of a job that something else counts on: it must be sent under its own id."""
+"""Options of a job that other jobs depend on. Such a job must be sent under its own id."""
 
 
 class _Enqueue(Struct, frozen=True):
-    """When a job is not sent because one like it was."""
+    """The rule for not sending a job because one with the same key was sent."""
 
     key: Any
     until: Until
@@ -344,30 +348,31 @@ class _Enqueue(Struct, frozen=True):
 
 
 class OnceTask(Task):  # type: ignore[misc]  # celery has no types
-    """A task whose jobs run once: `@app.task(base=OnceTask, once=once, once_key=...)`.
+    """A task that runs jobs with the same key once.
 
-    With `once_enqueue` two jobs with one key are not even in the queue at the same time.
+    Use it as `@app.task(base=OnceTask, once=once, once_key=...)`. With `once_enqueue`, two jobs
+    with the same key are not in the queue at the same time.
     """
 
     abstract = True
 
     once: ClassVar[Once | None] = None
     once_key: KeyFunction = staticmethod(by_task_id)
-    """The key under which the job runs: a function of the `Job`."""
+    """The function of the `Job` that makes the key under which the job runs."""
     once_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """What else `once_task` takes, such as `{"ttl": "7d", "fail_mode": "closed"}`."""
+    """Further options of `once_task`, such as `{"ttl": "7d", "fail_mode": "closed"}`."""
     once_enqueue: KeyFunction | None = None
-    """The key under which it is enqueued; None: always enqueued."""
+    """The function that makes the key under which the job is enqueued. None: always enqueue."""
     once_until: ClassVar[Until] = "finished"
-    """When another job with that key may be enqueued."""
+    """The moment from which another job with that key may be enqueued."""
     once_enqueue_ttl: ClassVar[Duration | None] = None
-    """When it may be at the latest, whatever became of the job."""
+    """The time after which another job may be enqueued, whatever happened to the first."""
 
     _protection: ClassVar[CeleryProtection]
     _enqueue: ClassVar[_Enqueue]
 
     def __init_subclass__(cls, **said: Any) -> None:
-        """The function of the task is protected before Celery puts its retrying around it."""
+        """Protect the task's function before Celery wraps its retrying around it."""
         super().__init_subclass__(**said)
         run = vars(cls).get("run")
         if run is None:
@@ -402,10 +407,10 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         shadow: str | None = None,
         **options: Any,
     ) -> Any:
-        """The job is sent, or one like it was: then the AsyncResult is that job's.
+        """Send the job, or find the one with the same key that was sent before.
 
-        Its attribute `duplicate` tells which. Who names an id, or wants something to go on from
-        the job, gets a job of its own.
+        Return its AsyncResult; the attribute `duplicate` tells whether it was sent before. A call
+        with an id of its own, or with a link, chain, chord or group, always sends a new job.
         """
         rule = self._enqueue
         send: Any = super().apply_async
@@ -437,20 +442,26 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         return result
 
     def enqueue_once(self, *args: Any, **kwargs: Any) -> Enqueued[Any]:
-        """The job with these arguments is sent, or one like it was; and which of both."""
+        """Send the job with these arguments, or find the one with the same key.
+
+        Return its AsyncResult, and whether it was sent before.
+        """
         result = self.apply_async(args, kwargs)
         return Enqueued(result, duplicate=result.duplicate)
 
 
 def _as_celery_calls_it(kind: type, function: Any) -> Any:
-    """The function; with `pydantic=True` Celery has made plain values of what it returns."""
+    """Return the function as Celery calls it.
+
+    With `pydantic=True` Celery has already turned what it returns into plain values.
+    """
     if vars(kind).get("_dump_pydantic_arguments") is None:
         return function
 
     def plain(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    # Everything but the annotations: they tell of models.
+    # Copy everything but the annotations, since they name models.
     functools.update_wrapper(plain, function, ("__module__", "__name__", "__qualname__"), ())
     plain.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # functions have it
     del plain.__wrapped__  # type: ignore[attr-defined]  # update_wrapper has put it there
@@ -458,7 +469,7 @@ def _as_celery_calls_it(kind: type, function: Any) -> Any:
 
 
 def _plain(kind: type, name: str) -> Any:
-    """The attribute of the class as it was given: a function must not become a method."""
+    """Return the attribute of the class as it was given, and not as a bound method."""
     found = inspect.getattr_static(kind, name)
     return found.__func__ if isinstance(found, staticmethod) else found
 

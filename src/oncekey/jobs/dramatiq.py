@@ -1,12 +1,12 @@
-"""Dramatiq: a message that is delivered twice runs once and hands back its first result.
+"""Dramatiq: run a message that is delivered twice once, and return its first result.
 
     broker.add_middleware(OnceMiddleware(once))
 
     @dramatiq.actor(once_key=by_fields("order_id"), store_results=True)
     def charge(order_id: str) -> str: ...
 
-Actors ask for it: `once=True` takes the key of the middleware, `once_key` another one. Messages
-with one key are not even enqueued twice with `enqueue_once`.
+An actor asks for protection: `once=True` uses the key of the middleware, `once_key` another one.
+`enqueue_once` does not enqueue two messages with the same key.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _RETRIES: Final = "retries"
 
 
 class PutBack(Retry):
-    """The message could not begin here and comes again later. This is no failure of its actor."""
+    """Raised to put a message back that could not begin here. It is no failure of the actor."""
 
 
 def put_back(broker: Broker, message: MessageProxy, seconds: float, why: BaseException) -> PutBack:
-    """What to raise, so that the message comes again with the same id and retries."""
+    """Return the exception that makes the message come again, with the same id and retries."""
     delay = max(1, math.ceil(seconds * 1000))
-    if retries_of(broker) is None:  # nobody would send it again, and an error is a success
+    if retries_of(broker) is None:  # Dramatiq would take the error for a success
         _send(broker, message, delay)
-    else:  # who sends it again counts up first
+    else:  # Retries adds 1 before it sends the message again
         message.options[_RETRIES] = message.options.get(_RETRIES, 0) - 1
     _log.debug(
         "%s[%s] comes back in %.3g s: %s", message.actor_name, message.message_id, seconds, why
@@ -73,17 +73,17 @@ def _send(broker: Broker, message: MessageProxy, delay: int) -> None:
     try:
         broker.enqueue(message, delay=delay)  # type: ignore[arg-type]  # a proxy stands for a message
     except Exception:
-        message.fail()  # among the dead letters it is not lost
+        message.fail()  # the dead letter queue keeps it
         raise
 
 
 def retries_of(broker: Broker) -> Retries | None:
-    """The broker's retrying, if it has any."""
+    """Return the broker's Retries middleware, or None."""
     return next((one for one in broker.middleware if isinstance(one, Retries)), None)
 
 
 def always_put_back(broker: Broker, actor: Actor[Any, Any]) -> None:
-    """A rule of the user's about what is retried is not asked about what is put back."""
+    """Make the actor's `retry_when` always accept a message that is put back."""
     retries = retries_of(broker)
     rule = actor.options.get("retry_when", retries and retries.retry_when)
     if rule is not None:
@@ -99,18 +99,21 @@ def _but_put_back(
     return retry_when
 
 
-# The function of an actor: what a worker calls runs once.
+# The function of an actor, wrapped so that a message runs once.
 
 
 _CONTROL: Final = (Retry, RateLimitExceeded)
 _AWAITED: Final = ("pipe_target", "on_success")
 
 arriving: Final[ContextVar[MessageProxy | None]] = ContextVar("oncekey_message", default=None)
-"""The message whose actor the worker is about to call. The call takes it: there is only one."""
+"""The message that the worker is about to process. The first call of its actor takes it."""
 
 
 def job_of(name: str, message: Any, arguments: dict[str, Any]) -> Job:
-    """The message as key functions see it. A plain call has none, and no id."""
+    """Return the job for a message, as key functions see it.
+
+    `message` is None for a plain call; its job has no id.
+    """
     if message is None:
         return Job(name=name, arguments=arguments)
     return Job(
@@ -118,14 +121,14 @@ def job_of(name: str, message: Any, arguments: dict[str, Any]) -> Job:
         name=name,
         arguments=arguments,
         attempt=message.options.get("retries", 0) + 1,
-        redelivered=getattr(message, "redelivered", None),  # only RabbitMQ tells
+        redelivered=getattr(message, "redelivered", None),  # only RabbitMQ sets it
         queue=message.queue_name,
         native=message,
     )
 
 
 def tag_of(message: MessageProxy | None) -> Tag | None:
-    """The tag of a message that was deduplicated when it was enqueued."""
+    """Return the tag of a message that was deduplicated at enqueue, or None."""
     return None if message is None else read_tag(message.options.get(HEADER))
 
 
@@ -135,7 +138,7 @@ class ProtectedActor:
     def __init__(
         self, once: Once, actor: Actor[Any, Any], key: KeyFunction, options: dict[str, Any]
     ) -> None:
-        """Every mistake that can be seen without a message shows now."""
+        """Check everything that can be checked without a message."""
         self.once = once
         self._actor = actor
         self._key = key
@@ -160,12 +163,12 @@ class ProtectedActor:
         else:
             message = None
         if message is None and self._key is by_task_id:
-            return self._plain(*args, **kwargs)  # a plain call has no id, and is no delivery
+            return self._plain(*args, **kwargs)  # a plain call is no delivery and has no id
         job = job_of(self.guard.name, message, self.guard.arguments(args, kwargs))
         return self._run(_Delivery(message, job), args, kwargs)
 
     def _deliver(self, delivery: _Delivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the actor returns, now or before; else the message is put back, or fails."""
+        """Run the actor, or return its first result. Raise to put the message back or fail it."""
 
         def begin(*args: Any, **kwargs: Any) -> Any:
             delivery.begun = True
@@ -183,7 +186,7 @@ class ProtectedActor:
     async def _deliver_async(
         self, delivery: _Delivery, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The same on Dramatiq's event loop. An actor that is cut off keeps its key to its end."""
+        """Do the same on Dramatiq's event loop. A cancelled actor holds its key until it ends."""
 
         async def begin(*args: Any, **kwargs: Any) -> Any:
             delivery.begun = True
@@ -199,14 +202,17 @@ class ProtectedActor:
         return outcome.value
 
     def _instead(self, delivery: _Delivery, error: Exception) -> None:
-        """What the error comes to: the message is put back, has no result any more, or fails."""
+        """Raise the error, or PutBack to deliver the message again.
+
+        Return None for a duplicate with a result that was not kept.
+        """
         message, job, begun = delivery.message, delivery.job, delivery.begun
-        if message is None:  # nobody could put a plain call back
+        if message is None:  # a plain call cannot be put back
             raise error
         if comes_again(error, self.guard, job, begun=begun):
             seconds = seconds_until(error, self.guard)
             raise put_back(self._actor.broker, message, seconds, error) from None
-        # What goes on from the message must not go on from a made-up None.
+        # A pipeline or callback must not continue from a made-up None.
         if begun or not isinstance(error, ResultNotKeptError) or self._awaited(message):
             raise error
         _log.warning("%s[%s] returns None: %s", job.name, job.id, error)
@@ -216,7 +222,7 @@ class ProtectedActor:
 
 
 class _Delivery:
-    """A call of an actor: the message it is for, if any, and whether the actor has begun."""
+    """One call of an actor: its message, if any, and whether the actor has begun."""
 
     def __init__(self, message: MessageProxy | None, job: Job) -> None:
         self.message = message
@@ -226,7 +232,7 @@ class _Delivery:
 
 
 def _coroutine_function(fn: Any) -> Callable[..., Any] | None:
-    """The coroutine function that Dramatiq has made blocking; None for one that blocks itself."""
+    """Return the coroutine function that Dramatiq wrapped as a blocking one, or None."""
     if getattr(fn, "__globals__", None) is vars(dramatiq.asyncio):
         found: Callable[..., Any] = fn.__wrapped__
         return found
@@ -236,18 +242,21 @@ def _coroutine_function(fn: Any) -> Callable[..., Any] | None:
 _blocking = dramatiq.asyncio.async_to_sync
 
 
-# The middleware of a broker: it protects the actors that ask for it.
+# The broker middleware, which protects the actors that ask for it.
 
 
 class ActorMistakeError(ConfigurationError, MiddlewareError):
-    """An actor cannot be protected as it asks. Dramatiq lets through what is of its own kind."""
+    """An actor cannot be protected as it asks.
+
+    It is a MiddlewareError, since Dramatiq lets no other error of a hook through.
+    """
 
 
 class OnceMiddleware(Middleware):
-    """Messages of actors that ask for it run once, and every duplicate returns the first result.
+    """Middleware that runs messages once and returns the first result to every duplicate.
 
-    An actor asks with `once=True`, with a `once_key` of its own, or with `once_options`, such as
-    `{"ttl": "7d"}`; what it does not say, the middleware does.
+    An actor asks for it with `once=True`, with its own `once_key`, or with `once_options`, such as
+    `{"ttl": "7d"}`. The middleware's options apply where the actor gives none.
     """
 
     def __init__(
@@ -260,7 +269,10 @@ class OnceMiddleware(Middleware):
         policy: Policy | None = None,
         **fields: Unpack[PolicyFields],
     ) -> None:
-        """`key` is a function of the `Job`. Keys are kept under the actor's name."""
+        """Set the defaults of all actors.
+
+        `key` is a function of the `Job`. Keys are kept under the actor's name.
+        """
         job_options(once, key, reconcile=reconcile, policy=policy, fields=fields)
         self.once = once
         self._key = key
@@ -270,12 +282,13 @@ class OnceMiddleware(Middleware):
 
     @property
     def actor_options(self) -> set[str]:
-        """What an actor may say about its protection."""
+        """The options by which an actor sets its protection."""
         return {"once", "once_key", "once_options"}
 
-    # Dramatiq swallows what hooks raise after the fact, and the actor would run unprotected.
+    # This is not the `after` hook: Dramatiq swallows what that raises, and the actor would run
+    # unprotected.
     def before_declare_actor(self, broker: Broker, actor: Actor[Any, Any]) -> None:
-        """An actor that asks for it is protected from now on; ConfigurationError if it cannot."""
+        """Protect an actor that asks for it. Raise ConfigurationError if that is impossible."""
         said = actor.options
         if not said.get("once", "once_key" in said or "once_options" in said):
             return
@@ -290,10 +303,10 @@ class OnceMiddleware(Middleware):
         always_put_back(broker, actor)
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:  # noqa: ARG002 - as Dramatiq has it
-        """The call of the actor that comes now is for this message."""
+        """Remember the message for the call of the actor that follows."""
         arriving.set(message if message.actor_name in self.protected else None)
 
-    # When another message like it may be enqueued
+    # Freeing of enqueue keys
 
     def after_process_message(
         self,
@@ -303,29 +316,29 @@ class OnceMiddleware(Middleware):
         result: Any = None,  # noqa: ARG002 - as Dramatiq has it
         exception: BaseException | None = None,
     ) -> None:
-        """A message that succeeded no longer stands in the way of another one."""
+        """Free the enqueue key of a message that succeeded, or that failed and has no retries."""
         if exception is None and not message.failed:
             self._free(message, "succeeded")
         elif retries_of(broker) is None and not isinstance(exception, PutBack):
-            self._free(message, "failed")  # without retries there is no more to come
+            self._free(message, "failed")  # without retries it will not be delivered again
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:  # noqa: ARG002 - as Dramatiq has it
-        """Neither does one that another middleware has skipped."""
+        """Free the enqueue key of a message that another middleware has skipped."""
         self._free(message, "failed")
 
     def after_nack(self, broker: Broker, message: MessageProxy) -> None:  # noqa: ARG002 - as Dramatiq has it
-        """Nor one that was retried as often as it may be."""
+        """Free the enqueue key of a message that has used up its retries."""
         self._free(message, "failed")
 
     def _free(self, message: MessageProxy, moment: JobMoment) -> None:
         free_tagged(self.once, tag_of(message), moment)
 
 
-# Deduplicate messages when they are enqueued. Retries never come this way.
+# Deduplication of messages at enqueue. Retries do not pass through here.
 
 
 _PROMISED: Final = ("pipe_target", "group_completion_uuid")
-"""Options of a message that something else counts on: it must be sent under its own id."""
+"""Options of a message that others depend on. Such a message must be sent under its own id."""
 
 
 def enqueue_once(
@@ -339,7 +352,7 @@ def enqueue_once(
     delay: int | None = None,
     broker: Broker | None = None,
 ) -> Enqueued[Message[Any]]:
-    """The message is in the queue, or one like it was: then the handle has the first one's id.
+    """Enqueue the message, or return a handle with the id of the one with the same key.
 
     `work` is an actor, with its arguments, or a message that is not sent yet. Its actor must be
     protected. `key` is a function of the `Job`, or the key itself. `delay` is in milliseconds.

@@ -1,4 +1,4 @@
-"""Deduplicate jobs when they are enqueued: what every adapter for a queue stands on."""
+"""Deduplication of jobs when they are enqueued, which all queue adapters share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from oncekey.jobs.protect import KeyFunction
 from oncekey.once import Once
 from oncekey.policy import FUNCTION, Duration, Policy, Terms, terms
 
-# The tag on a job that was deduplicated when it was enqueued: whose record the worker frees.
+# The tag on a job that was deduplicated at enqueue. It names the record that the worker frees.
 
 
 _log = logging.getLogger("oncekey")
@@ -31,7 +31,7 @@ HEADER: Final = "oncekey-enqueued"
 """The header that carries the tag."""
 
 Until = Literal["started", "finished", "succeeded", "ttl"]
-"""When a job is no longer a duplicate of one that is enqueued."""
+"""The moment from which another job with the same key may be enqueued."""
 
 JobMoment = Literal["started", "failed", "succeeded"]
 
@@ -44,7 +44,7 @@ _FREES: Final[dict[Until, tuple[JobMoment, ...]]] = {
 
 
 def checked_until(until: object) -> Until:
-    """One of the rules."""
+    """Return `until` if it is a known rule. Raise ConfigurationError otherwise."""
     if isinstance(until, str) and until in _FREES:
         return until
     msg = f"until must be one of {', '.join(get_args(Until))}, but it is {until!r}"
@@ -60,18 +60,18 @@ class Tag(Struct, array_like=True):
     until: Until
 
     def text(self) -> str:
-        """The value of the header."""
+        """Return the value of the header."""
         return msgspec.json.encode(self).decode()
 
     def forget(self) -> Forget:
         """Return the request that frees the record."""
-        # By force: the producer may not have settled yet. What it then tries is refused, and that
-        # is success too.
+        # Use force: the producer may not have settled yet. Its settle is then refused, which counts
+        # as success too.
         return Forget(self.scope, self.key, token=self.token, force=True)
 
 
 def read_tag(text: object) -> Tag | None:
-    """The tag in a header; None for anything else."""
+    """Return the tag in a header, or None if the value is not a tag."""
     if not isinstance(text, str):
         return None
     try:
@@ -81,7 +81,7 @@ def read_tag(text: object) -> Tag | None:
 
 
 def free_tagged(once: Once, tag: Tag | None, moment: JobMoment) -> None:
-    """At this moment another job like it may be enqueued, if the rule says so.
+    """Free the key at this moment of the job, if the tag's rule says so.
 
     A store that is down does not fail the job: the ttl frees the key later.
     """
@@ -94,7 +94,7 @@ def free_tagged(once: Once, tag: Tag | None, moment: JobMoment) -> None:
 
 
 async def free_tagged_async(once: Once, tag: Tag | None, moment: JobMoment) -> None:
-    """The same for coroutines."""
+    """Free the key at this moment of the job, if the tag's rule says so."""
     if tag is None or moment not in _FREES[tag.until]:
         return
     try:
@@ -107,7 +107,10 @@ async def free_tagged_async(once: Once, tag: Tag | None, moment: JobMoment) -> N
 
 
 def enqueue_key(key: KeyFunction | str, job: Job) -> str:
-    """What the function makes of the job, or the key itself."""
+    """Return the key itself, or what the key function makes of the job.
+
+    Raise ConfigurationError for anything else, and for `by_task_id`, since each job has its own id.
+    """
     if isinstance(key, str):
         return key
     if not callable(key) or isinstance(key, type):
@@ -119,13 +122,13 @@ def enqueue_key(key: KeyFunction | str, job: Job) -> str:
     return key(job)
 
 
-# Deduplicate when a job is enqueued, so that it is not even queued twice.
+# Deduplication at enqueue, so that a job is not queued twice.
 #
 # This saves work and tells the caller which job is meant. It does not replace the protection of the
-# handler: a queue may deliver one job twice all the same.
+# handler: a queue may still deliver one job twice.
 #
 # Do not use it inside a database transaction that also decides whether the job exists: the claim is
-# not part of that transaction, and would outlive a rollback.
+# not part of that transaction and would outlive a rollback.
 
 
 H = TypeVar("H")
@@ -137,7 +140,7 @@ _SILENT: Final = Policy()
 
 
 class Enqueued(Struct, Generic[H]):
-    """The job's handle, and whether it was enqueued before."""
+    """The handle of a job, and whether the job was enqueued before."""
 
     handle: H
     duplicate: bool
@@ -153,10 +156,11 @@ def enqueue_once(
     until: Until = "finished",
     policy: Policy | None = None,
 ) -> Enqueued[H]:
-    """The job is in the queue, once.
+    """Enqueue the job unless one with the same key was enqueued. Return its handle.
 
-    `publish` puts it there, with the headers it is given, and returns its handle: an id or another
-    plain value, which every duplicate gets. What it raises undoes the claim.
+    `publish` puts the job into the queue with the headers it is given, and returns its handle: an
+    id or another plain value, which every duplicate gets. If it raises, the claim is undone. With
+    an empty key the job is always enqueued.
     """
     call = _call(once, key, publish, name, ttl, policy)
     rule = checked_until(until)
@@ -173,7 +177,7 @@ def enqueue_once(
     except (LeaseLostError, NotRecordedError):
         if done is None:
             raise
-    return done  # it is in the queue, and that is what counts
+    return done  # the job is in the queue, even if its record is not settled
 
 
 async def enqueue_once_async(
@@ -186,7 +190,7 @@ async def enqueue_once_async(
     until: Until = "finished",
     policy: Policy | None = None,
 ) -> Enqueued[H]:
-    """The job is in the queue, once; `publish` is a coroutine function."""
+    """Do the same as `enqueue_once`, with a coroutine function as `publish`."""
     call = _call(once, key, publish, name, ttl, policy)
     rule = checked_until(until)
     if call is None:
@@ -202,7 +206,7 @@ async def enqueue_once_async(
     except (LeaseLostError, NotRecordedError):
         if done is None:
             raise
-    return done  # it is in the queue, and that is what counts
+    return done  # the job is in the queue, even if its record is not settled
 
 
 def _call(  # noqa: PLR0917 - what both colours are told
@@ -213,7 +217,7 @@ def _call(  # noqa: PLR0917 - what both colours are told
     ttl: Duration | None,
     policy: Policy | None,
 ) -> Call | None:
-    """The claim that is made before publishing; None for an empty key."""
+    """Return the call to claim before publishing, or None if the key is empty."""
     if not isinstance(once, Once):
         msg = f"enqueue_once needs a Once to keep its records, not {once!r}"
         raise ConfigurationError(msg)
@@ -229,14 +233,14 @@ def _call(  # noqa: PLR0917 - what both colours are told
         terms=_terms(Policy(ttl=ttl) if ttl else _SILENT, policy or _SILENT, once.policy),
         label=name or "enqueue",
         surface="enqueue",
-        cached=False,  # the worker frees the key, and must be believed at once
+        cached=False,  # the worker frees the key, so a cached record would be wrong
     )
 
 
 @lru_cache(maxsize=256)
 def _terms(said: Policy, policy: Policy, below: Policy) -> Terms:
-    """A producer sends many jobs on few terms, and making them costs more than a round trip."""
-    # The lease only bridges the moment of publishing, whatever the jobs themselves have.
+    """Return the terms. Cached, since making them costs more than a round trip."""
+    # The lease only covers the moment of publishing, whatever lease the jobs themselves have.
     own = Policy(lease=ENQUEUE.lease, heartbeat=ENQUEUE.heartbeat)
     return terms(own.over(said).over(policy).over(below).over(ENQUEUE).over(FUNCTION))
 

@@ -1,4 +1,4 @@
-"""A job as key functions see it, whatever queue it came through, and where its key comes from."""
+"""The `Job` that key functions receive from every queue, and the functions that make its key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oncekey.core.fingerprint import of_value
 from oncekey.core.key import escape
 from oncekey.errors import ConfigurationError, InvalidKeyError
 
-# A job as key functions see it, whatever queue it came through.
+# The job as key functions see it, the same for every queue.
 
 
 _IDS: Final = ("id", "job_id", "task_id", "message_id")
@@ -23,7 +23,8 @@ _PAYLOADS: Final = ("payload", "data", "body", "kwargs")
 class Job(Struct, kw_only=True):
     """One delivery of a job.
 
-    `arguments` are the task's by name; `payload` is what a queue without arguments hands over.
+    `arguments` are the arguments of the task by name. `payload` is the data of a job from a queue
+    that has no arguments.
     """
 
     id: str = ""
@@ -36,7 +37,10 @@ class Job(Struct, kw_only=True):
     native: Any = None
 
     def find(self, path: str) -> Any:
-        """What a dotted path leads to in the arguments or the payload; KeyError for nothing."""
+        """Return the value at a dotted path in the arguments or the payload.
+
+        Raise KeyError if there is none.
+        """
         first, *rest = path.split(".")
         value = self._root(first)
         for part in rest:
@@ -56,7 +60,7 @@ class Job(Struct, kw_only=True):
 
 
 def job_of(raw: Any) -> Job:
-    """The job that a handler was called with: one of ours, a mapping, or an object of a queue."""
+    """Return the job for a handler's argument: a `Job`, a mapping or an object of a queue."""
     if isinstance(raw, Job):
         return raw
     known = {
@@ -84,16 +88,19 @@ def _member(value: Any, name: str) -> Any:
         raise KeyError(name) from None
 
 
-# Where the key of a job comes from. Any function of the job that returns a string will do.
+# Functions that make the key of a job. Any function of the job that returns a string can be used.
 #
-# An empty string means: run it, unprotected.
+# An empty string means that the job runs unprotected.
 
 
 KeyOfJob = Callable[[Any], str]
 
 
 def by_task_id(job: Any) -> str:
-    """The queue's own id: the same for every delivery and retry of one enqueued job."""
+    """Return the queue's own id, which is the same for every delivery and retry of a job.
+
+    Raise InvalidKeyError if the job has no id.
+    """
     found = job_of(job)
     if not found.id:
         msg = "by_task_id found no id on the job; choose by_fields or another key"
@@ -102,7 +109,11 @@ def by_task_id(job: Any) -> str:
 
 
 def by_fields(*names: str) -> KeyOfJob:
-    """Some fields of the job, such as `by_fields("order_id", "line.product_id")`."""
+    """Return a key function that joins fields of the job.
+
+    Example: `by_fields("order_id", "line.product_id")`. The function raises InvalidKeyError if a
+    field is missing or empty.
+    """
     if not names or not all(isinstance(name, str) and name for name in names):
         msg = "by_fields needs the names of fields, as in by_fields('order_id')"
         raise ConfigurationError(msg)
@@ -117,7 +128,7 @@ def by_fields(*names: str) -> KeyOfJob:
 
 
 def by_entity(name: str) -> KeyOfJob:
-    """The task's name and the id of what it is about: `by_entity("note_id")`."""
+    """Return a key function that joins the task's name and one field: `by_entity("note_id")`."""
     fields = by_fields(name)
 
     def key(job: Any) -> str:
@@ -131,7 +142,7 @@ def by_entity(name: str) -> KeyOfJob:
 
 
 def by_payload(job: Any) -> str:
-    """A hash of everything the job is called with: two equal jobs are one."""
+    """Return a hash of all arguments or the payload, so that two equal jobs have the same key."""
     found = job_of(job)
     return of_value(found.arguments or found.payload).partition(":")[2]
 

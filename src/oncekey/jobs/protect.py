@@ -1,4 +1,4 @@
-"""How the jobs of one task are protected: what every adapter for a queue stands on."""
+"""Protection of a task's jobs: the generic `handler`, and `JobGuard` for the queue adapters."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from oncekey.jobs.job import Job, by_task_id
 from oncekey.once import Once, Reconciler
 from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields, of_a_client
 
-# The generic wrapper: any function that is called with a job runs it once.
+# The generic wrapper for any function that is called with a job.
 #
-# It wraps the function itself, not the queue's hooks: a duplicate returns the first result as if it
-# had run, so that chains, groups and result back ends go on from it.
+# It wraps the function itself, not the queue's hooks. A duplicate returns the first result as if it
+# had run, so that chains, groups and result back ends continue from it.
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 JOB: Final = Policy(wait=0, retry_after="5s", fail_mode="open").over(FUNCTION)
-"""What holds for a job where nobody says otherwise."""
+"""The default policy of a job."""
 
 
 @overload
@@ -87,11 +87,11 @@ def handler(
     policy: Policy | None = None,
     **fields: Unpack[PolicyFields],
 ) -> Any:
-    """The function, which runs a job once and returns the first result for every duplicate.
+    """Wrap the function, so that it runs a job once and returns the first result to duplicates.
 
-    `key` is a function of what the function is called with; an empty key runs unprotected. A
-    function that raises frees its key, so that the queue's retry really runs. While another worker
-    is at it, `InProgressError` is raised, which the queue's retry turns into a later try.
+    `key` is a function of the same arguments; an empty key runs the job unprotected. If the
+    function raises, its key is freed, so that the queue's retry runs it again. While another worker
+    runs the job, raise `InProgressError`, so that the queue's retry tries it later.
     """
     options = job_options(
         once,
@@ -112,7 +112,7 @@ def handler(
 
 
 def job_options(once: object, key: object, **said: Any) -> Options:
-    """What was said, over what the `Once` says, over what holds for jobs."""
+    """Return the options given here, over those of the `Once`, over the defaults for jobs."""
     if not isinstance(once, Once):
         msg = f"a job needs a Once to keep its records, as in Once('redis://...'), not {once!r}"
         raise ConfigurationError(msg)
@@ -127,7 +127,7 @@ KeyFunction = Callable[[Job], str]
 
 
 class JobGuard:
-    """One task, and the terms on which its jobs run."""
+    """One task and the terms on which its jobs run."""
 
     def __init__(
         self,
@@ -144,11 +144,11 @@ class JobGuard:
         policy: Policy | None = None,
         **fields: Unpack[PolicyFields],
     ) -> None:
-        """Every mistake that can be seen without a job shows now.
+        """Check everything that can be checked without a job.
 
-        `name` is the task's, and the scope of its keys unless another is given. `cut_off` are
-        errors of the queue that cut a task off anywhere, such as its time limits. `control` are
-        exceptions by which a task tells the queue what to do, which are no failures.
+        `name` is the task's name, and the scope of its keys unless `scope` is given. `cut_off` are
+        errors of the queue that interrupt a task at any point, such as its time limits. `control`
+        are exceptions by which a task tells the queue what to do; they are not failures.
         """
         checked_function(function)
         if fingerprint is not None and not callable(fingerprint):
@@ -170,19 +170,19 @@ class JobGuard:
 
     @property
     def retry_after(self) -> float:
-        """After how many seconds a job that could not begin may be tried again."""
+        """The number of seconds after which a job that could not begin may be tried again."""
         return self._terms.retry_after
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the task by name, without the task itself."""
+        """Return the arguments of the task by name, without the task itself."""
         return self._arguments.without_receiver(self._arguments.bind(args, kwargs))
 
     def call(self, job: Job) -> Call | None:
-        """The protected call that the job asks for; None for an empty key."""
+        """Return the protected call for the job, or None if its key is empty."""
         made = made_key(self._key(job))
         if not made:
             return None
-        if self._codec is None:  # annotations may name what is defined after the function
+        if self._codec is None:  # annotations may name things that are defined after the function
             self._codec = codec_of(self._function)
         said = None if self._fingerprint is None else self._fingerprint(job)
         return Call(
@@ -200,7 +200,7 @@ class JobGuard:
     def run(
         self, job: Job, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Outcome[Any]:
-        """The outcome of the job, which ran now or before."""
+        """Run the job, or look up its first run. Return the outcome."""
         core, active, call = self.once.use(self.call(job), self._terms)
         try:
             return run.perform(
@@ -212,7 +212,7 @@ class JobGuard:
     async def run_async(
         self, job: Job, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Outcome[Any]:
-        """The outcome of the job, which ran now or before."""
+        """Run the job, or look up its first run. Return the outcome."""
         core, active, call = self.once.use(self.call(job), self._terms)
         try:
             return await run_async.perform(
@@ -227,12 +227,12 @@ class JobGuard:
             return _done(error, call)
 
     def owns(self, error: LeaseLostError, job: Job) -> bool:
-        """Whether the error is about this job, and not about a call inside it."""
+        """Return whether the error is about this job, and not about a call inside it."""
         call = self.call(job)
         return call is not None and call.identity == (error.scope, error.key)
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function; where it tells the queue what to do, its key is free."""
+        """Wrap the function, so that its key is freed when it raises a `control` exception."""
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -259,7 +259,7 @@ class JobGuard:
         return watched if self._control else function
 
     def _cut_off(self, told: BaseException) -> bool:
-        """Whether the task told the queue so because of an error that leaves its effect open."""
+        """Return whether an error that leaves the effect open caused the `control` exception."""
         cause = getattr(told, "exc", None) or told.__cause__ or told.__context__
         if not isinstance(cause, BaseException):
             return False
@@ -268,7 +268,7 @@ class JobGuard:
 
 
 def _still_running(current: Callable[[], T]) -> T | None:
-    """The running attempt; None where the task has completed it before it told the queue."""
+    """Return the running attempt, or None if the task has completed it already."""
     try:
         return current()
     except ConfigurationError:
@@ -276,8 +276,11 @@ def _still_running(current: Callable[[], T]) -> T | None:
 
 
 def _done(error: NotRecordedError, call: Call) -> Outcome[Any]:
-    """Done, and being recorded: a queue that delivered it again might only do it once more."""
-    if call.identity != (error.scope, error.key):  # of a call inside it
+    """Return the outcome of a job that is done, but whose record is not written yet.
+
+    Raising the error would make the queue deliver the job again, and it might run twice.
+    """
+    if call.identity != (error.scope, error.key):  # the error is about a call inside the job
         raise error
     return Outcome(error.result, duplicate=False, key=call.key, attempt=1)
 
@@ -287,23 +290,24 @@ def _with_uncertain(options: Options, more: Errors) -> Options:
     return options.having(policy=Policy(uncertain=(*cast("Errors", said), *more)))
 
 
-# Which errors send a job back into its queue, without counting as one of its retries.
+# Errors that send a job back into its queue, without counting as one of its retries.
 
 
 NOT_BEGUN: Final = (InProgressError, StoreError)
-"""The job could not be claimed. From a call inside the job they are the job's own failure."""
+"""Errors of a job that could not be claimed. From a call inside the job, the job has failed."""
 
 
 def comes_again(error: BaseException, guard: JobGuard, job: Job, *, begun: bool) -> bool:
-    """Whether the job is better off in its queue, until another attempt is done with it."""
+    """Return whether to put the job back into its queue until another attempt has ended."""
     if isinstance(error, NOT_BEGUN):
         return not begun
     if isinstance(error, LeaseLostError) and guard.owns(error, job):
-        # Taken over. Where the record is gone there is no other attempt, only this one's effect.
+        # Another attempt has taken over. If the record is gone there is no other attempt, and this
+        # one has had its effect.
         return guard.once.get(error.key, scope=error.scope) is not None
     return False
 
 
 def seconds_until(error: BaseException, guard: JobGuard) -> float:
-    """When the job should come again."""
+    """Return the number of seconds after which the job should be tried again."""
     return float(getattr(error, "retry_after", guard.retry_after))

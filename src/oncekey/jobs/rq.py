@@ -1,11 +1,11 @@
-"""RQ: a job that is delivered twice runs once and hands back its first result.
+"""RQ: run a job that is delivered twice once, and return its first result.
 
     @once_job(once, key=by_fields("order_id"))
     def charge(order_id: str) -> str: ...
 
     queue.enqueue(charge, "A-17")
 
-Jobs with one key are not even enqueued twice with `enqueue_once`.
+`enqueue_once` does not enqueue two jobs with the same key.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("oncekey")
 
 _ENTERED: Final = "oncekey_entered"
-"""On a job: its function has begun, so that a call from inside it is no delivery of its own."""
+"""An attribute of a job whose function has begun. A call from inside it is no delivery."""
 
 _IN_PLACE: Final = "sync"
-"""What RQ writes down as the worker of a job that runs where it is enqueued."""
+"""The worker name that RQ writes for a job that runs where it is enqueued."""
 
 
 class RetryAskedError(Exception):
-    """The function returned a Retry: this carries it past the record, which must not keep it."""
+    """Carries a Retry that the function returned past the record, which must not keep it."""
 
     def __init__(self, retry: rq.Retry) -> None:
         super().__init__("the job asks to be retried")
@@ -73,7 +73,7 @@ class RetryAskedError(Exception):
 
 
 class Ending(Struct, kw_only=True):
-    """How a delivery ends: what RQ gets, after which pause, and what that means for its tag."""
+    """The end of a delivery: what RQ gets, after which pause, and what that means for the tag."""
 
     value: Any = None
     error: BaseException | None = None
@@ -82,7 +82,7 @@ class Ending(Struct, kw_only=True):
 
 
 class RqDelivery:
-    """A call of a function: the job it is for, if any, and whether the function has begun."""
+    """One call of a function: its job, if any, and whether the function has begun."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class RqDelivery:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        """A plain call has no job, and no id."""
+        """Make the `Job` for key functions. A plain call has no RQ job and no id."""
         self._guard = guard
         self.native = native
         self.begun = False
@@ -105,12 +105,12 @@ class RqDelivery:
             self.job.native = native
 
     def ended(self, error: BaseException) -> Ending:
-        """What the error comes to: a retry that was asked for, a later try, or a failure."""
+        """Return how the delivery ends: with a requested retry, a later try, or a failure."""
         job = self.native
         if isinstance(error, RetryAskedError):
             last = job is not None and (job.number_of_retries or 0) >= error.retry.max
             return Ending(value=error.retry, moment="failed" if last else None)
-        if job is None:  # nobody could put a plain call back
+        if job is None:  # a plain call cannot be put back
             return Ending(error=error)
         if job.worker_name != _IN_PLACE and comes_again(
             error, self._guard, self.job, begun=self.begun
@@ -122,12 +122,12 @@ class RqDelivery:
         return Ending(error=error, moment=None if job.should_retry else "failed")
 
     def _put_back(self, job: NativeJob, seconds: float, why: BaseException) -> Ending:
-        """The job comes again, after a pause here or a delay there.
+        """Return the ending that makes the job come again, after a pause here or a delay in RQ.
 
-        Only a worker that runs the scheduler knows delays: without one the job would never come.
+        Delays need a worker that runs the scheduler; without one the job would never come again.
         """
         _log.debug("%s[%s] comes back in %.3g s: %s", self.job.name, job.id, seconds, why)
-        # RQ counts the retries that functions ask for, and this is none.
+        # RQ counts the retries that functions ask for, and this is not one of them.
         job.number_of_retries = (job.number_of_retries or 0) - 1
         if job.connection.exists(RQScheduler.get_locking_key(job.origin)):
             return Ending(value=rq.Retry(sys.maxsize, interval=max(1, math.ceil(seconds))))
@@ -136,7 +136,7 @@ class RqDelivery:
 
 
 def delivered(wrapper: Callable[..., Any]) -> NativeJob | None:
-    """The job whose function is called just now; None for a call in somebody's own code."""
+    """Return the job if this call is its delivery, or None if the user's code made the call."""
     job = rq.get_current_job()
     if job is None or hasattr(job, _ENTERED) or not runs(job, wrapper):
         return None
@@ -145,7 +145,7 @@ def delivered(wrapper: Callable[..., Any]) -> NativeJob | None:
 
 
 def runs(job: NativeJob, wrapper: Callable[..., Any]) -> bool:
-    """Whether this is what the job runs, below the user's own decorators."""
+    """Return whether the job runs this wrapper, possibly below decorators of the user."""
     return any(one is wrapper for one in _layers(job.func))
 
 
@@ -157,17 +157,17 @@ def _layers(function: Any) -> Iterator[Any]:
 
 
 def _awaited(job: NativeJob) -> bool:
-    """Whether something goes on from the value that the job returns: it must be no made-up None."""
+    """Return whether a callback or another job uses the returned value, so that it must be real."""
     return bool(job.success_callback or job.dependent_ids)
 
 
-# The decorator for functions that RQ runs: what a worker calls runs once.
+# The decorator for functions that RQ runs.
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PROTECTION: Final = "oncekey"
-"""Under this name a function knows how it is protected."""
+"""The attribute of a function that holds its `RqProtection`."""
 
 
 def once_job(
@@ -181,7 +181,7 @@ def once_job(
     policy: Policy | None = None,
     **fields: Unpack[PolicyFields],
 ) -> Callable[[F], F]:
-    """A decorator: jobs with one key run once, and every one returns its result.
+    """Decorate a function: run jobs with the same key once, and share the result.
 
     `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name of
     the function, unless `scope` is given.
@@ -205,7 +205,7 @@ class RqProtection:
         name: str | None,
         options: dict[str, Any],
     ) -> None:
-        """Every mistake that can be seen without a job shows now."""
+        """Check everything that can be checked without a job."""
         self.once = once
         self._function = checked_function(function)
         self._key = key
@@ -247,11 +247,11 @@ class RqProtection:
         return RqDelivery(self.guard, delivered(self.wrapper), args, kwargs)
 
     def _has_no_id(self, delivery: RqDelivery) -> bool:
-        """Whether it is a plain call, which only its job's id could protect."""
+        """Return whether this is a plain call that has no id to be protected by."""
         return delivery.native is None and self._key is by_task_id
 
     def _deliver(self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the function returns, now or before; else the job is put back, or fails."""
+        """Run the function, or return its first result. Put the job back if it cannot begin."""
         if self._has_no_id(delivery):
             return self._function(*args, **kwargs)
 
@@ -278,7 +278,7 @@ class RqProtection:
     async def _deliver_async(
         self, delivery: RqDelivery, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The same for a coroutine function, for which RQ makes an event loop."""
+        """Do the same for a coroutine function, for which RQ makes an event loop."""
         if self._has_no_id(delivery):
             return await self._function(*args, **kwargs)
 
@@ -304,17 +304,17 @@ class RqProtection:
 
 
 def _no_retry(value: Any) -> Any:
-    """The value, which must not be a request to RQ: that is no result to keep."""
+    """Return the value. Raise RetryAskedError if it is a Retry, which is no result to keep."""
     if isinstance(value, rq.Retry):
         raise RetryAskedError(value)
     return value
 
 
-# Deduplicate jobs when they are enqueued. Retries never come this way.
+# Deduplication of jobs at enqueue. Retries do not pass through here.
 
 
 _REFUSED: Final = ("job_id", "unique", "pipeline")
-"""Options of RQ that decide themselves when, or under which id, a job is enqueued."""
+"""Options of RQ that decide when, or under which id, a job is enqueued."""
 
 
 def enqueue_once(
@@ -328,12 +328,12 @@ def enqueue_once(
     policy: Policy | None = None,
     **options: Any,
 ) -> Enqueued[NativeJob]:
-    """The job is in the queue, or one like it was: then the handle is that job.
+    """Enqueue the job, or return the job with the same key that was enqueued before.
 
     `function` must be protected by `once_job`. `key` is a function of the `Job`, or the key itself.
-    Other options are those of `queue.enqueue`; `policy` says how long the record lives at most.
-    A first job that is gone before it began or ended is enqueued anew; where its rule outlives it,
-    the handle has its id and nothing more.
+    Other options are those of `queue.enqueue`; `policy` sets how long the record lives at most. If
+    RQ has lost the first job, a new one is enqueued with `until` "started" or "finished"; with the
+    other rules the returned handle has the id of the first job and nothing else.
     """
     protection = _protection(function)
     if wrong := sorted(_REFUSED & options.keys()):
@@ -366,7 +366,10 @@ def enqueue_once(
 
 
 def _protection(function: Callable[..., Any]) -> RqProtection:
-    """How the function is protected, also where a worker looks for it by its name."""
+    """Return the protection of a function that a worker finds by its name.
+
+    Raise ConfigurationError if it has none, or if the worker would find another object.
+    """
     found = getattr(function, PROTECTION, None)
     if not isinstance(found, RqProtection):
         msg = (
@@ -388,7 +391,7 @@ def _protection(function: Callable[..., Any]) -> RqProtection:
 
 
 def _forget(protection: RqProtection, key: str, job_id: str) -> None:
-    """The record of a job that nobody will end is gone, unless it is another job's by now."""
+    """Forget the record of a job that RQ has lost, unless the record is another job's by now."""
     once, scope = protection.once, f"enqueue:{protection.guard.name}"
     record = once.get(function_key(key), scope=scope)
     if record is not None and record.value == job_id:

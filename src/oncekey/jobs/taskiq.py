@@ -1,4 +1,4 @@
-"""Taskiq: a task that is delivered twice runs once and hands back its first result.
+"""Taskiq: run a task that is delivered twice once, and return its first result.
 
     @broker.task
     @once_task(once, key=by_fields("order_id"))
@@ -8,7 +8,7 @@
     await enqueue_once(charge, key=by_fields("order_id")).kiq("A-17")  # and when it is sent
 
 There is nothing to add to the broker: Taskiq hands the message to the task as a dependency.
-`OnceMiddleware` is for tasks that are deduplicated when they are sent, and not protected.
+`OnceMiddleware` is for tasks that are deduplicated when they are sent, but not protected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ with needing("taskiq", __name__):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature with its annotations as Taskiq reads them, for they may tell a dependency."""
+    """Return the signature with evaluated annotations, since they may name a dependency."""
     try:
         return inspect.signature(function, eval_str=True)
     except Exception:  # noqa: BLE001 - annotations are arbitrary code, and Taskiq complains itself
@@ -70,18 +70,18 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def injected(signature: inspect.Signature) -> frozenset[str]:
-    """The parameters that Taskiq fills in, which say nothing about what the job is."""
+    """Return the names of the parameters that Taskiq fills in. They are not part of the job."""
     return frozenset(name for name, one in signature.parameters.items() if _is_injected(one))
 
 
 def arguments_of_messages(function: Callable[..., Any]) -> Arguments:
-    """How the arguments that are sent get their names."""
+    """Return the binder that gives names to the arguments of a message."""
     whole = signature_of(function)
     left_out = injected(whole)
     sent = [one for name, one in whole.parameters.items() if name not in left_out]
 
     def stand_in() -> None:
-        """Nothing but its signature matters."""
+        """Do nothing. Only the signature is used."""
 
     stand_in.__signature__ = whole.replace(parameters=sent)  # type: ignore[attr-defined]  # functions have it
     return Arguments(stand_in)
@@ -93,28 +93,31 @@ def _is_injected(parameter: inspect.Parameter) -> bool:
 
 
 def _of_fastapi(value: object) -> bool:
-    """Taskiq takes the dependencies of FastAPI too."""
+    """Return whether it is a dependency of FastAPI, which Taskiq accepts too."""
     return type(value).__module__ == "fastapi.params" and type(value).__name__ == "Depends"
 
 
-# Jobs that were deduplicated at enqueue: when they end, another one like them may be enqueued.
+# Freeing of jobs that were deduplicated at enqueue: when a job ends, another one with the same key
+# may be enqueued.
 #
-# Whether a job has ended is known after Taskiq's own retrying, so a middleware looks at it there.
+# Whether a job has ended is known only after Taskiq's own retrying, so a middleware checks it
+# there.
 
 
 class OnceMiddleware(TaskiqMiddleware):
-    """Jobs that were enqueued once are freed when they have ended.
+    """Middleware that frees the enqueue key of a job when the job has ended.
 
-    A broker whose tasks are protected gets one by itself. `once` is for tasks that are not.
+    A broker with protected tasks gets one automatically. `once` is for tasks that are not
+    protected.
     """
 
     def __init__(self, once: Once | None = None) -> None:
-        """Where the records of tasks that are not protected are kept."""
+        """Set the `Once` that keeps the records of tasks that are not protected."""
         super().__init__()
         self._once = once
 
     async def post_execute(self, message: TaskiqMessage, result: TaskiqResult[Any]) -> None:
-        """The job has ended, unless it is to be tried again: then it has no result yet."""
+        """Free the key of a job that has ended. A job that is tried again has no result yet."""
         tag = read_tag(message.labels.get(HEADER))
         if tag is None or isinstance(result.error, NoResultError):
             return
@@ -126,12 +129,12 @@ class OnceMiddleware(TaskiqMiddleware):
 
 
 def free_in(broker: AsyncBroker) -> None:
-    """What the broker's tasks have enqueued is freed."""
+    """Add an `OnceMiddleware` to the broker, unless it has one."""
     if not any(isinstance(one, OnceMiddleware) for one in broker.middlewares):
         broker.add_middlewares(OnceMiddleware())
 
 
-# What Taskiq tells about the job that runs, and how a job is put back into its queue.
+# The message of the running job, and how a job is put back into its queue.
 
 
 _log = logging.getLogger("oncekey")
@@ -139,28 +142,28 @@ _log = logging.getLogger("oncekey")
 _PUT_BACK: Final = "X-Taskiq-requeue"
 _RETRIES: Final = "_retries"
 _PIPELINE: Final = "_pipe_current_step"
-"""A step of taskiq-pipelines: it takes a step without a result for the failure of the whole."""
+"""The label of a step of taskiq-pipelines, which takes a step without a result for a failure."""
 
 
 class TaskiqDelivery:
-    """A message that a worker runs now. In a pool of processes it is the message alone."""
+    """A message that a worker runs now. In a process pool it has no broker and no event loop."""
 
     _broker: AsyncBroker | None
     _loop: asyncio.AbstractEventLoop | None
 
     def __init__(self, message: TaskiqMessage, broker: AsyncBroker) -> None:
-        """To be made on the event loop of the worker."""
+        """Remember the message and the running loop. Call this on the event loop of the worker."""
         self.message = message
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._put_back_before = message.labels.get(_PUT_BACK)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process can do something with."""
+        """Return the state without the broker and the loop, which other processes cannot use."""
         return {**self.__dict__, "_broker": None, "_loop": None}
 
     def job(self, arguments: dict[str, Any]) -> Job:
-        """The delivery as key functions see it."""
+        """Return the job for the delivery, as key functions see it."""
         told = self.message.labels
         return Job(
             id=self.message.task_id,
@@ -173,7 +176,7 @@ class TaskiqDelivery:
 
     @property
     def tag(self) -> Tag | None:
-        """What the job was tagged with when it was enqueued."""
+        """The tag that the job got when it was enqueued."""
         return read_tag(self.message.labels.get(HEADER))
 
     @property
@@ -182,23 +185,23 @@ class TaskiqDelivery:
         return self.message.labels.get(_PUT_BACK) != self._put_back_before
 
     def pause(self, seconds: float) -> float:
-        """How long the job may wait here before it is tried again.
+        """Return how long the job may wait here before it is tried again.
 
-        Far less than its own time limit, and than the time after which the broker would deliver it
-        once more.
+        That is at most a third of its time limit, and of the time after which the broker would
+        deliver it again.
         """
         limits = [float(self.message.labels.get("timeout", "inf"))]
-        idle = getattr(self._broker, "idle_timeout", None)  # of streams of Redis, in milliseconds
+        idle = getattr(self._broker, "idle_timeout", None)  # of Redis streams, in milliseconds
         if idle:
             limits.append(float(idle) / 1000)
         return min(seconds, min(limits) / 3)
 
-    # On the event loop, and from a thread
+    # Asynchronous methods, and the same for a thread
 
     async def put_back_async(self, why: Exception) -> None:
-        """The job is in its queue again, with the same id and retries: NoResultError says so.
+        """Put the job into its queue again, with the same id and retries. Raise NoResultError then.
 
-        Where that cannot be done faithfully nothing is done, and the job has to wait here.
+        Return without raising if the job cannot be sent again unchanged. It has to wait here then.
         """
         message, broker = self.message, self._broker
         if broker is None or _PIPELINE in message.labels or not _is_plain(_carried(message)):
@@ -216,12 +219,15 @@ class TaskiqDelivery:
         raise NoResultError
 
     def put_back(self, why: Exception) -> None:
-        """The same from the thread of a task that blocks."""
+        """Do the same as `put_back_async` from the thread of a blocking task."""
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(self.put_back_async(why), self._loop).result()
 
     async def answer_async(self, why: ResultNotKeptError) -> Any:
-        """What the job returned when it ran, as far as Taskiq has kept it; else None, and a log."""
+        """Return the first result if Taskiq has kept it. Otherwise log that and return None.
+
+        A step of a pipeline raises `why` instead of returning None.
+        """
         broker, task_id = self._broker, self.message.task_id
         if broker is not None and await broker.result_backend.is_result_ready(task_id):
             found = await broker.result_backend.get_result(task_id)
@@ -230,19 +236,19 @@ class TaskiqDelivery:
         return self._nothing(why)
 
     def answer(self, why: ResultNotKeptError) -> Any:
-        """The same from the thread of a task that blocks."""
+        """Do the same as `answer_async` from the thread of a blocking task."""
         if self._loop is None:
             return self._nothing(why)
         return asyncio.run_coroutine_threadsafe(self.answer_async(why), self._loop).result()
 
     def _nothing(self, why: ResultNotKeptError) -> None:
-        if _PIPELINE in self.message.labels:  # the next step must not go on from a made-up None
+        if _PIPELINE in self.message.labels:  # the next step must not continue from a made-up None
             raise why
         _log.warning("%s[%s] returns None: %s", self.message.task_name, self.message.task_id, why)
 
 
 def delivery_of(context: Context = TaskiqDepends()) -> TaskiqDelivery:  # noqa: B008 - how Taskiq wants it
-    """What a protected task depends on."""
+    """Return the delivery, as the dependency of a protected task."""
     if HEADER in context.message.labels:
         free_in(context.broker)
     return TaskiqDelivery(context.message, context.broker)
@@ -253,10 +259,10 @@ def _carried(message: TaskiqMessage) -> list[Any]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is the same when it is sent again.
+    """Return whether the value stays the same when it is sent again.
 
-    Taskiq has made of the arguments what the annotations say, and what it would send of a model
-    need not be what it had received.
+    Taskiq has converted the arguments to the annotated types. What it would send for a model may
+    differ from what it had received.
     """
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
@@ -265,15 +271,15 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-# One delivery of a job of Taskiq, from the moment a worker has it until it is answered.
+# One delivery of a Taskiq job: run it, return its first result, put it back, or fail.
 
 
 CONTROL: Final = (NoResultError, TaskRejectedError)
-"""How a task tells Taskiq what to do."""
+"""The exceptions by which a task tells Taskiq what to do."""
 
 
 class _LaterError(Exception):
-    """The job cannot be done now, and not because of anything that it does."""
+    """The job cannot run now, for a reason outside the job."""
 
     def __init__(self, why: Exception) -> None:
         super().__init__(str(why))
@@ -281,12 +287,12 @@ class _LaterError(Exception):
 
 
 class TaskiqRun:
-    """A delivery, and the function that it is for."""
+    """A delivery and the function that it runs."""
 
     def __init__(
         self, guard: JobGuard, function: Callable[..., Any], delivery: TaskiqDelivery, job: Job
     ) -> None:
-        """Nothing has happened yet."""
+        """Prepare the run. Nothing is claimed yet."""
         self._guard = guard
         self._function = function
         self._delivery = delivery
@@ -294,7 +300,7 @@ class TaskiqRun:
         self._begun = False
 
     def value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the job returns, now or before; else it is put back, or fails."""
+        """Run the job, or return its first result. Wait or put it back if it cannot run now."""
         while True:
             try:
                 return self._tried(args, kwargs)
@@ -303,7 +309,7 @@ class TaskiqRun:
                 self._delivery.put_back(later.why)
 
     async def value_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the job returns, now or before; else it is put back, or fails."""
+        """Run the job, or return its first result. Wait or put it back if it cannot run now."""
         while True:
             try:
                 return await self._tried_async(args, kwargs)
@@ -316,7 +322,7 @@ class TaskiqRun:
         try:
             return self._run(args, kwargs)
         except NOT_BEGUN as error:
-            if self._begun:  # of a call inside it
+            if self._begun:  # the error is about a call inside the job
                 raise
             raise _LaterError(error) from None
         except LeaseLostError as error:
@@ -329,10 +335,10 @@ class TaskiqRun:
             return self._delivery.answer(error)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value; and others like it may be enqueued when its tag says so."""
+        """Run the job. Free its enqueue key at the moments that its tag names."""
         try:
             outcome = self._guard.run(self._job, self._begin, args, kwargs)
-        except NoResultError:  # over, and no result tells the middleware
+        except NoResultError:  # the job is over, but the middleware sees no result
             if not self._delivery.put_back_by_task:
                 free_tagged(self._guard.once, self._delivery.tag, "failed")
             raise
@@ -345,11 +351,11 @@ class TaskiqRun:
         try:
             return await self._run_async(args, kwargs)
         except NOT_BEGUN as error:
-            if self._begun:  # of a call inside it
+            if self._begun:  # the error is about a call inside the job
                 raise
             raise _LaterError(error) from None
         except LeaseLostError as error:
-            # Where the record is gone there is no other attempt to hear from.
+            # If the record is gone there is no other attempt to wait for.
             if (
                 not self._guard.owns(error, self._job)
                 or await self._guard.once.get_async(error.key, scope=error.scope) is None
@@ -362,10 +368,10 @@ class TaskiqRun:
             return await self._delivery.answer_async(error)
 
     async def _run_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value; and others like it may be enqueued when its tag says so."""
+        """Run the job. Free its enqueue key at the moments that its tag names."""
         try:
             outcome = await self._guard.run_async(self._job, self._begin_async, args, kwargs)
-        except NoResultError:  # over, and no result tells the middleware
+        except NoResultError:  # the job is over, but the middleware sees no result
             if not self._delivery.put_back_by_task:
                 await free_tagged_async(self._guard.once, self._delivery.tag, "failed")
             raise
@@ -387,7 +393,7 @@ class TaskiqRun:
         return self._delivery.pause(getattr(why, "retry_after", self._guard.retry_after))
 
 
-# The decorator for tasks of Taskiq: what a worker calls runs once.
+# The decorator for Taskiq tasks.
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -405,7 +411,7 @@ def once_task(
     policy: Policy | None = None,
     **fields: Unpack[PolicyFields],
 ) -> Callable[[F], F]:
-    """A decorator below `@broker.task`: jobs with one key run once; each returns its result.
+    """Decorate a task, below `@broker.task`: run jobs with the same key once, and share the result.
 
     `key` is a function of the `Job`. Keys are kept under the task's name, unless `scope` is given.
     """
@@ -423,14 +429,14 @@ class TaskiqProtection:
     def __init__(
         self, once: Once, function: Callable[..., Any], key: KeyFunction, options: dict[str, Any]
     ) -> None:
-        """Every mistake that can be seen without a job shows now."""
+        """Check everything that can be checked without a job."""
         self.once = once
         self.key = key
         self.function = checked_function(function)
         self._options = options
         self._guards: dict[str, JobGuard] = {}
         name = getattr(function, "__name__", None) or name_of(function)
-        self._own_name = f"{function.__module__}:{name}"  # as Taskiq would name it
+        self._own_name = f"{function.__module__}:{name}"  # the name that Taskiq would give it
         self.guard(self._own_name)
         signature = signature_of(function)
         self._injected = injected(signature)
@@ -440,7 +446,7 @@ class TaskiqProtection:
         self.wrapper.oncekey = self  # type: ignore[attr-defined]  # how it is found on a task
 
     def guard(self, name: str) -> JobGuard:
-        """How the jobs of the task with this name are protected."""
+        """Return the guard for the jobs of the task with this name."""
         found = self._guards.get(name)
         if found is None:
             found = JobGuard(
@@ -481,7 +487,7 @@ class TaskiqProtection:
         return wrapper
 
     def _unprotected(self) -> bool:
-        """Whether a call that is no delivery has no key: there is no id to make it from."""
+        """Return whether a call without a message has no key, because the key is the job's id."""
         if self.key is not by_task_id:
             return False
         if not self._warned:
@@ -503,13 +509,13 @@ class TaskiqProtection:
     def _arguments(
         self, guard: JobGuard, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """The arguments by name, without what Taskiq injects."""
+        """Return the arguments by name, without those that Taskiq injects."""
         found = guard.arguments(args, kwargs)
         return {name: value for name, value in found.items() if name not in self._injected}
 
 
 def _with_delivery(signature: inspect.Signature) -> inspect.Signature:
-    """The signature as Taskiq reads it: the task depends on its delivery."""
+    """Return the signature with the delivery as a dependency, as Taskiq reads it."""
     own = inspect.Parameter(
         _PARAMETER, inspect.Parameter.KEYWORD_ONLY, default=TaskiqDepends(delivery_of)
     )
@@ -518,7 +524,7 @@ def _with_delivery(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[*given[:at], own, *given[at:]])
 
 
-# Deduplicate when a job of Taskiq is sent, so that it is not even queued twice.
+# Deduplication at enqueue, so that a job is not queued twice.
 
 
 P = ParamSpec("P")
@@ -563,17 +569,18 @@ def enqueue_once(
     ttl: Duration | None = None,
     once: Once | None = None,
 ) -> Enqueuing[P, Any]:
-    """The way to send jobs of the task, or of its kicker, once: with `kiq`, as Taskiq has it.
+    """Return an object with a `kiq` method that sends jobs of the task, or of its kicker, once.
 
-    `key` is a function of the `Job`, which has no id yet, or the key itself; without one it is the
-    task's own. `until` says when another job like it may be enqueued, and `ttl` when it may be at
-    the latest. A task that is not protected needs `once`, and an `OnceMiddleware` at its broker.
+    `key` is a function of the `Job`, which has no id yet, or the key itself; the default is the
+    task's own. `until` sets when another job with the same key may be enqueued, and `ttl` when it
+    may be at the latest. A task that is not protected needs `once`, and an `OnceMiddleware` at its
+    broker.
     """
     return Enqueuing(task, key, until, ttl, once)
 
 
 class Enqueuing(Generic[P, R]):
-    """Sends jobs of one task, each unless one like it was sent."""
+    """Sends jobs of one task, unless a job with the same key was sent."""
 
     def __init__(
         self,
@@ -583,7 +590,7 @@ class Enqueuing(Generic[P, R]):
         ttl: Duration | None,
         once: Once | None,
     ) -> None:
-        """Every mistake that can be seen without a job shows now."""
+        """Check everything that can be checked without a job."""
         self._kicker = task if isinstance(task, AsyncKicker) else task.kicker()
         self._name = self._kicker.task_name
         found = self._kicker.broker.find_task(self._name)
@@ -609,7 +616,7 @@ class Enqueuing(Generic[P, R]):
         self._ttl = ttl
 
     async def kiq(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[AsyncTaskiqTask[R]]:
-        """The job is sent, or one like it was: then the handle is that job's."""
+        """Send the job, or return the handle of the job with the same key that was sent before."""
         kicker = self._kicker
         task_id = kicker.custom_task_id or kicker.broker.id_generator()
         job = Job(name=self._name, arguments=self._arguments.bind(args, kwargs))

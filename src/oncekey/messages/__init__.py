@@ -1,7 +1,7 @@
-"""Messages: an inbox that makes a redelivery harmless.
+"""Messages: an inbox that processes a redelivered message only once.
 
-In atomic mode the claim, your writes and the completion are one transaction of your database; in
-leased mode the claim comes first and the completion joins your transaction.
+In atomic mode the claim, your writes and the completion are one transaction of your database. In
+leased mode the claim is committed first, and the completion joins your transaction.
 """
 
 from oncekey.messages.acknowledge import acknowledged, acknowledged_entry

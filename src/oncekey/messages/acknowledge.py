@@ -1,10 +1,10 @@
-"""What the broker is told when a message was processed, or was not, for loops without a framework.
+"""Acknowledgement of messages for consumer loops without a framework.
 
     async for delivered in subscription.messages:           # nats-py; a queue of aio-pika alike
         async with acknowledged(delivered) as message:
             async with inbox.leased(message) as delivery: ...
 
-A message that is in progress elsewhere is put back, and that is no error.
+A message that is in progress elsewhere is put back without an error.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from oncekey.messages.message import Message, from_redis_stream, message_of
 _log = logging.getLogger("oncekey")
 
 NOT_NOW: Final = (InProgressError, LeaseLostError, OutcomeUnknownError, StoreError)
-"""The message may be processed later, and nothing is wrong with it."""
+"""Errors after which the message may be processed later. Nothing is wrong with the message."""
 NEVER: Final = (InvalidKeyError, KeyReusedError)
-"""The message will be no better the next time."""
+"""Errors that the same message would raise again at every delivery."""
 
 
 class _Line(Struct, frozen=True):
-    """What a broker can be told about one message."""
+    """The answers that a broker accepts for one message."""
 
     done: Callable[[], Awaitable[object]]
     again: Callable[[float], Awaitable[object]]
@@ -46,10 +46,10 @@ class _Line(Struct, frozen=True):
 
 @asynccontextmanager
 async def acknowledged(delivered: Any) -> AsyncIterator[Message]:
-    """A block for one message of JetStream (nats-py) or RabbitMQ (aio-pika).
+    """Acknowledge one message of JetStream (nats-py) or RabbitMQ (aio-pika) when the block ends.
 
-    It is acknowledged when the block ends. After an error it is delivered again, and the error is
-    raised; one that only says "not now" is not. A message without a usable key is rejected.
+    After an error the message is delivered again and the error is raised. An error in `NOT_NOW`
+    puts the message back and is not raised. A message without a usable key is rejected.
     """
     line = _line_of(delivered)
     async with _told(line, message_of(delivered)) as message:
@@ -63,9 +63,9 @@ async def acknowledged_entry(
     group: str,
     entry: tuple[Any, Mapping[Any, Any]],
 ) -> AsyncIterator[Message]:
-    """The same for an entry of a Redis stream, with a client of `redis.asyncio`.
+    """Do the same for an entry of a Redis stream, with a client of `redis.asyncio`.
 
-    What is not acknowledged stays pending: XAUTOCLAIM delivers it again.
+    An entry that is not acknowledged stays pending, and XAUTOCLAIM delivers it again.
     """
 
     async def done() -> None:
@@ -125,4 +125,4 @@ def _of_amqp(delivered: Any) -> _Line:
 
 
 async def _leave_it(seconds: float = 0.0) -> None:
-    """It stays where it is."""
+    """Do nothing, so that the entry stays pending."""

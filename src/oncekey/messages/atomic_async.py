@@ -1,4 +1,4 @@
-"""Atomic mode: claim, work and completion are one transaction."""
+"""Atomic mode: the claim, the work and the completion are one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("oncekey")
 
 
 class AsyncAtomic:
-    """`async with` it: one savepoint lasts from the claim to the completion."""
+    """The block of atomic mode. One savepoint lasts from the claim to the completion."""
 
     may_repeat = False
     _delivery: AsyncDelivery
@@ -42,7 +42,7 @@ class AsyncAtomic:
         message: Message,
         returns: object,
     ) -> None:
-        """Refused at once when the connection is outside a transaction."""
+        """Raise ConfigurationError if the connection is outside a transaction."""
         self._config = config
         self._rules = config.rules
         self._observers = config.once._core.observers  # noqa: SLF001 - the same library
@@ -52,7 +52,7 @@ class AsyncAtomic:
         self._asked = config.rules.call(message, returns)
 
     async def __aenter__(self) -> AsyncDelivery:
-        """The delivery: to be processed, or a duplicate with its result."""
+        """Claim the message. Return the delivery, or a duplicate with its result."""
         core, active, call = self._config.once.use(self._asked, self._rules.terms)
         core.engine_async()  # its keeper purges the table
         self._call = call
@@ -84,7 +84,7 @@ class AsyncAtomic:
         return self._deliver(record, number)
 
     async def complete(self, result: object, connection: Any) -> None:  # noqa: ARG002 - kept for the end of the block
-        """The result is kept with the end of the block."""
+        """Check the connection. The result is written at the end of the block."""
         if connection is not None and connection is not self._given:
             msg = "an atomic block is completed in its own transaction; pass no other connection"
             raise ConfigurationError(msg)
@@ -95,7 +95,7 @@ class AsyncAtomic:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The completion is part of the transaction, or nothing of the block is."""
+        """Complete the message in the transaction, or roll the block back after an error."""
         record, self._claimed = self._claimed, None
         if record is None:
             return
@@ -121,7 +121,7 @@ class AsyncAtomic:
             raise ConfigurationError(msg)
 
     async def _claim(self) -> Record:
-        """The record: running, then it is ours, or settled before."""
+        """Return the record: running if it is claimed now, otherwise settled before."""
         answer = await self._transaction.claim(atomic_claim(self._call, new_nonce()))
         if type(answer) is not Granted:
             error = refusal(answer, self._call)
@@ -130,7 +130,10 @@ class AsyncAtomic:
         return answer.record
 
     def _refused(self, error: BaseException, took: float) -> None:
-        """What the database gave up for the sake of another transaction may be tried again."""
+        """Tell the observers why the claim was refused.
+
+        Raise InProgressError if the database aborted it in favour of another transaction.
+        """
         call = self._call
         if worth_another_try(error):
             self._observers.tell("busy", call, seconds=took, detail=str(error))
@@ -161,7 +164,7 @@ class AsyncAtomic:
         self._observers.tell("completed", call, delivery.number)
 
     async def _bury(self, record: Record, number: int) -> Record:
-        """The record of a message that is dead from now on, in the user's transaction."""
+        """Settle a message as dead in the user's transaction. Return its record."""
         call = self._call
         ask = call.settle(record, "failed", error=last_error(record))
         try:
@@ -177,7 +180,7 @@ class AsyncAtomic:
         return machine.settle(record, ask, record.started)[0] or record
 
     async def _count(self, record: Record, error: BaseException) -> None:
-        """The attempt that was rolled back is on record; the last one makes the message dead."""
+        """Record an attempt that was rolled back. After the last one, mark the message as dead."""
         table = self._config.tables("atomic mode")
         if not self._rules.counts(error) or table.dialect.name == "sqlite":
             return

@@ -1,4 +1,4 @@
-"""What every message of one inbox shares: its rules, its table or store, and who observes."""
+"""The configuration of one inbox: its rules, its table or store, and its observers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ DeadLetterBox = Callable[[DeadLetter], Any]
 
 
 class InboxConfig(Struct, frozen=True, kw_only=True):
-    """Where messages of one consumer are looked up and marked."""
+    """The configuration of an inbox for one consumer."""
 
     rules: InboxRules
     once: Once
-    """The engine of leases stands on it, and it knows the observers."""
+    """The `Once` with the engine for leases and the observers."""
     table: Table | None
-    """None where marks are records of a store without tables, such as Redis."""
+    """The table, or None if marks are records of a store without tables, such as Redis."""
     box: DeadLetterBox | None
     lock_timeout: int | None
-    """Milliseconds."""
+    """The time-out for locks in milliseconds."""
 
     def tables(self, what: str) -> Table:
-        """The table; refused where there is none."""
+        """Return the table. Raise ConfigurationError if there is none."""
         if self.table is None:
             msg = (
                 f"{what} needs the table processed_messages in PostgreSQL or SQLite, but this "
@@ -50,12 +50,12 @@ class InboxConfig(Struct, frozen=True, kw_only=True):
         return self.table
 
     def for_consumer(self, consumer: str) -> InboxConfig:
-        """The same config for messages of another consumer."""
+        """Return the same config for another consumer."""
         return replace(self, rules=replace(self.rules, **_whose(consumer, self.table)))
 
 
 class InboxSettings(Struct, kw_only=True):
-    """Everything that an inbox may be told, apart from where it is and whose it is."""
+    """The options of an inbox, apart from its target and its consumer."""
 
     key: KeyOfMessage
     on_missing_key: OnMissingKey
@@ -69,7 +69,7 @@ class InboxSettings(Struct, kw_only=True):
 
 
 def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxConfig:
-    """The config for what was named; nothing is opened before its first use."""
+    """Return the config for a target. Open nothing."""
     if said.dead_letter is not None and not callable(said.dead_letter):
         msg = f"dead_letter must be a function of the dead letter, not {said.dead_letter!r}"
         raise ConfigurationError(msg)
@@ -100,7 +100,7 @@ def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxCo
 
 
 def _whose(consumer: str, table: Table | None) -> dict[str, str]:
-    """The consumer, and the scope of its keys."""
+    """Return the name of the consumer and the scope of its keys."""
     if not consumer or checked_scope(consumer) is None:
         msg = "an inbox needs the name of its consumer, as in consumer='billing'"
         raise ConfigurationError(msg)
@@ -121,7 +121,7 @@ def _once(target: str | Once, table: Table | None, said: InboxSettings) -> Once:
 
 
 def connections_of(target: str | Once) -> Connections | None:
-    """Connections to the database that was named; None for a store without tables."""
+    """Return connections to the database of the target, or None for a store without tables."""
     if isinstance(target, str):
         if target.startswith(("postgresql://", "postgres://")):
             return _own_postgres(target)
@@ -159,14 +159,14 @@ def _store_of(once: Once) -> Any:
     return getattr(core._awaiting, "_store", None)  # noqa: SLF001 - the same library
 
 
-# The two colours
+# Calls of blocking functions in both colours
 
 
 def here(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """What the function returns, which may block."""
+    """Call the function, which may block. Return its value."""
     return function(*args, **kwargs)
 
 
 async def on_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """The same without stopping the event loop."""
+    """Call the function in a thread, so that the event loop goes on. Return its value."""
     return await asyncio.to_thread(function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The driver that fits a connection of the user's."""
+"""The choice of the driver class for a connection of the user."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _KINDS_ASYNC: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
 
 
 def connected(given: Any) -> Connected:
-    """Return what the inbox can do with the connection; refuse one of an unknown driver."""
+    """Return the driver for the connection. Raise ConfigurationError for an unknown one."""
     kind = drivers_of(given)
     if kind in _KINDS:
         return _KINDS[kind](given)
@@ -58,7 +58,7 @@ def connected(given: Any) -> Connected:
 
 
 def connected_async(given: Any) -> AsyncConnected:
-    """Return the same for an `AsyncInbox`."""
+    """Return the driver for a connection of an `AsyncInbox`, or raise ConfigurationError."""
     kind = drivers_of(given)
     if kind in _KINDS_ASYNC:
         return _KINDS_ASYNC[kind](given)

@@ -1,4 +1,4 @@
-"""The inbox's own connections to PostgreSQL: each statement is a transaction of its own."""
+"""The inbox's own connections to PostgreSQL. Each statement is its own transaction."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _MIGRATING: Final = 60.0
 
 
 class _Impatient(Connection[Any]):
-    """A connection that is given up when the server says nothing for too long."""
+    """A connection that is closed when the server does not answer within `patience` seconds."""
 
     patience = 5.0
 
     def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
-        """What the driver waits for, within the patience."""
+        """Wait as the driver does. Raise NoAnswerError after `patience` seconds."""
         return super().wait(_in_time(gen, self), *args, **kwargs)
 
 
@@ -64,29 +64,29 @@ class PostgresConnections:
     dialect = POSTGRES
 
     def __init__(self, url: str) -> None:
-        """Nothing is opened before the first statement."""
+        """Parse the URL. The first statement opens a connection."""
         target = Target.of(url, 1, "5s", "5s", listen=False)
         self._here = PerProcess(partial(_Lines, target))
 
     def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
-        """What the statement answers, committed."""
+        """Run the statement and commit it. Return its rows."""
         return self._here.here().run(statement, values)
 
     def identity(self) -> str:
-        """The identity of the database, whose schema is up to date from now on."""
+        """Bring the schema up to date. Return the identity of the database."""
         return self._here.here().identity()
 
     def found(self) -> str:
-        """The same: other transactions do not stand in the way of a migration."""
+        """Do the same as `identity`: other transactions do not block a migration."""
         return self.identity()
 
     @property
     def known(self) -> str:
-        """The identity, where it was asked for already; empty otherwise."""
+        """The identity of the database if it was read already, or an empty string."""
         return self._here.here().known
 
     def close(self) -> None:
-        """The connections are closed. The next use opens new ones."""
+        """Close the connections. The next use opens new ones."""
         self._here.here().close()
 
 
@@ -104,7 +104,7 @@ class _Lines:
             return _rows(connection, pyformat(statement), values)
         except psycopg.Error as error:
             raise explain(error, self._target.where, lost=connection.closed) from error
-        except BaseException:  # cut off: nobody knows what it would answer next
+        except BaseException:  # interrupted: its next answer may be that of this statement
             connection.close()
             raise
         finally:
@@ -128,8 +128,8 @@ class _Lines:
             connection.close()
 
     def __del__(self) -> None:
-        """Who forgot to close leaves no connection open."""
-        if self._born == generation():  # a fork's child leaves its parent's alone
+        """Close connections that the user forgot to close."""
+        if self._born == generation():  # a forked child must not touch its parent's connections
             for connection in self._idle:
                 connection.pgconn.finish()
 

@@ -1,4 +1,4 @@
-"""The inbox's own connections to a SQLite file: each statement is a transaction of its own."""
+"""The inbox's own connections to a SQLite file. Each statement is its own transaction."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
 
 _PATIENCE: Final = 10.0
 _OF_KEEPER: Final = 0.2
-"""How long a statement waits for those who write: the keeper has other leases to renew."""
+"""Seconds that a statement of the keeper waits for writers: it has other leases to renew."""
 
 
 class SQLiteConnections:
-    """Two connections: one for callers, one for the keeper, who must not wait for callers."""
+    """Two connections: one for callers, and one for the keeper, which must not wait for callers."""
 
     dialect = SQLITE
 
     def __init__(self, path: Path) -> None:
-        """Nothing is opened before the first statement."""
+        """Remember the path. The first statement opens the file."""
         self.path = path
         self._reset()
         renew_after_fork(self)
@@ -35,32 +35,32 @@ class SQLiteConnections:
         self.known = ""
 
     def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:
-        """What the statement answers, committed."""
+        """Run the statement and commit it. Return its rows."""
         return self._lines[keeper].run(statement, values)
 
     def identity(self) -> str:
-        """The identity of the file, whose schema is up to date from now on."""
+        """Bring the schema up to date. Return the identity of the file."""
         if not self.known:
             self.known = self._lines[False].prepared()
         return self.known
 
     def found(self) -> str:
-        """The identity of the file; empty where its schema is yet to be made.
+        """Return the identity of the file, or an empty string if its schema is not made yet.
 
-        It is not made here: whoever asks may be the one who has the file locked.
+        The schema is not made here, since the caller may be the one that has the file locked.
         """
         if not self.known:
             self.known = self._lines[False].found()
         return self.known
 
     def close(self) -> None:
-        """The file is closed. The next use opens it again."""
+        """Close the file. The next use opens it again."""
         for line in self._lines.values():
             line.close()
         self.known = ""
 
     def after_fork(self) -> None:
-        """The parent's connections are never touched again, not even to close them."""
+        """Drop the parent's connections without touching them, not even to close them."""
         leave_alone(self._lines)
         self._reset()
 
@@ -106,7 +106,7 @@ class _Line:
                 connection.close()
 
     def __del__(self) -> None:
-        """Who is not needed any more has closed the file. Python 3.13 would complain else."""
+        """Close the file. Python 3.13 warns if it is still open."""
         self.close()
 
     def _open(self) -> sqlite3.Connection:

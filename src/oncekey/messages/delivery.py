@@ -1,4 +1,4 @@
-"""A delivery, as the code that processes the message sees it, in both colours."""
+"""The delivery of a message, as the code that processes it sees it, in both colours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING: Final = object()
 
 
 class Completing(Protocol):
-    """The block that the delivery belongs to."""
+    """The block that a delivery belongs to."""
 
     @property
     def may_repeat(self) -> bool:
@@ -24,12 +24,12 @@ class Completing(Protocol):
         ...
 
     def complete(self, result: object, connection: Any) -> None:
-        """The message is processed, with this result."""
+        """Complete the message with this result."""
         ...
 
 
 class AsyncCompleting(Protocol):
-    """The same for coroutines."""
+    """The block that a delivery belongs to, for coroutines."""
 
     @property
     def may_repeat(self) -> bool:
@@ -37,18 +37,18 @@ class AsyncCompleting(Protocol):
         ...
 
     async def complete(self, result: object, connection: Any) -> None:
-        """The message is processed, with this result."""
+        """Complete the message with this result."""
         ...
 
 
 class BaseDelivery:
-    """One delivery of a message: to be processed now, or processed before."""
+    """One delivery of a message, which is either processed now or was processed before."""
 
     def __init__(self, message: Message, call: Call, record: Record, number: int) -> None:
-        """What the claim has found."""
+        """Take what the claim has found."""
         self.message = message
         self.number = number
-        """Which attempt at the message this is, the first being 1."""
+        """The number of this attempt at the message; the first is 1."""
         self.duplicate = record.status in ("completed", "failed")
         """Whether the message was processed before: there is a result and nothing to do."""
         self._call = call
@@ -62,7 +62,7 @@ class BaseDelivery:
 
     @property
     def dead(self) -> bool:
-        """Whether the message has failed for good, and is not processed again."""
+        """Whether the message has failed for good and is not processed again."""
         return self._record.status == "failed"
 
     @property
@@ -72,9 +72,10 @@ class BaseDelivery:
 
     @property
     def result(self) -> Any:
-        """What the message was completed with, now or the first time.
+        """The value that the message was completed with, now or the first time.
 
-        Of a message that has failed for good this raises the failure.
+        Raise the failure if the message has failed for good, and ConfigurationError before
+        `complete`.
         """
         if self.duplicate:
             return served(self._record, self._call)
@@ -85,11 +86,11 @@ class BaseDelivery:
 
     @property
     def completed(self) -> bool:
-        """Whether complete() was called on this delivery."""
+        """Whether `complete` was called on this delivery."""
         return self._value is not _NOTHING
 
     def downstream_key(self, name: str) -> str:
-        """A key for the effect `name` elsewhere, the same in every attempt at this message."""
+        """Return a key for the effect `name` elsewhere, the same in every attempt."""
         return self._call.downstream_key(name)
 
     def _completes(self, value: object, *, again: bool) -> None:
@@ -108,10 +109,10 @@ class Delivery(BaseDelivery):
     _block: Completing
 
     def complete(self, result: object = None, *, connection: Any = None) -> None:
-        """The message is processed, and duplicates get this result.
+        """Complete the message, so that duplicates get this result.
 
-        In a leased block, `connection` makes it part of the transaction that the connection is
-        in: the mark and your writes are committed together, or neither is.
+        In a leased block, `connection` makes the completion part of the transaction that the
+        connection is in: the mark and your writes are committed together, or neither is.
         """
         self._completes(result, again=self._block.may_repeat)
         self._block.complete(result, connection)
@@ -123,21 +124,21 @@ class AsyncDelivery(BaseDelivery):
     _block: AsyncCompleting
 
     async def complete(self, result: object = None, *, connection: Any = None) -> None:
-        """The message is processed, and duplicates get this result.
+        """Complete the message, so that duplicates get this result.
 
-        In a leased block, `connection` makes it part of the transaction that the connection is
-        in: the mark and your writes are committed together, or neither is.
+        In a leased block, `connection` makes the completion part of the transaction that the
+        connection is in: the mark and your writes are committed together, or neither is.
         """
         self._completes(result, again=self._block.may_repeat)
         await self._block.complete(result, connection)
 
 
 class Claim(Struct, frozen=True):
-    """The right to process one message, until its lease is over and somebody else has taken it."""
+    """The right to process one message, until its lease is over and another claim is made."""
 
     key: str
     number: int
-    """Which attempt at the message this is, the first being 1."""
+    """The number of this attempt at the message; the first is 1."""
     token: int
     nonce: str
     ttl: int

@@ -1,4 +1,4 @@
-"""Which driver a connection is of, and what both colours of connections share."""
+"""Detection of a connection's driver, and helpers that all drivers share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGIN_FOR_WRITING: Final = "BEGIN IMMEDIATE"
 
 _PARAMETER: Final = re.compile(r"(?<![:\w']):(\w+)")
 
-# The module and the name of a class, and what we call its driver.
+# The package and the name of a class, and our name for its driver.
 _CLASSES: Final = {
     ("psycopg", "Connection"): "psycopg",
     ("psycopg", "AsyncConnection"): "async psycopg",
@@ -35,7 +35,7 @@ _CLASSES: Final = {
 
 
 def drivers_of(given: object) -> str:
-    """The driver that the connection is of; empty where none is known."""
+    """Return the name of the connection's driver, or an empty string if it is unknown."""
     return _driver(type(given).__mro__)
 
 
@@ -49,7 +49,7 @@ def _driver(kinds: tuple[type, ...]) -> str:
 
 
 def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
-    """Why the connection cannot be used."""
+    """Return the error for a connection that this inbox cannot use."""
     name = type(given).__name__
     if kind:
         return ConfigurationError(f"{name} of {kind} is for the other colour; use {needed}")
@@ -61,7 +61,7 @@ def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect of the database; refused when there is no table for it."""
+    """Return the dialect of the database. Raise ConfigurationError if it has no inbox table."""
     if name in ("postgresql", "postgres"):
         return POSTGRES
     if name == "sqlite":
@@ -72,20 +72,23 @@ def dialect_named(name: str) -> Dialect:
 
 @cache
 def pyformat(statement: str) -> str:
-    """The statement with parameters as psycopg and Django write them."""
+    """Return the statement with parameters as psycopg and Django write them."""
     return _PARAMETER.sub(r"%(\1)s", statement)
 
 
 @cache
 def as_text_clause(statement: str) -> TextClause:
-    """The statement as SQLAlchemy runs it with any driver."""
+    """Return the statement as SQLAlchemy runs it with any driver."""
     from sqlalchemy import text
 
     return text(statement)
 
 
 def refused(inside: bool, given: Any) -> None:  # noqa: FBT001 - what the connection says of itself
-    """A connection outside a transaction is refused: each statement would be committed alone."""
+    """Raise ConfigurationError if the connection is outside a transaction.
+
+    Each statement would be committed alone there.
+    """
     if inside:
         return
     msg = (
@@ -97,7 +100,7 @@ def refused(inside: bool, given: Any) -> None:  # noqa: FBT001 - what the connec
 
 
 def another_database(given: object) -> ConfigurationError:
-    """The refusal of a connection that does not see the inbox's table."""
+    """Return the error for a connection that does not see the inbox's table."""
     msg = (
         f"the {type(given).__name__} does not lead to the table processed_messages of this inbox, "
         f"but to another database, schema or file; give both the same URL and search_path"
@@ -106,7 +109,10 @@ def another_database(given: object) -> ConfigurationError:
 
 
 def refused_by_database(error: Exception, given: object) -> None:
-    """Refused where the database says that there is no transaction, whatever the driver said."""
+    """Raise ConfigurationError if the database says that there is no transaction.
+
+    The driver may have said that there is one.
+    """
     if outside_transaction(error):
         try:
             refused(inside=False, given=given)

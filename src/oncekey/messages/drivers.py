@@ -1,7 +1,7 @@
-"""The user's own connection, whichever driver it is of: what the inbox does inside a transaction.
+"""What the inbox does on the user's own connection, inside a transaction.
 
-Each class knows one driver: whether its connection is inside a transaction, how a savepoint is
-set there and left again, and how a statement is run.
+Each class knows one driver: whether its connection is inside a transaction, how to set and leave a
+savepoint there, and how to run a statement.
 """
 
 # Generated from drivers_async.py by "make generate": do not edit.
@@ -24,40 +24,40 @@ from oncekey.messages.statements import (
 
 
 class Connected(Protocol):
-    """A connection inside a transaction of the user's."""
+    """A connection inside a transaction of the user."""
 
     dialect: Dialect
 
     def inside(self) -> bool:
-        """Whether a transaction has begun, so that nothing is committed by itself."""
+        """Return whether a transaction has begun, so that statements are not committed alone."""
         ...
 
     def begin(self) -> None:
-        """The dialect is known, and the transaction has begun in the database too."""
+        """Find out the dialect, and begin the transaction in the database if it has not."""
         ...
 
     def savepoint(self) -> None:
-        """Whatever follows can be undone without the transaction."""
+        """Set a savepoint, so that what follows can be undone without the whole transaction."""
         ...
 
     def claim_new(self, statement: str, values: Values) -> list[Any]:
-        """A savepoint is set. The row, where that could be had at once; otherwise nothing."""
+        """Set a savepoint. Return the claimed row if one step was enough, or no rows."""
         ...
 
     def run_last(self, statement: str, values: Values) -> list[Any]:
-        """The statement is run, and the savepoint is released after it."""
+        """Run the statement, and release the savepoint if it returned rows. Return the rows."""
         ...
 
     def run(self, statement: str, values: Values) -> list[Any]:
-        """The rows that the statement answers."""
+        """Run the statement. Return its rows."""
         ...
 
     def release(self) -> None:
-        """What was done since the savepoint stands or falls with the transaction."""
+        """Release the savepoint, and leave what was done since to the transaction."""
         ...
 
     def roll_back(self) -> None:
-        """What was done since the savepoint is undone, and so are the locks it took."""
+        """Undo what was done since the savepoint, and give up the locks taken since."""
         ...
 
 
@@ -66,23 +66,23 @@ class OneByOne(ABC):
 
     @abstractmethod
     def savepoint(self) -> None:
-        """As the driver does it."""
+        """Set a savepoint, as the driver does it."""
 
     @abstractmethod
     def run(self, statement: str, values: Values) -> list[Any]:
-        """As the driver does it."""
+        """Run the statement, as the driver does it. Return its rows."""
 
     @abstractmethod
     def release(self) -> None:
-        """As the driver does it."""
+        """Release the savepoint, as the driver does it."""
 
     def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
-        """A savepoint is set."""
+        """Set a savepoint. Return no rows."""
         self.savepoint()
         return []
 
     def run_last(self, statement: str, values: Values) -> list[Any]:
-        """The statement is run, and the savepoint is released after it."""
+        """Run the statement, and release the savepoint if it returned rows. Return the rows."""
         rows = self.run(statement, values)
         if rows:
             self.release()
@@ -95,54 +95,54 @@ class SQLite(OneByOne):
     dialect = SQLITE
 
     def __init__(self, connection: Any) -> None:
-        """Its rows may be of another type; ours are read by position."""
+        """Take the connection. Its rows may have any type; they are read by position."""
         self._connection = connection
 
     def inside(self) -> bool:
-        """Whether BEGIN was sent: a savepoint outside would commit when it is released."""
+        """Return whether BEGIN was sent. Outside, releasing a savepoint would commit."""
         return bool(self._connection.in_transaction)
 
     def begin(self) -> None:
-        """It has, if it is inside."""
+        """Do nothing: a connection that is inside has begun."""
 
     def savepoint(self) -> None:
-        """Set."""
+        """Set the savepoint."""
         self._connection.execute(SAVEPOINT)
 
     def run(self, statement: str, values: Values) -> list[Any]:
-        """The rows."""
+        """Run the statement. Return its rows."""
         cursor = self._connection.execute(statement, values)
         rows: list[Any] = [tuple(row) for row in cursor.fetchall()]
         return rows
 
     def release(self) -> None:
-        """Released."""
+        """Release the savepoint."""
         self._connection.execute(RELEASE)
 
     def roll_back(self) -> None:
-        """Rolled back, and gone."""
+        """Roll back to the savepoint and release it."""
         self._connection.execute(ROLL_BACK)
         self._connection.execute(RELEASE)
 
 
 class SQLAlchemy(OneByOne):
-    """A Session or Connection of SQLAlchemy 2; its savepoint keeps objects in step."""
+    """A Session or Connection of SQLAlchemy 2. Its savepoint keeps objects in step."""
 
     dialect = POSTGRES
 
     def __init__(self, given: Any) -> None:
-        """A Session asks for its connection when it is needed."""
+        """Take the connection or session. A session opens its connection when it is needed."""
         self._given = given
         self._nested: Any = None
 
     def inside(self) -> bool:
-        """Whether begin() was called, or a statement has begun one."""
+        """Return whether begin() was called, or a statement has begun a transaction."""
         return bool(self._given.in_transaction())
 
     def begin(self) -> None:
-        """Refused where each statement is committed by itself.
+        """Begin the transaction in SQLite too, since sqlite3 begins none before a savepoint.
 
-        sqlite3 begins no transaction before a savepoint, so that it is begun here.
+        Raise ConfigurationError if each statement is committed alone.
         """
         connection = self._core()
         self.dialect = dialect_named(connection.dialect.name)
@@ -152,22 +152,22 @@ class SQLAlchemy(OneByOne):
             connection.exec_driver_sql(BEGIN_FOR_WRITING)
 
     def savepoint(self) -> None:
-        """Set."""
+        """Set the savepoint."""
         self._nested = self._given.begin_nested()
-        self._core()  # a Session sets it when its connection is asked for
+        self._core()  # a session sends the savepoint when its connection is asked for
 
     def run(self, statement: str, values: Values) -> list[Any]:
-        """The rows."""
+        """Run the statement. Return its rows."""
         connection = self._core()
         result = connection.execute(as_text_clause(statement), values)
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
     def release(self) -> None:
-        """Released, with everything flushed before."""
+        """Flush everything and release the savepoint."""
         self._nested.commit()
 
     def roll_back(self) -> None:
-        """Rolled back; objects are as they were."""
+        """Roll back to the savepoint. Objects are as they were then."""
         self._nested.rollback()
 
     def _core(self) -> Any:

@@ -1,4 +1,4 @@
-"""Connections of psycopg 3, which send two statements at once where they may."""
+"""The driver for psycopg 3, which sends two statements at once where possible."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ CLAIM_NEW: Final = statements(POSTGRES).claim_new
 
 
 class AsyncPsycopg(AsyncOneByOne):
-    """An AsyncConnection of psycopg 3, which sends two statements at once where it may."""
+    """An AsyncConnection of psycopg 3, which sends two statements at once where possible."""
 
     dialect = POSTGRES
 
     def __init__(self, connection: Any) -> None:
-        """Nothing is made before it is needed: most messages need no cursor."""
+        """Take the connection. Make no cursor yet, since most messages need none."""
         self._connection = connection
 
     def inside(self) -> bool:
-        """Whether BEGIN was sent, nothing has failed since, and nothing waits in a pipeline."""
+        """Return whether BEGIN was sent, nothing has failed since, and no pipeline is open."""
         status = self._connection.info.transaction_status.name
         return bool(status == "INTRANS" and not self._connection.pgconn.pipeline_status)
 
     @cached_property
     def _cursor(self) -> Any:
-        """The rows of its cursors are made as the user likes; ours are tuples."""
+        """A cursor for rows as tuples, whatever row factory the user's cursors have."""
         return self._connection.cursor(row_factory=tuple_row)
 
     async def begin(self) -> None:
-        """It has, if it is inside."""
+        """Do nothing: a connection that is inside has begun."""
 
     async def savepoint(self) -> None:
-        """Set."""
+        """Set the savepoint."""
         await self._cursor.execute(SAVEPOINT)
 
     async def claim_new(self, statement: str, values: Values) -> list[Any]:
-        """The savepoint and the claim at once, where the server knows the claim."""
+        """Send the savepoint and the claim at once, if the server has the claim prepared."""
         known = names_on(self._connection)
         if prepared(statement).name not in known or not may_prepare(self._connection):
             await self.savepoint()
@@ -61,15 +61,16 @@ class AsyncPsycopg(AsyncOneByOne):
         try:
             found = await self._together((SAVEPOINT, None), (statement, values))
             return [rows.new(token, values) for (token,) in found[1]]
-        except InvalidSqlStatementName:  # a rollback of the user's has made it forget
+        except InvalidSqlStatementName:  # a rollback of the user has dropped the prepared statement
             known.clear()
             await self._say(ROLL_BACK)
             return []
 
     async def run_last(self, statement: str, values: Values) -> list[Any]:
-        """Both at once, where the server knows the statement; otherwise it does from now on.
+        """Send the statement and the release at once, if the server has the statement prepared.
 
-        A savepoint of their own saves the work before them, should the server have forgotten.
+        Otherwise send them one by one and prepare the statement. A second savepoint protects the
+        work before, should the server have dropped the prepared statement.
         """
         known, may = names_on(self._connection), may_prepare(self._connection)
         if may and prepared(statement).name in known:
@@ -98,7 +99,7 @@ class AsyncPsycopg(AsyncOneByOne):
             await connection.wait(say(connection.pgconn, script))
 
     async def _prepare(self, statement: str) -> None:
-        """The server knows the statement. Behind a pooler it may know it already."""
+        """Prepare the statement. Behind a pooler the server may have it already."""
         connection = self._connection
         await self._say(SAVEPOINT)
         try:
@@ -110,16 +111,16 @@ class AsyncPsycopg(AsyncOneByOne):
         names_on(connection).add(prepared(statement).name)
 
     async def run(self, statement: str, values: Values) -> list[Any]:
-        """The rows."""
+        """Run the statement. Return its rows."""
         await self._cursor.execute(pyformat(statement), values)
         found: list[Any] = await self._cursor.fetchall() if self._cursor.description else []
         return found
 
     async def release(self) -> None:
-        """Released."""
+        """Release the savepoint."""
         await self._cursor.execute(RELEASE)
 
     async def roll_back(self) -> None:
-        """Rolled back, and gone, unless the transaction is gone itself."""
+        """Roll back to the savepoint and release it, unless the transaction itself is over."""
         if self._connection.info.transaction_status.name != "IDLE":
             await self._say(f"{ROLL_BACK}; {RELEASE}")

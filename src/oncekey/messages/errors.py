@@ -1,4 +1,4 @@
-"""What the errors of drivers mean to the inbox, whichever driver it is."""
+"""The meaning of database errors for the inbox, whichever driver raised them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_TABLE: Final = "42P01"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it wraps: each layer has its own place for the one below."""
+    """Yield the error and what it wraps. Layers keep the inner error in different attributes."""
     for _ in range(6):
         if error is None:
             return
@@ -21,7 +21,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _state(error: BaseException) -> str:
-    """The code that PostgreSQL gave, if it did."""
+    """Return the SQLSTATE of PostgreSQL, or an empty string."""
     for one in _causes(error):
         code = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None)
         if isinstance(code, str):
@@ -37,20 +37,20 @@ def _sqlite(error: BaseException, *words: str) -> bool:
 
 
 def waited_too_long(error: BaseException) -> bool:
-    """Whether a row, or the SQLite file, stayed locked by somebody else."""
+    """Return whether a row, or the SQLite file, stayed locked by another transaction."""
     return _state(error) == _LOCKED or _sqlite(error, "is locked", "is busy")
 
 
 def worth_another_try(error: BaseException) -> bool:
-    """Whether the database gave the transaction up for the sake of another one."""
+    """Return whether the database aborted the transaction in favour of another one."""
     return _state(error) in _AGAIN or waited_too_long(error)
 
 
 def outside_transaction(error: BaseException) -> bool:
-    """Whether there was no transaction, or our savepoint was gone from it."""
+    """Return whether there was no transaction, or it had lost our savepoint."""
     return _state(error) in _NO_TRANSACTION or _sqlite(error, "no such savepoint")
 
 
 def table_is_missing(error: BaseException) -> bool:
-    """Whether the database, or the search path, has no such table."""
+    """Return whether the database, or the search path, has no such table."""
     return _state(error) == _NO_TABLE or _sqlite(error, "no such table")

@@ -1,4 +1,4 @@
-"""FastStream: a message that is delivered twice is processed once, and its reply is sent again.
+"""FastStream: process a message that is delivered twice once, and send its reply again.
 
     broker = NatsBroker(middlewares=[InboxMiddleware(inbox)])   # every handler of the broker
 
@@ -6,8 +6,8 @@
     @once_message(inbox)                                        # or this one alone
     async def bill(order: Order) -> Receipt: ...
 
-A duplicate does not run the handler: it hands back the first result, which FastStream publishes
-as it did, or would have done, the first time.
+A duplicate does not run the handler. It returns the first result, which FastStream publishes as it
+did, or would have done, the first time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 _ACK_WAIT: Final = 30.0
-"""What JetStream waits for an acknowledgement, unless its consumer says otherwise."""
+"""Seconds that JetStream waits for an acknowledgement, unless its consumer says otherwise."""
 
 _LACKS: Final = (
     "an id of its broker; with FastStream that is the AMQP property message_id, the header "
@@ -62,15 +62,18 @@ _LACKS: Final = (
 
 
 class UnfitError(ConfigurationError, StopConsume):
-    """The subscriber cannot be protected. FastStream stops it: it would go on losing messages."""
+    """The subscriber cannot be protected.
+
+    FastStream stops it, since it would go on losing messages.
+    """
 
     def __str__(self) -> str:
-        """Why; FastStream would only say that it was stopped."""
+        """Return the reason. FastStream would only say that it was stopped."""
         return ConfigurationError.__str__(self)
 
 
 def checked(subscriber: Any) -> None:
-    """Refused where FastStream does not acknowledge after the reply, or cannot ask again."""
+    """Raise UnfitError if FastStream does not acknowledge after the reply, or cannot ask again."""
     policy = getattr(subscriber, "ack_policy", None)
     if policy in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
         name = AckPolicy(policy).name
@@ -91,7 +94,7 @@ def checked(subscriber: Any) -> None:
 
 
 def message_from(told: StreamMessage[Any]) -> Message:
-    """The message as the inbox sees it. The ids that FastStream makes up are not looked at."""
+    """Return the message as the inbox sees it. Ignore ids that FastStream makes up."""
     raw = told.raw_message
     if isinstance(raw, (list, tuple)) or told.batch_headers:
         msg = (
@@ -104,7 +107,7 @@ def message_from(told: StreamMessage[Any]) -> Message:
     else:
         try:
             found = message_of(raw)
-        except ConfigurationError:  # of a broker that is not known here: a key may still be made
+        except ConfigurationError:  # of an unknown broker: a key may still be made
             found = Message(lacks=_LACKS)
     attributes = {**found.attributes, **told.headers}
     return replace(found, attributes=attributes, body=told.body, native=told)
@@ -120,10 +123,10 @@ def _of_redis(raw: Mapping[str, Any]) -> Message:
 
 
 def put_back(told: StreamMessage[Any], seconds: float) -> tuple[float, NackMessage]:
-    """How long to wait first, and what has FastStream ask for the message again.
+    """Return how long to wait, and the exception that makes FastStream ask for the message again.
 
-    JetStream waits itself. What is left pending in a Redis stream comes again when it was idle for
-    long enough. The others would deliver it at once.
+    JetStream waits itself. An entry that is left pending in a Redis stream comes again when it was
+    idle for long enough. Other brokers would deliver the message at once.
     """
     module = type(told).__module__
     if module.startswith("faststream.nats"):
@@ -133,7 +136,10 @@ def put_back(told: StreamMessage[Any], seconds: float) -> tuple[float, NackMessa
 
 @asynccontextmanager
 async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None]:
-    """Inside the block JetStream hears that the message is in progress, and does not repeat it."""
+    """Tell JetStream during the block that the message is in progress.
+
+    Otherwise it would deliver the message again.
+    """
     tell = getattr(told, "in_progress", None)
     if tell is None:
         yield
@@ -149,18 +155,18 @@ async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None
 async def _beat(tell: Any, every: float) -> None:
     while True:
         await asyncio.sleep(every)
-        with suppress(Exception):  # who cannot be told delivers again, which is harmless
+        with suppress(Exception):  # a broker that is not told delivers again, which is harmless
             await tell()
 
 
 def _patience(subscriber: Any) -> float:
-    """How many seconds the broker waits for an acknowledgement."""
+    """Return the number of seconds that the broker waits for an acknowledgement."""
     config = getattr(subscriber, "config", None)
     said = getattr(config, "backoff", None) or [getattr(config, "ack_wait", None) or _ACK_WAIT]
     return float(min(said))
 
 
-# What a handler of FastStream returns, as bytes and back: values, responses, and no reply.
+# The codec for what a handler returns: values, responses, and no reply.
 
 
 _MARK: Final = "oncekey.faststream"
@@ -175,10 +181,13 @@ ACKED: Final = Acked()
 
 
 class ReplyCodec(Codec):
-    """Values as the annotation says. A `Response` is kept with its headers, whatever it says."""
+    """A codec for values of the annotated type, and for a `Response` with its headers."""
 
     def encode(self, value: object) -> bytes:
-        """Bytes that decode to an equal value, or NotKeepableError."""
+        """Return bytes that decode to an equal value.
+
+        Raise NotKeepableError if there are none.
+        """
         if isinstance(value, Acked):
             return PLAIN.encode({_MARK: ""})
         if isinstance(value, Response):
@@ -186,7 +195,10 @@ class ReplyCodec(Codec):
         return super().encode(value)
 
     def decode(self, data: bytes) -> Any:
-        """A value of its own for every caller; UnreadableBytesError when they do not fit."""
+        """Return a new value for each caller.
+
+        Raise UnreadableBytesError if the bytes do not fit.
+        """
         told = PLAIN.decode(data) if _IN_BYTES in data else None
         if not isinstance(told, dict) or _MARK not in told:
             return super().decode(data)
@@ -203,7 +215,7 @@ class ReplyCodec(Codec):
 
 
 def _facts(response: Response) -> dict[str, Any]:
-    """What the response says; what it leaves as it was may be anything."""
+    """Return the attributes that differ from the defaults, as only those must be keepable."""
     usual = vars(_empty(type(response)))
     return {
         name: value
@@ -230,20 +242,23 @@ def _name(kind: type[Response]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-# How the messages of one handler of FastStream are protected, and what FastStream is told.
+# Protection of the messages of one handler, and the answers to FastStream.
 
 
 _log = logging.getLogger("oncekey")
 
 TransactionBlock = Callable[[], AbstractAsyncContextManager[Any]]
-"""Gives a connection inside a transaction, which is committed when the block ends."""
+"""A function that returns a context manager with a connection inside a transaction.
+
+The transaction is committed when the block ends.
+"""
 RunHandler = Callable[[AsyncDelivery, Any], Awaitable[Any]]
 
 DEFAULT_WAIT: Final = "10s"
 
 
 class _LaterError(Exception):
-    """The message cannot be processed now, and not because of anything that its handler does."""
+    """The message cannot be processed now, for a reason outside its handler."""
 
     def __init__(self, why: Exception) -> None:
         super().__init__(str(why))
@@ -252,12 +267,12 @@ class _LaterError(Exception):
 
 
 class HandlerGuard:
-    """An inbox, and what every message of its handler is processed in."""
+    """An inbox, and the terms on which it processes every message of a handler."""
 
     def __init__(
         self, inbox: AsyncInbox, transaction: TransactionBlock | None, wait: Duration
     ) -> None:
-        """Every mistake that can be seen without a message shows now."""
+        """Check everything that can be checked without a message."""
         if not isinstance(inbox, AsyncInbox):
             msg = f"handlers of FastStream need an AsyncInbox, not {inbox!r}"
             raise ConfigurationError(msg)
@@ -275,11 +290,11 @@ class HandlerGuard:
 
     @property
     def consumer(self) -> str:
-        """Whose messages these are."""
+        """The name of the consumer."""
         return self.inbox._config.rules.consumer  # noqa: SLF001 - the same package
 
     def of(self, handler: str) -> HandlerGuard:
-        """The same for one of several handlers, which is a consumer of its own."""
+        """Return a guard for one of several handlers, which is a consumer of its own."""
         return HandlerGuard(
             self.inbox.for_consumer(f"{self.consumer}/{handler}"), self.transaction, self._wait
         )
@@ -291,7 +306,11 @@ class HandlerGuard:
         codec: Codec,
         run: RunHandler,
     ) -> Any:
-        """What the handler returns, now or the first time; or what FastStream is to do instead."""
+        """Run the handler, or return its first reply.
+
+        Raise an exception of FastStream if the message is to be put back, rejected or acknowledged
+        without a reply.
+        """
         try:
             checked(subscriber)
             message = message_from(told)
@@ -317,7 +336,7 @@ class HandlerGuard:
     async def block(
         self, message: Message, codec: Codec
     ) -> AsyncIterator[tuple[AsyncDelivery, Any]]:
-        """A delivery, and the connection whose transaction it is part of."""
+        """Claim the message. Yield the delivery and the connection of its transaction, if any."""
         if self.transaction is None:
             async with self.inbox.leased(message, returns=codec) as delivery:
                 yield delivery, None
@@ -348,7 +367,7 @@ class _Try:
                 value = await self._value(delivery, connection)
         except NOT_NOW as error:
             lost = isinstance(error, LeaseLostError) and error.key == self._key
-            if self._begun and not lost:  # of a call inside the handler
+            if self._begun and not lost:  # the error is about a call inside the handler
                 raise
             raise _LaterError(error) from error
         except NEVER as error:
@@ -365,7 +384,7 @@ class _Try:
         return value
 
     async def _value(self, delivery: AsyncDelivery, connection: Any) -> Any:
-        """The reply, or the AckMessage that stands for none."""
+        """Return the reply, or an AckMessage if there is none."""
         if delivery.duplicate:
             return _first_reply(delivery)
         self._begun, self._key = True, delivery.key
@@ -374,7 +393,7 @@ class _Try:
         except AckMessage as told:
             await self._complete(delivery, ACKED)
             return told
-        if delivery.completed:  # by the handler, in a transaction of its own
+        if delivery.completed:  # by the handler, in its own transaction
             return delivery.result
         await self._complete(delivery, value)
         return value
@@ -385,7 +404,8 @@ class _Try:
         try:
             await delivery.complete(value)
         except NotRecordedError:
-            # Done, and being recorded: if it were delivered again it might only be done again.
+            # The message is done, but its record is not written yet. If it were delivered again, it
+            # might be processed twice.
             return
 
 
@@ -408,17 +428,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _PARAMETER: Final = "oncekey_context"
 _OURS: Final[tuple[str, ...]] = ("delivery", "connection")
-"""Arguments of the handler that the decorator brings, where the handler has them."""
+"""Arguments of the handler that the decorator passes, if the handler has them."""
 
 
 def once_message(
     inbox: AsyncInbox, *, transaction: TransactionBlock | None = None, wait: Duration = DEFAULT_WAIT
 ) -> Callable[[F], F]:
-    """A decorator below `@broker.subscriber`: the handler is the consumer that the inbox names.
+    """Decorate a handler, below `@broker.subscriber`. Its consumer is the one that the inbox names.
 
-    An argument `delivery` is the delivery that is processed, and with `transaction`, which chooses
-    atomic mode, an argument `connection` is what that gave. `wait` is how long a message stays
-    here while it is in progress elsewhere, before it is put back.
+    An argument `delivery` of the handler is the delivery that is processed. `transaction` chooses
+    atomic mode; an argument `connection` is then the connection that it gave. `wait` is how long a
+    message stays here while it is in progress elsewhere, before it is put back.
     """
     guard = HandlerGuard(inbox, transaction, wait)
 
@@ -447,7 +467,7 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
                 warned.append(True)
                 _log.warning("%s runs unprotected: it was not called by FastStream", name)
             return await call(*args, **kwargs)
-        if not codecs:  # annotations may name what is defined after the function
+        if not codecs:  # annotations may name things that are defined after the function
             codecs.append(ReplyCodec(codec_of(function).annotation))
 
         async def run(delivery: AsyncDelivery, connection: object) -> Any:
@@ -464,7 +484,7 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
 
 
 def _with_context(signature: inspect.Signature) -> inspect.Signature:
-    """The signature as FastStream reads it: without what is brought here, and with its context."""
+    """Return the signature as FastStream reads it: with its context, without what we pass."""
     given = [one for one in signature.parameters.values() if one.name not in _OURS]
     own = inspect.Parameter(
         _PARAMETER,
@@ -475,20 +495,20 @@ def _with_context(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[*given[:at], own, *given[at:]])
 
 
-# The middleware of a broker or a router: every handler below it is protected.
+# The middleware for a broker or a router, which protects every handler below it.
 
 
 _DELIVERY: Final = "oncekey_delivery"
 _CONNECTION: Final = "oncekey_connection"
 
 CurrentDelivery = Annotated[AsyncDelivery, Context(_DELIVERY)]
-"""For an argument of a handler: the delivery that it processes."""
+"""The annotation for an argument of a handler that gets the delivery."""
 CurrentConnection = Annotated[Any, Context(_CONNECTION)]
-"""For an argument of a handler: the connection that `transaction` gave, in its transaction."""
+"""The annotation for an argument of a handler that gets the connection of `transaction`."""
 
 
 class InboxMiddleware:
-    """Messages of every handler are processed once, and every duplicate gets the first reply.
+    """Middleware that processes messages once and gives every duplicate the first reply.
 
     Each handler is a consumer of its own: that of the inbox, a slash, and the handler's name.
     """
@@ -500,25 +520,25 @@ class InboxMiddleware:
         transaction: TransactionBlock | None = None,
         wait: Duration = DEFAULT_WAIT,
     ) -> None:
-        """`transaction` chooses atomic mode: it gives a connection inside a transaction.
+        """Check the options.
 
-        `wait` is how long a message stays here while it is in progress elsewhere, before it is put
-        back.
+        `transaction` chooses atomic mode: it gives a connection inside a transaction. `wait` is how
+        long a message stays here while it is in progress elsewhere, before it is put back.
         """
         self._guard = HandlerGuard(inbox, transaction, wait)
         self._known: dict[Callable[..., Any], tuple[HandlerGuard, ReplyCodec]] = {}
 
     def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
-        """For one message, as FastStream asks for it."""
+        """Return the middleware for one message, as FastStream asks for it."""
         return _OneMessage(msg, context=context, known=self.known)
 
     def check(self, broker: Any) -> None:
-        """Refuses now, and not at the first message, a broker whose subscribers do not fit."""
+        """Raise UnfitError now, and not at the first message, if a subscriber does not fit."""
         for subscriber in broker.subscribers:
             checked(subscriber)
 
     def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, ReplyCodec]:
-        """How messages of the handler are protected, and how its replies are kept."""
+        """Return the guard for messages of the handler, and the codec for its replies."""
         found = self._known.get(handler)
         if found is None:
             codec = ReplyCodec(codec_of(handler).annotation)
@@ -541,7 +561,7 @@ class _OneMessage(BaseMiddleware[Any, Any]):
 
     async def consume_scope(self, call_next: Callable[[Any], Any], msg: StreamMessage[Any]) -> Any:
         handler = _handler_of(call_next)
-        if handler is None:  # somebody asked for a message or an answer, and waits for it
+        if handler is None:  # a request for a message or a reply, which waits for it
             return await call_next(msg)
         guard, codec = self._of(handler)
 
@@ -556,7 +576,7 @@ class _OneMessage(BaseMiddleware[Any, Any]):
 
 
 def _handler_of(call_next: Any) -> Callable[..., Any] | None:
-    """The function behind the middlewares that FastStream has put around it."""
+    """Return the function behind the middlewares that FastStream has put around it, or None."""
     while isinstance(call_next, functools.partial):
         call_next = call_next.args[0]
     wrapper = getattr(call_next, "__self__", None)

@@ -53,12 +53,12 @@ class Inbox:
         policy: Policy | None = None,
         **fields: Unpack[PolicyFields],
     ) -> None:
-        """Nothing is opened before the first use.
+        """Configure the inbox. The first use opens the connections.
 
         `target` is a `Once`, or the URL of the database that has your data: PostgreSQL and SQLite
-        get the table `processed_messages`, other stores serve leased mode. `dead_letter` is told
-        of each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
-        waits in atomic mode; rows stay for `grace` after they expired.
+        get the table `processed_messages`, other stores serve leased mode. `dead_letter` is called
+        with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
+        waits in atomic mode. Rows stay for `grace` after they expired.
         """
         self._config = configure(
             target,
@@ -79,39 +79,39 @@ class Inbox:
         self._owned: dict[str, Claim] = {}
 
     def for_consumer(self, consumer: str) -> Inbox:
-        """The same inbox for another consumer: settings and connections are shared."""
+        """Return the same inbox for another consumer. It shares settings and connections."""
         other = copy(self)
         other._config = self._config.for_consumer(consumer)  # noqa: SLF001 - of this class
         other._owned = {}  # noqa: SLF001 - of this class
         return other
 
     def atomic(self, connection: Any, message: Any, *, returns: object = None) -> Atomic:
-        """A block of one transaction with your work: `with inbox.atomic(...) as delivery`.
+        """Return a block for `with inbox.atomic(...) as delivery`.
 
-        The connection must be inside a transaction. A concurrent duplicate waits for the end of
-        it, and then has the result. `returns` is the type of the result, where it is more than
-        plain values.
+        The claim, your work and the completion are one transaction. The connection must be inside a
+        transaction. A concurrent duplicate waits for the end of it and then gets the result.
+        `returns` is the type of the result, if it is more than plain values.
         """
         return Atomic(self._config, connection, message_of(message), returns)
 
     def leased(self, message: Any, *, returns: object = None) -> Leased:
-        """A block whose claim is committed first: `with inbox.leased(message) as delivery`.
+        """Return a block for `with inbox.leased(message) as delivery`.
 
-        For work that is long or has effects elsewhere. Complete it in your own transaction with
-        `delivery.complete(result, connection=...)`.
+        Its claim is committed first. Use it for work that is long or has effects elsewhere.
+        Complete it in your own transaction with `delivery.complete(result, connection=...)`.
         """
         return Leased(self._config, message_of(message), returns)
 
     def migrate(self) -> None:
-        """The table is there and up to date, which the first use would see to otherwise."""
+        """Make the table or bring it up to date, which the first use would do otherwise."""
         here(self._config.tables("migrate").own.identity)
 
     def purge(
         self, *, grace: Duration | None = None, progress: Callable[[int], None] | None = None
     ) -> int:
-        """What expired longer ago than `grace` is gone; how many rows.
+        """Delete the rows that expired longer ago than `grace`. Return how many.
 
-        `progress` hears the count after each batch.
+        `progress` is called with the total after each batch.
         """
         table = self._config.tables("purge")
         chosen = self._grace if grace is None else grace
@@ -126,19 +126,19 @@ class Inbox:
                 return total
 
     def close(self) -> None:
-        """The inbox's own connections are closed. The next use opens new ones."""
+        """Close the inbox's own connections. The next use opens new ones."""
         self._config.once.close()
 
     def is_processed(self, key: str) -> bool:
-        """Whether the message was completed, and that has not expired."""
+        """Return whether the message was completed, and that has not expired."""
         call = self._config.rules.key(key)
         record = self._store.get(call.scope, call.key)
         return record is not None and record.status == "completed"
 
     def mark_processing(self, key: str, ttl: Duration | None = None) -> Claim | None:
-        """Return a claim to one asker, and None to everybody else or for what was processed before.
+        """Claim the message. Return None if it is claimed elsewhere or was processed before.
 
-        Its lease is not renewed: choose one that is longer than the work.
+        The lease is not renewed: choose one that is longer than the work.
         """
         call = self._call(key, ttl)
         answer = self._store.claim(call.claim(new_nonce()))
@@ -149,13 +149,16 @@ class Inbox:
             self._bury(call, record)
             return None
         claim = Claim(call.key, record.attempt, record.token, record.nonce, call.terms.ttl)
-        while len(self._owned) >= _MOST_OWNED:  # those who forget to end what they began
+        while len(self._owned) >= _MOST_OWNED:  # left by callers that never end what they began
             self._owned.pop(next(iter(self._owned)))
         self._owned[call.key] = claim
         return claim
 
     def mark_completed(self, claim: Claim | str, result: object = None) -> None:
-        """The message is processed, and duplicates get this result."""
+        """Complete the message, so that duplicates get this result.
+
+        Raise LeaseLostError if the claim is lost.
+        """
         call, owned = self._of(claim)
         ask = Settle(
             call.scope,
@@ -172,7 +175,10 @@ class Inbox:
         self._owned.pop(call.key, None)
 
     def mark_failed(self, claim: Claim | str, error: BaseException | str) -> None:
-        """The message was not processed, and may be processed again at once."""
+        """Release the message, so that it may be processed again at once.
+
+        Raise LeaseLostError if the claim is lost.
+        """
         call, owned = self._of(claim)
         raised = error if isinstance(error, BaseException) else RuntimeError(error)
         ask = Release(
@@ -202,7 +208,7 @@ class Inbox:
         return replace(call, terms=replace(call.terms, ttl=microseconds(seconds(ttl, "ttl"))))
 
     def _of(self, claim: Claim | str) -> tuple[Call, Claim]:
-        """The call and the claim that is meant; refused when this inbox has none."""
+        """Return the call and the claim. Raise LeaseLostError if this inbox has no such claim."""
         if isinstance(claim, Claim):
             return replace(self._config.rules.key(claim.key), key=claim.key), claim
         call = self._config.rules.key(claim)

@@ -1,6 +1,6 @@
-"""Where the key of a message comes from. Any function of the message that returns a string will do.
+"""Functions that make the key of a message. Any function of the message can be used.
 
-An empty string means: the message id.
+It returns a string. An empty string means the message id.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ON_MISSING_KEY: Final = ("error", "run", "hash")
 
 
 def by_message_id(message: Message) -> str:
-    """The id that the producer gave the message: the same for every delivery of it."""
+    """Return the id that the producer gave the message, the same for every delivery of it."""
     return message.id
 
 
 def by_fields(*names: str) -> KeyOfMessage:
-    """A SHA-256 over the type of the message and fields of its body.
+    """Return a key function that hashes (SHA-256) the type of the message and fields of its body.
 
-    `by_fields("user_id", "email")`: two messages about one registration are one, whatever their
-    ids. Fields may lie deeper, as in `"order.lines.0"` for mappings with such keys.
+    With `by_fields("user_id", "email")`, two messages about one registration have the same key,
+    whatever their ids. Fields may be nested, as in `"order.lines.0"` for mappings with such keys.
     """
     if not names or not all(isinstance(name, str) and name for name in names):
         msg = "by_fields needs the names of fields, as in by_fields('order_id')"
@@ -45,7 +45,10 @@ def by_fields(*names: str) -> KeyOfMessage:
 
 
 def by_attribute(name: str = "request_id") -> KeyOfMessage:
-    """An attribute or header that another system has set; without it, the message id."""
+    """Return a key function for an attribute or header that another system has set.
+
+    A message without it has an empty key, so that its id is used.
+    """
     if not isinstance(name, str) or not name:
         msg = "by_attribute needs the name of an attribute, as in by_attribute('request_id')"
         raise ConfigurationError(msg)
@@ -58,10 +61,13 @@ def by_attribute(name: str = "request_id") -> KeyOfMessage:
 
 
 def key_of(message: Message, strategy: KeyOfMessage, on_missing: OnMissingKey) -> str | None:
-    """The key of the message; None where it is to run without one."""
+    """Return the key of the message, or None if it is to run without one.
+
+    Raise InvalidKeyError if it has no key and `on_missing` is "error".
+    """
     made = made_key(strategy(message)) or message.id
     if made:
-        plain = made.isascii() and made.isprintable() and "%" not in made  # so that no two meet
+        plain = made.isascii() and made.isprintable() and "%" not in made  # so no two keys collide
         return function_key(made if plain else _escaped(made))
     if on_missing == "run":
         return None

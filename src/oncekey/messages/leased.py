@@ -24,14 +24,14 @@ _log = logging.getLogger("oncekey")
 
 
 class Leased:
-    """`with` it: others see that the message is being processed, and by whom."""
+    """The block of leased mode. Others see that the message is being processed, and by whom."""
 
     _engine: Engine
     _run: Run
     _delivery: Delivery
 
     def __init__(self, config: InboxConfig, message: Message, returns: object) -> None:
-        """Nothing is claimed yet."""
+        """Prepare the call. Nothing is claimed yet."""
         self._config = config
         self._rules = config.rules
         self._message = message
@@ -39,7 +39,7 @@ class Leased:
         self._in_transaction = False
 
     def __enter__(self) -> Delivery:
-        """The delivery: to be processed, or a duplicate with its result."""
+        """Claim the message. Return the delivery, or a duplicate with its result."""
         core, active, call = self._config.once.use(self._asked, self._rules.terms)
         self._engine = core.engine()
         running = run.enter(self._engine, call, active=active)
@@ -58,7 +58,10 @@ class Leased:
         return self._in_transaction
 
     def complete(self, result: object, connection: Any) -> None:
-        """The message is processed; with a connection, as soon as its transaction is committed."""
+        """Complete the message now, or with the commit of the transaction if there is a connection.
+
+        Raise LeaseLostError if the claim is lost.
+        """
         running = self._run
         if connection is None or not running.ticket.protected:
             running.complete(result)
@@ -67,7 +70,7 @@ class Leased:
         transaction = Transaction(self._config, connection)
         transaction.begin()
         ask = running.settlement(result)
-        # From here on the row is locked: nobody renews it, and nobody can take it over.
+        # From here on the row is locked: it is not renewed, and it cannot be taken over.
         self._engine.let_go(ticket)
         if not transaction.settle(ask):
             ticket.lost = True
@@ -83,7 +86,7 @@ class Leased:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The message is completed, or may be processed again, or is dead."""
+        """Complete the message, release it, or mark it as dead."""
         running = self._run
         if error is None and not running.ended:
             self._delivery._value = None  # noqa: SLF001 - the other half of the block
@@ -96,7 +99,11 @@ class Leased:
             running.__exit__(kind, error, trace)
 
     def _after_transaction(self, running: Run, error: BaseException | None) -> None:
-        """The transaction has lasted, is still open, or is gone with its completion."""
+        """Release the message after an error, or if its transaction was rolled back.
+
+        Raise ConfigurationError if it was rolled back without an error. Do nothing if it was
+        committed or is still open.
+        """
         if error is not None:
             self._leave(running, error)
             return
@@ -114,9 +121,9 @@ class Leased:
         return live and self._rules.is_last(running.record.attempt, error)
 
     def _bury(self, running: Run, error: BaseException | None) -> bool:
-        """Whether the message is dead from now on, and whoever wants to know has been told.
+        """Call the dead letter function and mark the message as dead. Return whether that was done.
 
-        Who could not be told is told by the next delivery.
+        If the function fails, the next delivery calls it again.
         """
         record = running.record
         ticket = running.ticket

@@ -1,4 +1,4 @@
-"""A message as the inbox sees it, and which part of a broker's message is its identity."""
+"""The message that the inbox works with, and readers for the messages of brokers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from oncekey.errors import ConfigurationError, InvalidKeyError
 class Message(Struct, kw_only=True):
     """One delivery of a message.
 
-    `id` is the same in every delivery, and empty where the producer has set none. `body` is the
-    bytes, or what they were decoded to. `deliveries` counts the broker's deliveries, this one
-    included, where the broker does.
+    `id` is the same in every delivery, and empty if the producer has set none. `body` is the bytes,
+    or what they were decoded to. `deliveries` counts the broker's deliveries, this one included, if
+    the broker counts them.
     """
 
     id: str = ""
@@ -25,11 +25,14 @@ class Message(Struct, kw_only=True):
     body: Any = b""
     deliveries: int | None = None
     lacks: str = "its id"
-    """What of the broker's is missing when there is no id, and how to set it."""
+    """What the broker's message lacks when there is no id, and how to set it."""
     native: Any = None
 
     def find(self, path: str) -> Any:
-        """What a dotted path leads to in the body, which may be JSON; KeyError for nothing."""
+        """Return the value at a dotted path in the body, which may be JSON.
+
+        Raise KeyError if there is none, and InvalidKeyError if the body is bytes but no JSON.
+        """
         value = self._decoded()
         for part in path.split("."):
             if isinstance(value, Mapping):
@@ -53,7 +56,7 @@ class Message(Struct, kw_only=True):
             raise InvalidKeyError(msg) from None
 
 
-# Which part of a broker's message is its identity: the same in every delivery, and its own.
+# The part of a broker's message that is its identity: the same in every delivery, and unique.
 #
 # Not an identity: a delivery tag, a receipt handle, a consumer's sequence, an offset without its
 # partition, and any id that a framework makes up when the producer has set none.
@@ -63,7 +66,10 @@ _KAFKA_VALUE: Final = "topic, partition and offset"
 
 
 def from_amqp(message: Any) -> Message:
-    """A message of RabbitMQ (aio-pika): the property `message_id`, which the producer sets."""
+    """Read a message of RabbitMQ (aio-pika).
+
+    Its id is the property `message_id`, which the producer sets.
+    """
     headers = dict(message.headers or {})
     count = headers.get("x-delivery-count")
     return Message(
@@ -78,7 +84,10 @@ def from_amqp(message: Any) -> Message:
 
 
 def from_jetstream(message: Any) -> Message:
-    """A message of NATS JetStream (nats-py): the header `Nats-Msg-Id`, else stream and sequence."""
+    """Read a message of NATS JetStream (nats-py).
+
+    Its id is the header `Nats-Msg-Id`, or else the stream and the sequence.
+    """
     headers = dict(message.headers or {})
     said = headers.get("Nats-Msg-Id") or ""
     lacks = "the header Nats-Msg-Id, and came through core NATS, which numbers nothing"
@@ -104,9 +113,10 @@ def from_jetstream(message: Any) -> Message:
 
 
 def from_kafka(record: Any) -> Message:
-    """A record of Kafka (aiokafka): topic, partition and offset.
+    """Read a record of Kafka (aiokafka). Its id is topic, partition and offset.
 
-    They do not survive a retry topic or a replay: prefer `by_attribute` over a producer's header.
+    They do not survive a retry topic or a replay: prefer `by_attribute` with a header of the
+    producer.
     """
     return Message(
         id=f"{record.topic}:{record.partition}:{record.offset}",
@@ -119,7 +129,7 @@ def from_kafka(record: Any) -> Message:
 
 
 def from_confluent(record: Any) -> Message:
-    """A record of Kafka (confluent-kafka), as `from_kafka` sees it."""
+    """Read a record of Kafka (confluent-kafka), as `from_kafka` does."""
     return Message(
         id=f"{record.topic()}:{record.partition()}:{record.offset()}",
         type=record.topic() or "",
@@ -133,9 +143,9 @@ def from_confluent(record: Any) -> Message:
 def from_redis_stream(
     stream: str | bytes, entry: tuple[Any, Mapping[Any, Any]], deliveries: int | None = None
 ) -> Message:
-    """An entry of a Redis stream: the stream's name and the entry's id.
+    """Read an entry of a Redis stream. Its id is the stream's name and the entry's id.
 
-    `deliveries` is what XPENDING says, for those who ask it.
+    `deliveries` is the count that XPENDING gives, if you ask for it.
     """
     number, fields = entry
     attributes = {_word(name): _word(value) for name, value in fields.items()}
@@ -150,7 +160,10 @@ def from_redis_stream(
 
 
 def from_sqs(message: Mapping[str, Any]) -> Message:
-    """A message of SQS (boto3): `MessageDeduplicationId` of a FIFO queue, else `MessageId`."""
+    """Read a message of SQS (boto3).
+
+    Its id is the `MessageDeduplicationId` of a FIFO queue, or else the `MessageId`.
+    """
     facts = message.get("Attributes") or {}
     said = message.get("MessageAttributes") or {}
     count = facts.get("ApproximateReceiveCount")
@@ -166,7 +179,7 @@ def from_sqs(message: Mapping[str, Any]) -> Message:
     )
 
 
-# Told by the module that the message's type comes from.
+# The module of the message's type, and the function that reads it.
 _KNOWN: Final[tuple[tuple[str, Callable[[Any], Message]], ...]] = (
     ("aio_pika.", from_amqp),
     ("nats.", from_jetstream),
@@ -177,7 +190,10 @@ _KNOWN: Final[tuple[tuple[str, Callable[[Any], Message]], ...]] = (
 
 
 def message_of(given: Any) -> Message:
-    """The message that was given: one of ours, or one of a client that is known here."""
+    """Return the given `Message`, or read one of a known client.
+
+    Raise ConfigurationError for any other type.
+    """
     if isinstance(given, Message):
         return given
     for kind in type(given).__mro__:

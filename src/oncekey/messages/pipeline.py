@@ -1,8 +1,8 @@
 """Two statements in one round trip, on a psycopg connection of either colour.
 
-The savepoint and the claim travel together, and so do the completion and the release. The
-statements are prepared; where the server has forgotten them, or a pooler stands between, the
-slower way of one statement after the other is taken.
+The savepoint and the claim are sent together, and so are the completion and the release. The
+statements are prepared. If the server has dropped them, or behind a pooler, they are sent one after
+the other, which is slower.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Prepared(NamedTuple):
 
 @cache
 def prepared(statement: str) -> Prepared:
-    """The statement as the server is told it."""
+    """Return the statement as it is sent to the server."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -53,30 +53,30 @@ def prepared(statement: str) -> Prepared:
 
 
 _known: Final[WeakKeyDictionary[Any, set[bytes]]] = WeakKeyDictionary()
-"""The names that the server knows, for each connection."""
+"""The names of the statements that are prepared, for each connection."""
 
 
 def names_on(connection: Any) -> set[bytes]:
-    """The statements that are prepared on the connection."""
+    """Return the names of the statements that are prepared on the connection."""
     return _known.setdefault(connection, set())
 
 
 def may_prepare(connection: Any) -> bool:
-    """Whether the user lets statements be prepared."""
+    """Return whether the user lets statements be prepared."""
     return connection.prepare_threshold is not None
 
 
 def prepare(pgconn: PGconn, statement: Prepared) -> PQGen[None]:
-    """The server knows the statement. Inside a savepoint: it may know it already."""
+    """Prepare the statement. Use a savepoint around it, since the server may have it already."""
     pgconn.send_prepare(statement.name, statement.text)
     (result,) = yield from execute(pgconn)
     _checked(result)
 
 
 def say(pgconn: PGconn, script: str) -> PQGen[None]:
-    """The script has run. psycopg does not hear of a rollback to a savepoint in it.
+    """Run the script, without psycopg noticing a rollback to a savepoint in it.
 
-    It would have the server forget everything that is prepared, as after any rollback.
+    psycopg would make the server drop all prepared statements, as after any rollback.
     """
     pgconn.send_query(script.encode())
     for result in (yield from execute(pgconn)):
@@ -84,10 +84,10 @@ def say(pgconn: PGconn, script: str) -> PQGen[None]:
 
 
 def together(pgconn: PGconn, statements: list[tuple[str, Values | None]]) -> PQGen[list[list[Any]]]:
-    """The rows of each statement, after one round trip for all of them.
+    """Send all statements in one round trip. Return the rows of each.
 
-    Those with values are prepared under the name of their text; the others need no preparation,
-    so that a savepoint is set even where the server has forgotten what follows it.
+    Statements with values must be prepared. The others need no preparation, so that a savepoint is
+    set even if the server has dropped the statement after it.
     """
     pgconn.enter_pipeline_mode()
     try:
@@ -130,7 +130,7 @@ _READERS: Final[dict[int, Callable[[bytes], Any]]] = {
     25: bytes.decode,  # text
     1043: bytes.decode,  # varchar
 }
-"""By the number of the type."""
+"""Readers by the number (OID) of the type."""
 
 
 def _rows(result: PGresult) -> list[Any]:

@@ -1,6 +1,6 @@
-"""The table of an inbox, seen by somebody who only has the URL of its database: `oncekey purge`.
+"""Purging of an inbox's table by the URL of its database, for `oncekey purge`.
 
-Looking makes nothing: neither the table nor the file.
+Nothing is created here: neither the table nor the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncekey.policy import Duration, microseconds, seconds
 
 
 def due_messages(url: str, *, grace: Duration = DEFAULT_GRACE) -> int | None:
-    """How many rows expired longer ago than `grace`; None where there is no inbox."""
+    """Return how many rows expired longer ago than `grace`, or None if there is no inbox."""
     since = _since(grace)
     with _table(url) as table:
         return None if table is None else table.due(since)
@@ -27,9 +27,10 @@ def due_messages(url: str, *, grace: Duration = DEFAULT_GRACE) -> int | None:
 def purge_messages(
     url: str, *, grace: Duration = DEFAULT_GRACE, progress: Callable[[int], None] | None = None
 ) -> int:
-    """What expired longer ago than `grace` is gone; how many rows, 0 where there is no inbox.
+    """Delete rows that expired longer ago than `grace`. Return how many, 0 if there is no inbox.
 
-    In batches, each a transaction of its own; `progress` hears the count after each.
+    Rows are deleted in batches, each in its own transaction. `progress` is called with the total
+    after each.
     """
     since = _since(grace)
     total = 0
@@ -50,7 +51,7 @@ def _since(grace: Duration) -> int:
 
 @contextmanager
 def _table(url: str) -> Iterator[Table | None]:
-    """The table of the inbox, if the database has one."""
+    """Yield the table of the inbox, or None if the database has none."""
     own = connections_of(url)
     if own is None or (isinstance(own, SQLiteConnections) and not own.path.exists()):
         yield None

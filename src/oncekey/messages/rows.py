@@ -1,7 +1,7 @@
-"""Rows of `processed_messages` as records, and requests as parameters of the statements.
+"""Conversion of `processed_messages` rows to records, and of requests to parameters.
 
-A row that failed and may be processed again is a released record; one that is dead is a failed
-record, whose failure answers duplicates.
+A row that failed and may be processed again is a released record. A row that is dead is a failed
+record, and duplicates get its failure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LONGEST_TYPE: Final = 100
 
 
 def new(token: int, values: Values) -> Row:
-    """The row of a message that nobody has seen before, as `granted` reads it."""
+    """Return the row of a new message, as `granted` reads it."""
     return token, 1, token, token, None, values["fingerprint"], None
 
 
 def granted(row: Row, ask: Claim, lives: int) -> Record:
-    """The record of a claim that was granted."""
+    """Return the record of a claim that was granted."""
     token, attempt, started, created, error, fingerprint, _ = row
     now = as_micros(started)
     return Record(
@@ -51,7 +51,7 @@ def granted(row: Row, ask: Claim, lives: int) -> Record:
 
 
 def read(row: Row, scope: str | None, key: str) -> tuple[str, int, Record | None]:
-    """The identity of the database, its time, and the record if there is one."""
+    """Return the identity of the database, its time, and the record or None."""
     identity, now, status, dead, fingerprint, token, nonce, attempt, lease_end = row[:9]
     result, error, _, label, reference, created, started, updated, finished, expires = row[9:]
     if status is None:
@@ -95,12 +95,12 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def living(lease: int, ttl: int) -> int:
-    """How long a row that is being processed lives without renewal."""
+    """Return how long a row that is being processed lives without renewal."""
     return lease + max(ttl, DAY)
 
 
 def of_claim(dialect: Dialect, ask: Claim, identity: str, lives: int) -> Values:
-    """The parameters of a claim, whose row lives so long unless it is renewed or settled."""
+    """Return the parameters of a claim. Its row lives for `lives` unless renewed or settled."""
     return dialect.values(
         {"lease": ask.lease, "living": lives},
         consumer=ask.scope or "",
@@ -114,12 +114,12 @@ def of_claim(dialect: Dialect, ask: Claim, identity: str, lives: int) -> Values:
 
 
 def of_place(dialect: Dialect, scope: str | None, key: str) -> Values:
-    """The parameters of whatever reads one row."""
+    """Return the parameters of statements that read one row."""
     return dialect.values({}, consumer=scope or "", key=key)
 
 
 def of_settle(dialect: Dialect, ask: Settle, identity: str) -> Values:
-    """The parameters of a completion or of a failure for good."""
+    """Return the parameters of a completion or of a failure for good."""
     return dialect.values(
         {"ttl": ask.ttl, "some": ask.ttl - ask.ttl // 100},
         status=ask.status,
@@ -131,21 +131,21 @@ def of_settle(dialect: Dialect, ask: Settle, identity: str) -> Values:
 
 
 def of_release(dialect: Dialect, ask: Release) -> Values:
-    """The parameters of a release."""
+    """Return the parameters of a release."""
     return dialect.values(
         {"ttl": ask.ttl}, unused=int(ask.unused), **_owned(ask), **_error(ask.error)
     )
 
 
 def of_renew(dialect: Dialect, ask: Renew) -> Values:
-    """The parameters of a renewal."""
+    """Return the parameters of a renewal."""
     return dialect.values({"lease": ask.lease, "living": living(ask.lease, ask.ttl)}, **_owned(ask))
 
 
 def of_count(
     dialect: Dialect, ask: Claim, identity: str, *, attempt: int, error: bytes, dead: bool
 ) -> Values:
-    """The parameters of an attempt that was rolled back and is counted afterwards."""
+    """Return the parameters that count an attempt after it was rolled back."""
     return {
         **of_claim(dialect, ask, identity, ask.ttl),
         **dialect.values({"ttl": ask.ttl}, attempt=attempt, dead=dead, **_error(error)),
@@ -157,7 +157,7 @@ def _owned(ask: Owned) -> Values:
 
 
 def _error(error: bytes | None) -> Values:
-    """The error as words for people, and as it was."""
+    """Return the error as readable text, and as the original bytes."""
     if error is None:
         return {"error": None, "error_bytes": None}
     words = error_words(error) or error.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What the inbox decides, without doing anything: pure functions and values."""
+"""The decisions of the inbox, without I/O: pure functions and values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from oncekey.messages.statements import LAPSED
 from oncekey.policy import FUNCTION, Policy, Terms
 
 INBOX: Final = Policy(wait=0).over(FUNCTION)
-"""What holds for a message where nobody says otherwise."""
+"""The default policy of a message."""
 
 DEFAULT_GRACE: Final = "7d"
 
@@ -47,13 +47,13 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     attempts: int
     first_seen: datetime | None
     error: str
-    """What went wrong last, in words."""
+    """The last error, in words."""
     exception: BaseException | None
-    """The exception itself, where it was raised in this process just now."""
+    """The exception itself, if it was raised in this process just now."""
 
 
 class InboxRules(Struct, frozen=True, kw_only=True):
-    """How messages of one consumer are told apart, and on which terms they are processed."""
+    """The keys of one consumer's messages, and the terms on which they are processed."""
 
     consumer: str
     scope: str
@@ -64,7 +64,7 @@ class InboxRules(Struct, frozen=True, kw_only=True):
     max_attempts: int | None
 
     def __post_init__(self) -> None:
-        """Every mistake that can be seen without a message shows now."""
+        """Check everything that can be checked without a message."""
         if isinstance(self.strategy, type) or not callable(self.strategy):
             name = repr(self.strategy)
             msg = f"key must be a function of the message, such as by_message_id, not {name}"
@@ -78,7 +78,7 @@ class InboxRules(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(msg)
 
     def call(self, message: Message, returns: object = None) -> Call | None:
-        """The protected call that the message asks for; None where it runs without a key."""
+        """Return the protected call for the message, or None if it runs without a key."""
         key = key_of(message, self.strategy, self.on_missing)
         if key is None:
             return None
@@ -95,7 +95,7 @@ class InboxRules(Struct, frozen=True, kw_only=True):
         )
 
     def key(self, key: object) -> Call:
-        """The call that a bare key stands for."""
+        """Return the call for a bare key. Raise InvalidKeyError if it is empty or not a string."""
         if not isinstance(key, str):
             msg = (
                 f"a key must be a string, but it is {type(key).__name__}; pass message ids as text"
@@ -108,22 +108,22 @@ class InboxRules(Struct, frozen=True, kw_only=True):
         return made
 
     def too_often(self, number: int) -> bool:
-        """Whether the attempt of this number is one more than there may be."""
+        """Return whether an attempt with this number exceeds `max_attempts`."""
         return self.max_attempts is not None and number > self.max_attempts
 
     def is_last(self, number: int, error: BaseException) -> bool:
-        """Whether the message is dead after this error in the attempt of this number."""
+        """Return whether the message is dead after this error in the attempt with this number."""
         return self.counts(error) and self.too_often(number + 1)
 
     def counts(self, error: BaseException) -> bool:
-        """Whether the error says something about the message, and attempts are counted."""
+        """Return whether attempts are counted, and the error says something about the message."""
         definite = isinstance(error, Exception) and not isinstance(error, _NOBODYS_FAULT)
         return self.max_attempts is not None and definite and not worth_another_try(error)
 
     def dead_letter(
         self, message: Message, record: Record, number: int, error: BaseException | None
     ) -> DeadLetter:
-        """What the callback is told."""
+        """Return the argument of the dead letter function."""
         if error is not None:
             words = error_words(encode_error(error))
         else:
@@ -143,42 +143,42 @@ _NOBODYS_FAULT: Final = (InProgressError, LeaseLostError)
 
 
 def _codec(returns: object) -> Codec:
-    """How results are kept: as the type says, or as somebody says who knows more of them."""
+    """Return the codec for results: the given codec, or one for the given type."""
     if isinstance(returns, Codec):
         return returns
     return PLAIN if returns is None else Codec(returns)
 
 
 def inbox_terms(terms: Terms) -> Terms:
-    """The terms without the limit of attempts, which the inbox keeps itself."""
+    """Return the terms without the limit of attempts, which the inbox keeps itself."""
     return replace(terms, max_attempts=None)
 
 
 def refusal(answer: Answer, call: Call) -> OncekeyError | None:
-    """Why the message is not processed now; None where it was settled before."""
+    """Return the error for a busy or mismatched message, or None if it was settled before."""
     if isinstance(answer, Busy):
         return busy(answer, call)
     return reused(call) if isinstance(answer, Mismatch) else None
 
 
 def atomic_claim(call: Call, nonce: str) -> Claim:
-    """The claim of a transaction, which nobody sees before the end of that.
+    """Return the claim of a transaction, which is not visible before the commit.
 
-    It has no lease to speak of. Should the transaction be committed half way, which it must not,
-    then nobody takes the message over before a human has seen it.
+    Its lease lasts for the whole ttl. Should the transaction be committed half way, which it must
+    not, then no other attempt takes the message over before a human has looked at it.
     """
     return replace(call.claim(nonce), lease=call.terms.ttl)
 
 
 class Kept(Struct):
-    """A result as it is kept; `why` says what is wrong with one that is not."""
+    """A result as it is kept. If it cannot be kept, `why` is the reason."""
 
     data: bytes | None
     why: str = ""
 
 
 def kept(call: Call, value: object) -> Kept:
-    """The result as bytes, or why it cannot be kept."""
+    """Return the result as bytes, or the reason why it cannot be kept."""
     try:
         data = call.codec.encode(value)
     except NotKeepableError as error:
@@ -190,7 +190,7 @@ def kept(call: Call, value: object) -> Kept:
 
 
 def ended_inside(call: Call) -> ConfigurationError:
-    """The refusal of a transaction that was over before the block was."""
+    """Return the error for a transaction that ended inside the block."""
     msg = (
         f"the transaction of {call.name} was committed or rolled back inside the block, so that "
         f"its completion is not part of it; end the transaction after the block"
@@ -199,7 +199,7 @@ def ended_inside(call: Call) -> ConfigurationError:
 
 
 def rolled_back(call: Call) -> ConfigurationError:
-    """The refusal of a block that ends as if its transaction had lasted."""
+    """Return the error for a block that ends normally although its transaction was rolled back."""
     msg = (
         f"the transaction in which {call.name} was completed was rolled back inside the block; "
         f"the message is free to be delivered again, so do not acknowledge it: let the error that "
@@ -209,12 +209,12 @@ def rolled_back(call: Call) -> ConfigurationError:
 
 
 def observed(record: Record) -> Literal["new", "taken_over"]:
-    """The event of a claim that was granted."""
+    """Return the event to report for a claim that was granted."""
     return "taken_over" if record.uncertain else "new"
 
 
 def last_error(record: Record) -> bytes:
-    """What went wrong last, as it is kept; an attempt that just vanished timed out."""
+    """Return the last error as bytes. An attempt that just vanished counts as timed out."""
     if record.error is not None and record.failure:
         return record.error
     return encode_error(TimeoutError(LAPSED))

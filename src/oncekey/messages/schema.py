@@ -1,7 +1,7 @@
-"""The schema of the inbox: migrations, and which release may use what they made.
+"""The schema of the inbox: its migrations, and the releases that may use it.
 
 A migration only adds (expand). Releases that know fewer migrations than the table has seen go on
-working, until one takes something away (contract) and says so in `oldest`.
+working, until one removes something (contract) and says so in `oldest`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from oncekey.messages.statements import Dialect
 READ: Final = "SELECT version, oldest, identity FROM processed_messages_schema"
 BUMP: Final = "UPDATE processed_messages_schema SET version = {0} WHERE version < {0}"
 LOCK: Final = "SELECT pg_advisory_xact_lock(7886477261459485030)"
-"""Several processes may migrate at once: one does it, the others wait and find it done."""
+"""The lock for migrations. Of several processes one migrates, and the others wait for it."""
 
 FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
-"""The file that a connection of SQLite is open to."""
+"""The query for the file that a SQLite connection has open."""
 
 FIND: Final = {
     # Not to_regclass: a session that found nothing remembers that until its transaction is over.
@@ -34,7 +34,7 @@ FIND: Final = {
 
 @cache
 def migrations(dialect: Dialect) -> tuple[str, ...]:
-    """Every step from an empty database to the schema of this release."""
+    """Return all steps from an empty database to the schema of this release."""
     folder = resources.files("oncekey.messages") / "sql" / dialect.name
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple((folder / name).read_text() for name in names)
@@ -43,9 +43,10 @@ def migrations(dialect: Dialect) -> tuple[str, ...]:
 def missing(
     found: tuple[object, object], read: list[tuple[int, int, str]], known: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The steps that the database has yet to see; refused when it has moved too far on.
+    """Return the steps that the database has not seen yet.
 
-    `found` says whether our mark and the table are there; `read` is what READ answers.
+    `found` says whether our version table and `processed_messages` exist; `read` is the result of
+    READ. Raise ConfigurationError if the table is not ours, or needs a newer release.
     """
     if not found[0]:
         if found[1]:

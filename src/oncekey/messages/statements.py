@@ -1,4 +1,4 @@
-"""The statements of the inbox, and what PostgreSQL and SQLite say differently."""
+"""The SQL statements of the inbox, and the differences between PostgreSQL and SQLite."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from oncekey.policy import SECOND
 
-# What PostgreSQL and SQLite say differently: moments, parameters, and texts as numbers.
+# What differs between PostgreSQL and SQLite: times, parameters, and the parsing of text.
 #
 # Statements are written once, with parameters as `:name`. A duration is a number of seconds that
-# PostgreSQL adds to its own clock; SQLite, which has no server and no clock that counts
-# microseconds, is told the moment by the machine that everybody who uses the file shares.
+# PostgreSQL adds to its own clock. SQLite has no server and no clock that counts microseconds, so
+# it is given the time by the machine, which all users of the file share.
 
 
 Values = dict[str, Any]
@@ -26,38 +26,38 @@ _FORM: Final = "%Y-%m-%d %H:%M:%S.%f"
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """The words of one kind of database."""
+    """The SQL expressions of one kind of database."""
 
     name: Literal["postgres", "sqlite"]
     moment: str
-    """Now, asked once for a statement."""
+    """The current time, read once for a statement."""
     micros: str
-    """A moment as microseconds."""
+    """A time as microseconds."""
     later: str
-    """The moment that is a duration away."""
+    """The time that is a duration after now."""
     earlier: str
-    """The moment that was a duration ago."""
+    """The time that was a duration before now."""
     greatest: str
     find: str
-    """Where a text begins in another."""
+    """The position of a text in another."""
     number: str
     octets: str
     skip_locked: str
     among: str
-    """Opens two brackets around a SELECT of the rows that are meant."""
+    """The start of a condition that opens two brackets around a SELECT of the rows meant."""
     limited: str
-    """What gives a statement up that waits too long for a row which somebody has locked."""
+    """The expression that aborts a statement which waits too long for a locked row."""
 
     def after(self, name: str) -> str:
-        """The moment that the duration `:name` is away from now."""
+        """Return the time that is the duration `:name` after now."""
         return self.later.format(name=name)
 
     def alone(self, name: str) -> str:
-        """The same in a statement that asks for the moment as often as it needs it."""
+        """Return the same for a statement that reads the clock each time, without `t`."""
         return self.after(name).replace("t.now", self.moment)
 
     def values(self, durations: Mapping[str, int], **values: object) -> Values:
-        """The parameters of a statement; durations are microseconds."""
+        """Return the parameters of a statement. Durations are microseconds."""
         if self.name == "postgres":
             return {**values, **{name: took / SECOND for name, took in durations.items()}}
         now = time.time_ns() // 1000
@@ -67,12 +67,12 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
 
 def as_text(moment: int) -> str:
-    """A moment as SQLite keeps it."""
+    """Return a time in microseconds as SQLite keeps it."""
     return (_EPOCH + timedelta(microseconds=moment)).strftime(_FORM)
 
 
 def as_micros(moment: object) -> int:
-    """A moment as the statements answer it, in microseconds; 0 for none."""
+    """Return a time from a result row as microseconds, 0 for none."""
     if not moment:
         return 0
     if isinstance(moment, str):
@@ -113,9 +113,9 @@ SQLITE: Final = Dialect(
 
 # The statements of the inbox, one text for each database.
 #
-# The claim is one INSERT that takes over what may be taken over and answers nothing otherwise.
-# Every write after it proves token and nonce. Each statement names the identity of the database
-# whose table is meant, so that a connection to another one, or to another schema, writes nothing.
+# The claim is one INSERT that takes over what may be taken over and returns no row otherwise. Every
+# later write checks token and nonce. Each statement names the identity of the database with our
+# table, so that a connection to another database or schema writes nothing.
 
 
 SAVEPOINT: Final = "SAVEPOINT oncekey_inbox"
@@ -126,7 +126,7 @@ SAVEPOINT_LAST: Final = "SAVEPOINT oncekey_inbox_last"
 ROLL_BACK_LAST: Final = "ROLLBACK TO SAVEPOINT oncekey_inbox_last"
 
 LAPSED: Final = "it ended without an outcome, and its lease ran out"
-"""The error of an attempt of which nobody heard again."""
+"""The error of an attempt that ended without a result."""
 
 _HERE: Final = "(SELECT identity FROM processed_messages_schema) = CAST(:identity AS {text})"
 _PLACE: Final = "consumer = CAST(:consumer AS {text}) AND idempotency_key = CAST(:key AS {text})"
@@ -142,14 +142,14 @@ _FRESH: Final = (
 
 
 class Statements(Struct, frozen=True, kw_only=True):
-    """Everything that is said about `processed_messages`."""
+    """All statements on `processed_messages`."""
 
     claim_new: str
-    """The short way for a message that nobody has seen, on a connection that is known."""
+    """The short claim for a new message, on a connection with the statement prepared."""
     claim: str
-    """In the transaction of somebody else, where a row that is locked is waited for."""
+    """The claim in the user's transaction, which waits for a locked row."""
     claim_alone: str
-    """In a transaction of its own, which does not wait long."""
+    """The claim in its own transaction, which does not wait long."""
     read: str
     complete: str
     settle: str
@@ -163,7 +163,7 @@ class Statements(Struct, frozen=True, kw_only=True):
 
 @cache
 def statements(dialect: Dialect) -> Statements:
-    """The texts for one kind of database."""
+    """Return the statements for one kind of database."""
 
     def said(text: str) -> str:
         return text.format(
@@ -267,8 +267,8 @@ SELECT s.identity, {{micros_now}}, status, dead, fingerprint, token, nonce, atte
 FROM processed_messages_schema AS s CROSS JOIN {{now}} LEFT JOIN processed_messages ON {_PLACE}
 """  # noqa: S608 - only constants
 
-# A completion in the transaction of its claim leaves the moment of expiry where the claim has put
-# it, unless a hundredth of the ttl has passed: no index changes, and the row stays in its page.
+# A completion in the transaction of its claim keeps the expiry time that the claim has set, unless
+# a hundredth of the ttl has passed: no index changes, and the row stays in its page.
 _COMPLETE: Final = f"""
 UPDATE processed_messages SET
     status = CAST(:status AS {{text}}),
@@ -322,7 +322,7 @@ WHERE {{among}} FROM processed_messages
 RETURNING token
 """  # noqa: S608 - only constants
 
-# An attempt that was rolled back has left no trace: it is counted afterwards.
+# An attempt that was rolled back has left no trace, so it is counted afterwards.
 _COUNT: Final = f"""
 INSERT INTO processed_messages AS m (consumer, idempotency_key, message_id, message_type, status,
     started_at, expires_at, created_at, updated_at, token, nonce, attempt, lease_end, fingerprint,

@@ -1,6 +1,6 @@
 """The table `processed_messages` as a store, on the inbox's own connections.
 
-So the engine, its chores and its observers serve leased messages as they serve calls.
+With it the engine, its chores and its observers handle leased messages as they handle calls.
 """
 
 from __future__ import annotations
@@ -33,29 +33,32 @@ _TRIES: Final = 8
 
 
 class Connections(Protocol):
-    """Connections of the inbox's own, on which each statement is committed."""
+    """The inbox's own connections, on which each statement is committed."""
 
     dialect: Dialect
 
     @property
     def known(self) -> str:
-        """The identity, where it was asked for already; empty otherwise."""
+        """The identity of the database if it was read already, or an empty string."""
         ...
 
     def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:
-        """What the statement answers."""
+        """Run the statement. Return its rows."""
         ...
 
     def identity(self) -> str:
-        """The identity of the database, whose schema is up to date from now on."""
+        """Bring the schema up to date. Return the identity of the database."""
         ...
 
     def found(self) -> str:
-        """The identity; empty where the schema must be made in the transaction that needs it."""
+        """Return the identity, or an empty string if the schema is not made yet.
+
+        The transaction that needs the schema has to make it then.
+        """
         ...
 
     def close(self) -> None:
-        """The connections are closed."""
+        """Close the connections."""
         ...
 
 
@@ -65,20 +68,20 @@ class Table:
     remote = True
 
     def __init__(self, own: Connections, grace: int) -> None:
-        """Rows are purged when they expired so many microseconds ago."""
+        """Set the grace period: the microseconds for which rows stay after they expired."""
         self.own = own
         self.dialect = own.dialect
         self.sql = statements(own.dialect)
         self._grace = grace
 
-    # The verbs
+    # The requests of a store
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Claim the record."""
         lives = rows.living(ask.lease, ask.ttl)
         identity = self.own.identity()
         for _ in range(_TRIES):
-            # Each try has its own time: what was alive at the last one may be over by now.
+            # Each try has its own time: a lease that was alive at the last try may be over by now.
             values = rows.of_claim(self.dialect, ask, identity, lives)
             try:
                 found = self.own.run(self.sql.claim_alone, values)
@@ -98,14 +101,14 @@ class Table:
         raise StoreError(msg, happened=False)
 
     def _locked(self, ask: Claim) -> Answer:
-        """Somebody is completing it in a transaction that is not over."""
+        """Return Busy: another transaction, still open, is completing the message."""
         now, before = self.read(ask.scope, ask.key)
         if before is None:
             before = machine.claim(None, ask, now)[0]
         return Busy(before, now)
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved. A row that is locked is not waited for."""
+        """Renew the owner's lease. Raise StoreError instead of waiting for a locked row."""
         if self.own.run(self.sql.renew, rows.of_renew(self.dialect, ask), keeper=True):
             return Verdict.DONE
         now, before = self.read(ask.scope, ask.key)
@@ -116,7 +119,7 @@ class Table:
         return verdict
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Keep the owner's result or failure."""
         values = rows.of_settle(self.dialect, ask, self.own.identity())
         if self.own.run(self.sql.settle, values):
             return Verdict.DONE
@@ -124,14 +127,14 @@ class Table:
         return machine.settle(before, ask, now)[1]
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over. A row that is locked is left to the end of its lease."""
+        """End the owner's claim. Leave a locked row to the end of its lease."""
         if self.own.run(self.sql.release, rows.of_release(self.dialect, ask)):
             return Verdict.DONE
         now, before = self.read(ask.scope, ask.key)
         return machine.release(before, ask, now)[1]
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Delete the record."""
         now, before = self.read(ask.scope, ask.key)
         after, verdict = machine.forget(before, ask, now)
         if after is None and before is not None:
@@ -141,46 +144,47 @@ class Table:
         return verdict
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         now, record = self.read(scope, key)
         return None if record is None or machine.expired(record, now) else record
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` rows that expired a grace period ago are gone; how many.
+        """Delete at most `limit` rows that expired `grace` microseconds ago. Return how many.
 
-        Nobody can ask for less than the inbox's own grace period.
+        A shorter grace period than the inbox's own is not used.
         """
         return self.purge_after(max(grace, self._grace), limit, keeper=True)
 
     def note(self, ask: Note, /) -> Verdict:
-        """Refused: a message has no notes."""
+        """Raise ConfigurationError: a message has no notes."""
         raise _without("notes", ask.key)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """Refused: a message is never held."""
+        """Raise ConfigurationError: a message is never held."""
         raise _without("held messages", ask.key)
 
     def scan(self, ask: Scan, /) -> Page:  # noqa: ARG002 - as every store has it
-        """Refused: the table is there to be asked in SQL."""
+        """Raise ConfigurationError: query the table with SQL instead."""
         raise _without("a scan", "the inbox")
 
     def close(self) -> None:
-        """The connections are closed. The next use opens new ones."""
+        """Close the connections. The next use opens new ones."""
         self.own.close()
 
-    # What the inbox asks beside the verbs
+    # Further queries of the inbox
 
     def read(self, scope: str | None, key: str) -> tuple[int, Record | None]:
-        """The time of the database, and the record as it is committed, expired or not."""
+        """Return the time of the database, and the committed record, expired or not, or None."""
         self.own.identity()
         found = self.own.run(self.sql.read, rows.of_place(self.dialect, scope, key))
         _, now, record = rows.read(found[0], scope, key)
         return now, record
 
     def undone(self, ask: Release) -> bool:
-        """Whether the transaction that completed the message was rolled back; it is free then.
+        """Return whether the transaction that completed the message was rolled back.
 
-        False also while that transaction is open: it has the row, or the file, locked.
+        If so, release the message. Return False also while that transaction is open: it has the
+        row, or the file, locked.
         """
         _, before = self.read(ask.scope, ask.key)
         if before is None or before.status != "running" or before.token != ask.token:
@@ -193,20 +197,20 @@ class Table:
             return False
 
     def count(self, ask: Claim, *, attempt: int, error: bytes, dead: bool) -> None:
-        """An attempt that was rolled back is on record, as one that may be made again or not."""
+        """Record an attempt that was rolled back. `dead` says that it was the last one."""
         values = rows.of_count(
             self.dialect, ask, self.own.identity(), attempt=attempt, error=error, dead=dead
         )
         self.own.run(self.sql.count, values)
 
     def purge_after(self, grace: int, limit: int, *, keeper: bool = False) -> int:
-        """At most `limit` rows that expired `grace` microseconds ago are gone; how many."""
+        """Delete at most `limit` rows that expired `grace` microseconds ago. Return how many."""
         self.own.identity()
         values = self.dialect.values({"grace": grace}, limit=limit)
         return len(self.own.run(self.sql.purge, values, keeper=keeper))
 
     def due(self, grace: int) -> int:
-        """How many rows a purge would remove."""
+        """Return how many rows a purge would remove."""
         self.own.identity()
         ((count,),) = self.own.run(self.sql.due, self.dialect.values({"grace": grace}))
         return int(count)

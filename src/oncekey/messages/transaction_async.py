@@ -24,10 +24,13 @@ _RESTORE: Final = "SELECT set_config('lock_timeout', CAST(:limit AS text), true)
 
 
 class AsyncTransaction:
-    """The user's transaction, and the table as it is seen from inside."""
+    """The user's transaction, and the inbox's table seen from inside it."""
 
     def __init__(self, config: InboxConfig, given: Any) -> None:
-        """Refused when the connection is outside a transaction, or of another colour."""
+        """Check the connection.
+
+        Raise ConfigurationError if it is outside a transaction or of the other colour.
+        """
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
         self._given = given
@@ -36,7 +39,7 @@ class AsyncTransaction:
         refused(self._connection.inside(), given)
 
     async def begin(self) -> None:
-        """The table is there, and the connection is to a database of its kind."""
+        """Make sure that the table exists, and that the connection is to a database of its kind."""
         own = self._table.own
         await self._connection.begin()
         if self._connection.dialect is not self._table.dialect:
@@ -44,7 +47,7 @@ class AsyncTransaction:
         self._identity = own.known or await on_thread(own.found) or await self._migrate()
 
     async def _migrate(self) -> str:
-        """The identity of the SQLite file, whose schema is made in this very transaction.
+        """Make the schema in this transaction. Return the identity of the SQLite file.
 
         The inbox's own connection cannot make it while the transaction has the file locked.
         """
@@ -62,13 +65,13 @@ class AsyncTransaction:
         return str((await connection.run(schema.READ, {}))[0][2])
 
     async def roll_back(self) -> None:
-        """What was done since the savepoint is undone, and the row is free for others."""
+        """Undo what was done since the savepoint, and free the row for others."""
         await self._connection.roll_back()
 
     async def claim(self, ask: Claim) -> Answer:
-        """One asker is granted the message; whoever else comes waits for the end of it.
+        """Claim the message after a savepoint. Other claims wait for the end of the transaction.
 
-        Whatever follows can be undone without the transaction.
+        What follows can be undone without the whole transaction.
         """
         table = self._table
         values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
@@ -97,14 +100,14 @@ class AsyncTransaction:
                 after, answer = machine.claim(before, ask, now)
                 if after is before:  # otherwise it has become free since
                     return answer
-            # What was alive the last time may be over by now: each try has its own time.
+            # Each try has its own time: a lease that was alive at the last try may be over by now.
             values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
             found = await self._run(table.sql.claim, values)
         msg = f"{ask.key!r} changes all the time; nothing was claimed"
         raise StoreError(msg, happened=False)
 
     async def settle(self, ask: Settle) -> bool:
-        """The mark is set, if the attempt still owns the message."""
+        """Set the mark if the attempt still owns the message. Return whether it does."""
         table = self._table
         values = rows.of_settle(table.dialect, ask, self._identity)
         if await self._run(table.sql.complete, values):
@@ -113,13 +116,16 @@ class AsyncTransaction:
         return False
 
     async def settle_last(self, ask: Settle) -> bool:
-        """The same, and what was done since the claim stands or falls with the transaction."""
+        """Do the same, and leave what was done since the claim to the transaction."""
         table = self._table
         values = rows.of_settle(table.dialect, ask, self._identity)
         return bool(await self._run(table.sql.complete, values, self._connection.run_last))
 
     async def _read(self, scope: str | None, key: str) -> Any:
-        """The time and the record; refused when this is another database than the table's."""
+        """Return the time and the record.
+
+        Raise ConfigurationError if this is another database than the table's.
+        """
         table = self._table
         found = await self._run(table.sql.read, rows.of_place(table.dialect, scope, key))
         identity, now, record = rows.read(found[0], scope, key)

@@ -1,4 +1,4 @@
-"""The client for browsers: where its file is, and an ASGI app that serves it.
+"""The client for browsers: the path of its file, and an ASGI app that serves it.
 
 It is one file of JavaScript, `oncekey-events.js`, without dependencies and without a build.
 """
@@ -17,12 +17,12 @@ _READING: Final = ("GET", "HEAD")
 
 
 def client_path() -> Path:
-    """The file, to copy it, or to let a web server serve it."""
+    """Return the path of the file, to copy it or to let a web server serve it."""
     return Path(__file__).with_name(NAME)
 
 
 class ClientApp:
-    """An ASGI app that answers with the file, whatever the path: a route of Starlette, a mount."""
+    """An ASGI app that answers any path with the file. Use it as a route or as a mount."""
 
     async def __call__(
         self,
@@ -30,7 +30,7 @@ class ClientApp:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        """Browsers keep it, and ask each time whether it has changed."""
+        """Send the file. Browsers cache it, and ask each time whether it has changed."""
         del receive  # a request for a file has no body
         if scope["type"] != "http":
             msg = f"the file of the client is served over HTTP and no {scope['type']}"

@@ -1,49 +1,49 @@
 /**
- * Follows a job over a gateway of Oncekey: each event once, in order, none missing without a word.
+ * Follow a job through a gateway of Oncekey: each event once, in order, without silent gaps.
  *
  *   import { follow } from "./oncekey-events.js";
  *
  *   const following = follow("/events/job-1", {
  *     onEvent: (event) => show(event),   // {stage, seq, data, ..., id, offset}
- *     onResync: (reason) => forget(),    // what was shown does not count; the log follows
+ *     onResync: (reason) => forget(),    // drop what was shown; the log follows
  *     until: (event) => event.seq === 51,
  *   });
  *   following.close();
  *
- * It reads a response of fetch, and is no EventSource: that one gives up for good when a server
- * answers 503, comes back in step with all the others, does not say why it was refused, sends no
- * headers, and cannot tell a connection that is silent from one that is dead.
+ * It reads a response of fetch and does not use EventSource, which gives up for good when a server
+ * answers 503, reconnects at the same time as all other clients, does not say why it was refused,
+ * sends no headers, and cannot distinguish a silent connection from a dead one.
  */
 
 const OPTIONS = {
-  /** The id of the event that was seen last: go on after it. */
+  /** The id of the last event that was seen; go on after it. */
   after: null,
-  /** Instead of `after`: its number. 0 is the start. */
+  /** The number of that event, instead of `after`. 0 is the start. */
   lastSeq: null,
   /** Ask for the state of the job at the start of each connection, and after each resync. */
   state: false,
   onEvent: null,
-  /** The event with the greatest seq, or null. It is no part of the log and has no id. */
+  /** Called with the event with the greatest seq, or null. It has no id. */
   onState: null,
-  /** What was shown does not count: throw it away. The log follows from what is left of it. */
+  /** Called with the reason when what was shown must be dropped. The rest of the log follows. */
   onResync: null,
-  /** "connecting", "live", "waiting", "offline", "refused", "closed"; and details. */
+  /** Called with "connecting", "live", "waiting", "offline", "refused" or "closed", and details. */
   onStatus: null,
-  /** The last event is there: close. */
+  /** Returns whether an event is the last one, after which to close. */
   until: null,
-  /** Headers of the request, or a function that makes them anew for each connection. */
+  /** Headers of the request, or a function that returns them for each connection. */
   headers: null,
   credentials: "same-origin",
   /** The first and the longest pause before a new connection, in milliseconds. */
   pause: 500,
   longestPause: 15_000,
-  /** A connection without a byte for so long is dead. Three heartbeats of the gateway. */
+  /** Milliseconds without a byte after which a connection is dead: three heartbeats. */
   silence: 45_000,
 };
 const ID = /^([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,32}|-)$/;
-/** Answers that another try may change; any other than 200 is final. */
+/** Status codes below 500 after which to try again. All others but 200 are final. */
 const PASSING = new Set([408, 425, 429]);
-/** A server is not believed that wants to be left alone for longer, in seconds. */
+/** The longest Retry-After that is respected, in seconds. */
 const LONGEST_RETRY = 600;
 
 /** Follow the job whose events the gateway serves at `url`, until `close()`. */
@@ -59,7 +59,7 @@ class Following {
   #options;
   #place = null;
   #lastSeq;
-  /** Whether the next event may be any: nobody knows the offset of the one before it. */
+  /** Whether the next event may have any offset, since the one before it is unknown. */
   #anywhere;
   #gaps = 0;
   #failures = 0;
@@ -72,25 +72,25 @@ class Following {
   constructor(url, options) {
     this.#url = url;
     this.#options = options;
-    // A place that is none of ours is sent as it is: the gateway answers with a resync.
+    // An id that is none of ours is sent as it is: the gateway answers with a resync.
     if (options.after) this.#place = placeOf(options.after) ?? { id: options.after };
     this.#lastSeq = this.#place === null ? options.lastSeq : null;
     this.#anywhere = Boolean(this.#lastSeq);
     const { signal } = this.#listening;
     globalThis.addEventListener?.("online", () => this.#again(), { signal });
-    // A connection that outlives its network only seems to be alive, and going on costs nothing.
+    // A connection without a network only seems to be alive, and resuming costs nothing.
     globalThis.addEventListener?.("offline", () => this.#connection?.abort.abort(), { signal });
-    // A page that comes back from the browser's cache has a connection that was cut off.
+    // The connection of a page that comes back from the browser's cache was cut off.
     globalThis.addEventListener?.("pageshow", (e) => e.persisted && this.#again(), { signal });
     this.#run();
   }
 
-  /** The id of the event that was handed over last: what `after` takes. */
+  /** The id of the last event that was handed over, for `after`. */
   get last() {
     return this.#place?.id ?? null;
   }
 
-  /** Nothing is handed over any more. */
+  /** Stop following. No handler gets another event. */
   close() {
     this.#end("closed");
   }
@@ -104,9 +104,9 @@ class Following {
     this.#say(status, details);
   }
 
-  /** A new connection, now: the network is another one than before. */
+  /** Connect again at once, since the network has changed. */
   #again() {
-    this.#failures = 0; // it may need a moment more, and not the longest pause
+    this.#failures = 0; // the network may need a moment, but not the longest pause
     if (this.#connection !== null) {
       this.#connection.again = true;
       this.#connection.abort.abort();
@@ -115,14 +115,14 @@ class Following {
   }
 
   async #run() {
-    await null; // whoever called follow() has its answer before the first handler is called
+    await null; // follow() returns before the first handler is called
     while (!this.#closed) {
       const again = await this.#visit();
       if (!this.#closed && !again) await this.#rest();
     }
   }
 
-  /** One connection, from its request to its end; whether the next one is due at once. */
+  /** Serve one connection until it ends. Return whether to connect again at once. */
   async #visit() {
     const abort = new AbortController();
     const fresh = this.#place === null && !this.#lastSeq;
@@ -151,7 +151,7 @@ class Following {
         clearTimeout(watchdog);
         watchdog = this.#watchdog(abort);
         connection.parts += 1;
-        // A server that greets and hangs up does not count as one that works.
+        // A server that sends one part and hangs up does not count as working.
         if (connection.parts > 1) this.#failures = 0;
         parser.feed(decoder.decode(value, { stream: true }));
       }
@@ -171,7 +171,7 @@ class Following {
 
   #address() {
     const url = new URL(this.#url);
-    // In the address, not in a header: a header would need leave from servers elsewhere.
+    // In the address, not in a header: for other origins a header would need permission (CORS).
     if (this.#place !== null) url.searchParams.set("after", this.#place.id);
     else if (this.#lastSeq) url.searchParams.set("last_seq", this.#lastSeq);
     if (this.#options.state) url.searchParams.set("state", "1");
@@ -184,7 +184,7 @@ class Following {
     return { ...own, Accept: "text/event-stream" };
   }
 
-  /** Whether events follow. An answer that another try cannot change is the end. */
+  /** Return whether events follow. End if another try cannot change the answer. */
   #accepted(response) {
     const { status } = response;
     const stream = response.headers.get("content-type")?.startsWith("text/event-stream");
@@ -235,7 +235,7 @@ class Following {
     if (!this.#closed && this.#options.until?.(event)) this.close();
   }
 
-  /** It is not the next event: ask again from our place, and the second time from the start. */
+  /** After a gap, ask again from our place, and the second time from the start. */
   #missing(connection) {
     this.#gaps += 1;
     if (this.#gaps > 1) this.#forget("gap");
@@ -244,7 +244,7 @@ class Following {
 
   #resync(connection, reason) {
     if (reason === "slow" && this.#place !== null) {
-      // We did not take what waited for us, and it was dropped. Our place is as good as before.
+      // The gateway dropped events that we did not take in time. Our place is still valid.
       connection.abort.abort();
       return;
     }
@@ -267,7 +267,7 @@ class Following {
     this.#hand("onResync", reason);
   }
 
-  /** A pause, twice as long after each failure and never the same for two clients. */
+  /** Wait, twice as long after each failure, with a random part that differs between clients. */
   #rest() {
     const { pause, longestPause } = this.#options;
     const most = Math.min(longestPause, pause * 2 ** this.#failures);
@@ -289,7 +289,7 @@ class Following {
     this.#hand("onStatus", status, details);
   }
 
-  /** What a handler throws is reported as uncaught, and stops nothing. */
+  /** Call a handler. Report what it throws as uncaught, and go on. */
   #hand(name, ...values) {
     try {
       this.#options[name]?.(...values);
@@ -306,7 +306,7 @@ function placeOf(id) {
   return found && { id, epoch: found[1], offset: Number(found[2]), mark: found[3] };
 }
 
-/** A text/event-stream, in parts of any size, as the HTML standard reads it. */
+/** Parses a text/event-stream, in parts of any size, as the HTML standard says. */
 export class Parser {
   #onMessage;
   #onRetry;
@@ -323,7 +323,7 @@ export class Parser {
 
   feed(text) {
     if (text === "") return;
-    // A line may end in CR LF, and a part between the two.
+    // A line may end in CR LF, and a part may end between the two.
     const part = this.#afterReturn && text.startsWith("\n") ? text.slice(1) : text;
     this.#afterReturn = text.endsWith("\r");
     const lines = (this.#rest + part).split(/\r\n|\n|\r/);

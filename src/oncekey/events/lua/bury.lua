@@ -1,5 +1,6 @@
--- stream, dead; group, entry, reason, deliveries, length of the dead, then the fields of the entry and their values
-redis.call('XLEN', KEYS[2]) -- which may meet a key of another type
+-- Keys: stream, dead stream. Arguments: group, entry, reason, deliveries, length of the dead
+-- stream, then the fields of the entry and their values.
+redis.call('XLEN', KEYS[2]) -- fails before any write if the key has another type
 if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then
   return 0
 end

@@ -1,5 +1,5 @@
--- stream; group, consumer
--- A consumer is forgotten with what it holds, so only one that holds nothing may go.
+-- Keys: stream. Arguments: group, consumer.
+-- Deleting a consumer drops its pending entries, so delete only one that has none.
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0 then
   return 0
 end

@@ -1,4 +1,4 @@
--- log, job; an offset, 'first' or 'seq'; how many; the number of an event
+-- Keys: log, job. Arguments: an offset, 'first' or 'seq'; how many; the number of an event.
 local log, job = KEYS[1], KEYS[2]
 local known = redis.call('HMGET', job, 'epoch', 'offset', 's:' .. ARGV[3])
 local epoch, last = known[1], tonumber(known[2])

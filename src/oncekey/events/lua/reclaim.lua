@@ -1,5 +1,5 @@
--- stream; group, consumer, idle, how many
--- Entries that their consumer has had for too long are ours. Those that somebody deleted are lost.
+-- Keys: stream. Arguments: group, consumer, idle, how many.
+-- Claim entries that their consumer has had for too long. Count deleted ones as lost.
 local taken, lost = {}, 0
 local found = redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], '-', '+', ARGV[4])
 for _, one in ipairs(found) do

@@ -1,5 +1,5 @@
--- stream; group, length, idle
--- Consumers that are gone and hold nothing are forgotten, and the stream has its length again.
+-- Keys: stream. Arguments: group, length, idle.
+-- Delete consumers that are gone and have no pending entries, and trim the stream.
 for _, words in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local facts = {}
   for i = 1, #words, 2 do

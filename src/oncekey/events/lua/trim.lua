@@ -1,7 +1,8 @@
--- Trimming keeps every entry that some group has not acknowledged, and all where there is no group.
--- A thousand at a time: a script must be short, and publishers come back every few entries.
+-- Trim the stream, but keep every entry that some group has not acknowledged, and all entries if
+-- there is no group. Remove at most a thousand at a time: a script must be short, and publishers
+-- trim again every few entries.
 local function trim(stream, length, wanted)
-  -- In here, because a function is made each time that a script comes past it.
+  -- Defined in here, because a script creates a function each time it passes the definition.
   local function before(one, other)
     local ms, n = one:match('^(%d+)-(%d+)$')
     local other_ms, other_n = other:match('^(%d+)-(%d+)$')
@@ -11,7 +12,7 @@ local function trim(stream, length, wanted)
     return tonumber(n) < tonumber(other_n)
   end
 
-  local least -- what some group still needs
+  local least -- the oldest entry that some group still needs
   for _, words in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local facts = {}
     for i = 1, #words, 2 do

@@ -1,5 +1,5 @@
--- One row per consumer and key. What the inbox adds has a default, so that plain SQL which knows
--- only the columns above it goes on working.
+-- One row per consumer and key. The columns from token on have defaults, so that plain SQL which
+-- knows only the columns above them still works.
 CREATE TABLE processed_messages (
     consumer        VARCHAR(255) NOT NULL DEFAULT '',
     idempotency_key VARCHAR(256) NOT NULL,
@@ -12,24 +12,24 @@ CREATE TABLE processed_messages (
     expires_at      TIMESTAMPTZ  NOT NULL,
     created_at      TIMESTAMPTZ  NOT NULL DEFAULT NOW(),
     updated_at      TIMESTAMPTZ  NOT NULL DEFAULT NOW(),
-    -- The owner of a claim is who knows both.
+    -- Token and nonce together prove who owns a claim.
     token           BIGINT       NOT NULL DEFAULT 0,
     nonce           VARCHAR(64)  NOT NULL DEFAULT '',
     attempt         BIGINT       NOT NULL DEFAULT 1,
     lease_end       TIMESTAMPTZ  NOT NULL DEFAULT NOW(),
     fingerprint     VARCHAR(100),
     result          BYTEA,
-    -- The error as it was: text can hold neither NUL nor what is not Unicode.
+    -- The original bytes of the error: text can hold neither NUL nor invalid Unicode.
     error_bytes     BYTEA,
-    -- Failed for good: it is not processed again.
+    -- Whether the message failed for good and is not processed again.
     dead            BOOLEAN      NOT NULL DEFAULT FALSE,
     PRIMARY KEY (consumer, idempotency_key)
 ) WITH (fillfactor = 80);  -- room for the completion beside the claim
 
 CREATE INDEX idx_processed_messages_expires_at ON processed_messages (expires_at);
 
--- How many migrations this table has seen, and the fewest that a release must know to use it.
--- The identity tells this database from another one that has the same table. One row.
+-- One row: the number of migrations that this table has seen, the smallest number that a release
+-- must know to use it, and an identity that distinguishes this database from others.
 CREATE TABLE processed_messages_schema (
     version  INTEGER NOT NULL,
     oldest   INTEGER NOT NULL,

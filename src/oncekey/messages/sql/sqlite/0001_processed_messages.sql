@@ -1,5 +1,5 @@
--- One row per consumer and key. Times are UTC, as in '2026-11-15 09:30:00.123456': the order of
--- the texts is the order of the moments, and datetime('now', '-7 days') compares with them.
+-- One row per consumer and key. Times are UTC, as in '2026-11-15 09:30:00.123456': they sort
+-- as text in order of time, and compare with datetime('now', '-7 days').
 CREATE TABLE processed_messages (
     consumer        VARCHAR(255) NOT NULL DEFAULT '',
     idempotency_key VARCHAR(256) NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE processed_messages (
     expires_at      TEXT         NOT NULL,
     created_at      TEXT         NOT NULL DEFAULT CURRENT_TIMESTAMP,
     updated_at      TEXT         NOT NULL DEFAULT CURRENT_TIMESTAMP,
-    -- The owner of a claim is who knows both.
+    -- Token and nonce together prove who owns a claim.
     token           INTEGER      NOT NULL DEFAULT 0,
     nonce           VARCHAR(64)  NOT NULL DEFAULT '',
     attempt         INTEGER      NOT NULL DEFAULT 1,
@@ -20,15 +20,15 @@ CREATE TABLE processed_messages (
     fingerprint     VARCHAR(100),
     result          BLOB,
     error_bytes     BLOB,
-    -- Failed for good: it is not processed again.
+    -- Whether the message failed for good and is not processed again.
     dead            INTEGER      NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, idempotency_key)
 );
 
 CREATE INDEX idx_processed_messages_expires_at ON processed_messages (expires_at);
 
--- How many migrations this table has seen, and the fewest that a release must know to use it.
--- The identity tells this database from another one that has the same table. One row.
+-- One row: the number of migrations that this table has seen, the smallest number that a release
+-- must know to use it, and an identity that distinguishes this database from others.
 CREATE TABLE processed_messages_schema (
     version  INTEGER NOT NULL,
     oldest   INTEGER NOT NULL,
