@@ -48,7 +48,7 @@ def renew_after_fork(thing: Forkable) -> None:
 
 
 def leave_alone(*things: object) -> None:
-    """Keep what a child has inherited from being touched again, even from being closed.
+    """Never touch again what a child has inherited, not even to close it.
 
     Closing a connection would talk to the server on behalf of the parent, or drop its locks. Python
     closes objects without references, so a reference is kept here as long as the process lives.

@@ -78,7 +78,7 @@ def _digested(key: str) -> str:
 
 
 def escape(value: str) -> str:
-    """Escape all characters that have a meaning in a key."""
+    """Percent-escape the characters that are not printable or have a meaning in a key."""
     return quote(value, safe=_SAFE) if _unsafe(value) else value
 
 

@@ -60,9 +60,9 @@ class Event(Struct, kw_only=True):
 class Observer(Protocol):
     """A callable that receives events. It must not block; what it raises is only logged.
 
-    An observer may have a method `wants(name)`: events that it does not want are not created for
-    it. One observer may have a method `entering(call)`, which is called before the claim and
-    returns the call, with a `trace` and another `reference` if it needs them.
+    An observer may have a method `wants(name)`: an event that no observer wants is not created.
+    One observer may have a method `entering(call)`, which is called before the claim and returns
+    the call, with a `trace` and another `reference` if it needs them.
     """
 
     def __call__(self, event: Event, /) -> None:

@@ -41,7 +41,7 @@ def hashed(text: str) -> str:
 
 
 class Redaction:
-    """Replace what must not be written in events."""
+    """Remove from events what must not be written."""
 
     def __init__(self, redact: Redact) -> None:
         """Store the choice. Raise ConfigurationError if `redact` is not a valid one."""

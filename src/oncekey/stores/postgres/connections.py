@@ -43,7 +43,7 @@ class Gate:
     """
 
     def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:
-        """Wait at most `patience` seconds for one of the places, or for the lock."""
+        """Allow `places` callers at a time, or use `lock`. Wait `patience` seconds for either."""
         self._patience = patience
         self._enter: Callable[..., object]
         self._leave: Callable[[], object]
@@ -81,7 +81,7 @@ class AsyncGate:
     """The same for the tasks of one loop."""
 
     def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:
-        """Wait at most `patience` seconds for one of the places, or for the lock."""
+        """Allow `places` callers at a time, or use `lock`. Wait `patience` seconds for either."""
         self._places = lock or asyncio.Semaphore(places)
         self._patience = patience
 

@@ -163,7 +163,7 @@ class AsyncRedisStore:
     if False:  # sync only
 
         def as_async(self) -> AsyncStore:
-            """Return the store for coroutines, on threads if it needs the caller's client."""
+            """Return the store for coroutines, on threads if no async client can be made."""
             from oncekey.stores.redis.store_async import AsyncRedisStore
 
             clients = self._clients.for_coroutines()
