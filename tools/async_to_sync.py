@@ -65,7 +65,7 @@ FILES: Mapping[str, Pair] = {
             "Connections belong to one event loop, so each loop that asks has some of its own.": (
                 "Connections belong to one process, so a forked child has some of its own."
             ),
-            "of this loop ": "",
+            " of this loop": "",
         },
     ),
     "stores/postgres/pool": Pair(phrases={"tasks of one loop": "threads"}),

@@ -1,4 +1,4 @@
-"""What processes, threads and event loops do differently: forks, the running loop, pauses."""
+"""Helpers for forks, for event loops, and for what blocking code and coroutines do differently."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from weakref import WeakSet
 
 from oncekey.errors import ConfigurationError
 
-# What must not cross a fork: locks, threads, connections and whatever waits on them.
+# What must not cross a fork: locks, threads, connections and everything that waits on them.
 #
-# A child process gets a copy of every lock in whatever state it was, and of no thread.
-# Objects that own such things register here, and `after_fork` makes them new in the child.
+# A child process gets a copy of every lock in its current state, and of no thread. Objects that own
+# such things register here, and `after_fork` replaces them in the child.
 
 
 class Forkable(Protocol):
-    """Something that can be made usable again in a forked child."""
+    """An object that can be made usable again in a forked child."""
 
     def after_fork(self) -> None:
-        """Everything inherited from the parent is replaced by something of this process."""
+        """Replace everything that was inherited from the parent."""
 
 
 class _Process:
-    """How many forks lie between this process and the first one."""
+    """The number of forks between this process and the first one."""
 
     generation = 0
 
 
 def generation() -> int:
-    """A number that differs between a process and its forked children."""
+    """Return a number that differs between a process and its forked children."""
     return _Process.generation
 
 
@@ -43,15 +43,15 @@ _left_alone: Final[list[object]] = []
 
 
 def renew_after_fork(thing: Forkable) -> None:
-    """From now on a forked child calls `thing.after_fork()` before any other code runs."""
+    """Call `thing.after_fork()` in every forked child, before any other code runs."""
     _registered.add(thing)
 
 
 def leave_alone(*things: object) -> None:
-    """What a child has inherited is never touched again, not even to be closed.
+    """Never touch again what a child has inherited, not even to close it.
 
-    To close a connection is to speak for the parent, or to drop its locks. Python closes what
-    nobody refers to, and so it is referred to from here for as long as the process lives.
+    Closing a connection would talk to the server on behalf of the parent, or drop its locks. Python
+    closes objects without references, so a reference is kept here as long as the process lives.
     """
     _left_alone.extend(things)
 
@@ -66,31 +66,32 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, wh
     os.register_at_fork(after_in_child=_in_child)
 
 
-# The event loop that runs here, found without asking the system.
+# The running event loop, found without a system call.
 #
-# Before Python 3.12 `asyncio.get_running_loop` asks for the number of the process each time, to
-# tell whether it was forked. A request over HTTP would do so four times, and that can be measured.
+# Before Python 3.12 `asyncio.get_running_loop` calls getpid each time, to notice forks. A request
+# over HTTP would do so four times, and that can be measured.
 
 
 Loop = asyncio.AbstractEventLoop
 
 
 class _Last:
-    """The loop that was found last, and the hook by which it can be told that it still runs.
+    """The loop that was found last, and the hook that tells whether it is still the running one.
 
-    A loop sets a hook of its own for its thread each time that it is run, also inside another loop.
+    A loop sets its own async generator hook for its thread each time that it is run, also inside of
+    another loop.
     """
 
     known: tuple[object, Loop | None] = (None, None)
 
     @classmethod
     def forget(cls) -> None:
-        """A forked child runs no loop, though the hook of its parent's is still there."""
+        """Forget the loop in a forked child, which runs none but still has the parent's hook."""
         cls.known = (None, None)
 
 
 def remembered() -> Loop:
-    """The running loop; RuntimeError where there is none."""
+    """Return the running loop. Raise RuntimeError if there is none."""
     hook = sys.get_asyncgen_hooks()[0]
     known, loop = _Last.known
     if known is hook and loop is not None:
@@ -108,7 +109,7 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, wh
     os.register_at_fork(after_in_child=_Last.forget)
 
 
-# Who runs an attempt, and whether that is still there.
+# The frame or the task that runs an attempt, and whether it has ended.
 
 
 Runner = FrameType | asyncio.Task[Any]
@@ -140,25 +141,25 @@ def has_left(runner: Runner | None) -> bool:
     return True
 
 
-# The few things that blocking code and coroutines do differently, in pairs.
+# What blocking code and coroutines do differently, in pairs.
 
 
-# What most functions return; to find out that a type lacks something takes longer.
+# The types that most functions return. Looking up an attribute that a type lacks takes longer.
 _PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple})
 
 
 def pause(seconds: float) -> None:
-    """Block this thread."""
+    """Block this thread for `seconds`."""
     time.sleep(seconds)
 
 
 async def pause_async(seconds: float) -> None:
-    """Let others run."""
+    """Suspend this task for `seconds`."""
     await asyncio.sleep(seconds)
 
 
 def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What the function returns, which must not be something to await."""
+    """Call the function. Raise ConfigurationError if it returns an awaitable."""
     value = function(*args, **kwargs)
     if type(value) not in _PLAIN and hasattr(type(value), "__await__"):
         if inspect.iscoroutine(value):
@@ -169,7 +170,7 @@ def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def invoke_async(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
-    """What the function returns, to be awaited: most often that is what it is for."""
+    """Call the function and return an awaitable of its result, also if it is not a coroutine."""
     value = function(*args, **kwargs)
     return value if hasattr(type(value), "__await__") else _there(value)
 

@@ -1,10 +1,10 @@
-"""Every error a user can meet.
+"""All errors that a user can meet.
 
     OncekeyError
      ├── ConfigurationError      the code or the settings are wrong; nothing was claimed
      ├── InvalidKeyError         the key is empty, too long or not printable; nothing was claimed
      ├── KeyReusedError          the key belongs to a call with other arguments
-     ├── InProgressError         somebody else is running it now
+     ├── InProgressError         another attempt is running it now
      ├── OutcomeUnknownError     an attempt ended without a definite outcome; a human decides
      ├── LeaseLostError          this attempt was taken over before it could be recorded
      ├── RememberedError         the first call failed, and its failure was kept
@@ -13,7 +13,7 @@
      ├── StoreError              the store did not answer, or refused
      └── NotRecordedError        it was done, but the store could not be told in time
 
-Facts are attributes. `status_hint` is the HTTP status a server may answer with.
+Details are attributes of the errors. `status_hint` is the HTTP status a server may answer with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OncekeyError(Exception):
     status_hint: ClassVar[int] = 500
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Facts travel along when the error is copied or sent to another process."""
+        """Pickle and copy the error with its attributes."""
         return _again, (type(self), self.args, dict(self.__dict__))
 
 
@@ -48,9 +48,9 @@ class InvalidKeyError(OncekeyError):
 
 
 class _KeyedError(OncekeyError):
-    """An error about one key, which it names.
+    """Base of errors about one key.
 
-    Facts have defaults, because result back ends build errors anew from their words alone.
+    The arguments have defaults, because result back ends rebuild errors from the message alone.
     """
 
     def __init__(self, message: str, *, key: str = "", scope: str | None = None) -> None:
@@ -113,7 +113,7 @@ class UnreadableError(_KeyedError):
 class StoreError(OncekeyError):
     """The store did not do what was asked.
 
-    `happened` is False when the verb surely changed nothing, and None when nobody knows.
+    `happened` is False when the request certainly changed nothing, and None when that is unknown.
     `unreachable` says that the store was not reached at all, or did not answer in time.
     """
 
@@ -128,7 +128,7 @@ class StoreError(OncekeyError):
 
 
 def doubted(error: StoreError) -> StoreError:
-    """The error of the last of several tries, one of which nobody knows the outcome of."""
+    """Return the error of the last try, when the outcome of an earlier one is unknown."""
     if error.happened is None:
         return error
     msg = f"one try may have reached the store, and the last one did not: {error}"

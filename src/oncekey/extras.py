@@ -1,4 +1,4 @@
-"""Packages that only some users need: who lacks one is told in one sentence what to install."""
+"""Turn the ImportError of a missing optional package into one sentence on what to install."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from oncekey.errors import ConfigurationError
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Imports in the block are of the extra; `what` is of no use without it."""
+    """Import packages of an extra in this block. Raise ConfigurationError if one is missing.
+
+    `what` is the name of what needs the extra.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "oncekey":  # a mistake of ours, not of the user
+        if (error.name or "").partition(".")[0] == "oncekey":  # our own mistake, not the user's
             raise
         msg = f"{what} needs the package {error.name!r}; pip install 'oncekey[{extra}]'"
         raise ConfigurationError(msg) from None

@@ -1,4 +1,4 @@
-"""Policies: what protection means for a call, how long things last, and the off switch."""
+"""Policies: how a call is protected and how long things last, and the switch to turn it off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oncekey.errors import ConfigurationError
 Duration = str | int | float | timedelta
 
 SECOND = 1_000_000  # stores count whole microseconds
-LONGEST = 100 * 366 * 86400.0  # so that every moment can be written as a date
+LONGEST = 100 * 366 * 86400.0  # a hundred years, so that every time can be written as a date
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|)\s*")
@@ -29,7 +29,10 @@ _SIZE = re.compile(r"\s*(\d+)\s*(B|KiB|MiB|KB|MB)\s*")
 
 
 def seconds(value: Duration, name: str, *, zero: bool = False) -> float:
-    """The duration in seconds; `zero` says whether none at all is a valid answer."""
+    """Return the duration in seconds. Raise ConfigurationError if it is not valid.
+
+    `zero` says whether zero is allowed.
+    """
     number = _read(value, name)
     if not 0 <= number <= LONGEST or (number == 0 and not zero):
         least = "zero or more" if zero else "more than zero"
@@ -58,12 +61,12 @@ def _read(value: Duration, name: str) -> float:
 
 
 def microseconds(value: float) -> int:
-    """Whole microseconds, at least one for anything above zero."""
+    """Convert seconds to whole microseconds, at least one for anything above zero."""
     return max(1, round(value * SECOND)) if value else 0
 
 
 def size(value: str | int, name: str) -> int:
-    """The size in bytes."""
+    """Return the size in bytes. Raise ConfigurationError if it is not valid."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     if isinstance(value, str):
@@ -74,10 +77,10 @@ def size(value: str | int, name: str) -> int:
     raise ConfigurationError(msg)
 
 
-# Policy: how an operation is protected, and Terms: the same with every blank filled in.
+# Policy says how an operation is protected; Terms is the same with all defaults filled in.
 #
-# A field that is None is left to the next in line:
-# the single use, then the policy of the `Once`, then the environment, then the surface's default.
+# A field that is None is taken from the next level: the single use, then the policy of the `Once`,
+# then the environment, then the default of the surface.
 
 
 OnError = Literal["release", "keep"]
@@ -96,7 +99,10 @@ _FROM_ENVIRONMENT = ("ttl", "lease", "wait", "fail_mode")
 
 
 NETWORK: Errors = (TimeoutError, ConnectionError)
-"""Errors of a network: the request may have arrived. Clients have their own for the same."""
+"""Built-in errors of the network, after which the request may have arrived.
+
+HTTP clients have errors of their own for this, see `of_a_client`.
+"""
 
 _OF_CLIENTS = frozenset(
     {
@@ -115,12 +121,15 @@ _OF_CLIENTS = frozenset(
 
 
 def of_a_client(kind: type[BaseException]) -> bool:
-    """Whether a well-known client raises it for an error of the network, told by its name."""
+    """Return whether a well-known client raises this type for an error of the network.
+
+    The type is recognised by its name, so that no client needs to be imported.
+    """
     return any(f"{one.__module__}.{one.__qualname__}" in _OF_CLIENTS for one in kind.__mro__)
 
 
 class PolicyFields(TypedDict, total=False):
-    """The fields of `Policy`, as keyword arguments of whatever takes a policy."""
+    """The fields of `Policy`, for functions that take them as keyword arguments."""
 
     ttl: Duration | None
     lease: Duration | None
@@ -140,7 +149,7 @@ class PolicyFields(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """How an operation is protected. None leaves a field to the next in line."""
+    """How an operation is protected. A field that is None is taken from the next level."""
 
     ttl: Duration | None = None
     """How long a settled record answers duplicates."""
@@ -149,31 +158,31 @@ class Policy:
     heartbeat: bool | None = None
     """Whether the lease is renewed at a third of its length while the code runs."""
     max_run: Duration | None = None
-    """After this long the lease is not renewed any more."""
+    """How long the code may run before the lease is no longer renewed."""
     wait: Duration | None = None
     """How long a duplicate waits for the attempt that is running."""
     retry_after: Duration | None = None
-    """What a refused duplicate is told to wait, at most the lease left."""
+    """How long a refused duplicate is told to wait, at most the rest of the lease."""
     on_error: OnError | None = None
-    """Whether a definite exception frees the key or is kept and raised again."""
+    """Whether a definite exception releases the key or is kept and raised again."""
     keep: type[BaseException] | Errors | None = None
     """Exceptions that are kept and raised again, whatever `on_error` says."""
     uncertain: type[BaseException] | Errors | None = None
-    """Exceptions after which nobody knows whether the effect happened.
+    """Exceptions after which it is unknown whether the effect happened.
 
-    Where TimeoutError and ConnectionError are among them, so are the ones that httpx, requests,
-    urllib3, aiohttp, botocore and stripe raise for the same.
+    If TimeoutError and ConnectionError are among them, then so are the errors that httpx, requests,
+    urllib3, aiohttp, botocore and stripe raise for the same causes.
     """
     on_crash: OnCrash | None = None
     """Whether an attempt without a definite outcome is run again or held for a human."""
     max_attempts: int | None = None
-    """After this many attempts the key is held."""
+    """The number of attempts after which the key is held."""
     fail_mode: FailMode | None = None
     """Whether a call runs unprotected or is refused while the store is down."""
     max_result: str | int | None = None
-    """A larger result is not kept; the operation counts as completed all the same."""
+    """The size above which a result is not kept. The operation still counts as completed."""
     quiet: Duration | None = None
-    """How long after an uncertain end a `NotDone` from `reconcile` is not yet believed.
+    """How long after an uncertain end a `NotDone` from `reconcile` is not trusted yet.
 
     A request of a dead attempt may still be on its way. Set 0 when the effect carries
     `downstream_key`, so that it cannot happen twice. Default: twice the lease.
@@ -184,7 +193,7 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        """Each field is checked now, so that a mistake shows where it was written."""
+        """Check each field now, so that the error points at the line with the mistake."""
         for name in (*_DURATIONS, *_MAY_BE_ZERO):
             value = getattr(self, name)
             if value is not None:
@@ -206,7 +215,7 @@ class Policy:
             object.__setattr__(self, "max_result", size(self.max_result, "max_result"))
 
     def over(self, below: Policy) -> Policy:
-        """What this policy says, and what `below` says where it says nothing."""
+        """Return a policy with the fields of this one, and those of `below` where they are None."""
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         return replace(below, **{name: value for name, value in said.items() if value is not None})
 
@@ -241,11 +250,11 @@ FUNCTION = Policy(
     fail_mode="closed",
     max_result="1MiB",
 )
-"""What holds for a protected function where nobody says otherwise."""
+"""The defaults of a protected function."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """A policy with every blank filled in, in the units that the engine counts in."""
+    """A policy without gaps, in the units of the engine: microseconds as int, seconds as float."""
 
     ttl: int
     lease: int
@@ -266,7 +275,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 def terms(policy: Policy) -> Terms:
-    """The terms of a policy that lies over a complete one."""
+    """Return the terms of a policy in which all required fields are set."""
     at = policy._seconds  # noqa: SLF001 - the same module, the other half of Policy
     lease = microseconds(at["lease"])
     return Terms(
@@ -290,7 +299,7 @@ def terms(policy: Policy) -> Terms:
 
 
 def from_environment(environment: Mapping[str, str]) -> Policy:
-    """What `ONCEKEY_TTL`, `_LEASE`, `_WAIT` and `_FAIL_MODE` say."""
+    """Return the policy in `ONCEKEY_TTL`, `_LEASE`, `_WAIT` and `_FAIL_MODE`."""
     said: dict[str, str] = {}
     for name in _FROM_ENVIRONMENT:
         value = environment.get(f"ONCEKEY_{name.upper()}")
@@ -303,7 +312,7 @@ def from_environment(environment: Mapping[str, str]) -> Policy:
         raise ConfigurationError(msg) from None
 
 
-# The off switch: protection can be taken away for a while, in tests above all.
+# The off switch, mostly for tests.
 
 
 class _Switch:
@@ -311,18 +320,18 @@ class _Switch:
 
 
 def switched_off() -> bool:
-    """Whether somebody has switched protection off in this process."""
+    """Return whether `disabled` is active in this process."""
     return _Switch.off > 0
 
 
 def off_in_environment() -> bool:
-    """Whether `ONCEKEY_DISABLED` says so."""
+    """Return whether `ONCEKEY_DISABLED` is set to a true value."""
     return os.environ.get("ONCEKEY_DISABLED", "").lower() in ("1", "true", "yes", "on")
 
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Inside, every protected call simply runs, in all threads, and no store hears of it."""
+    """Turn protection off in the block, in all threads: calls run, and no store is asked."""
     _Switch.off += 1
     try:
         yield

@@ -1,1 +1,1 @@
-"""The rules, without I/O or clock: what may happen to a record, what a caller does next."""
+"""The rules of the library as pure functions and values, without I/O and without a clock."""

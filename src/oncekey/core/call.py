@@ -1,4 +1,4 @@
-"""One protected call: what it is about, and the requests it sends to a store."""
+"""A protected call: its key, its terms, and the requests that it sends to a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncekey.policy import Terms
 
 Identity = tuple[str | None, str]
 Surface = Literal["function", "http", "job", "enqueue", "message", "mark"]
-"""Where a call came in. The key of a request over HTTP was chosen by whoever sent it."""
+"""Where a call came in. Over HTTP the client chooses the key; elsewhere the program does."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -30,29 +30,36 @@ class Call(Struct, frozen=True, kw_only=True):
     codec: Codec = PLAIN
     reconcile: Callable[[Record], Any] | None = None
     cached: bool = True
-    """Whether the answer may come from the local cache, which misses what others forget."""
+    """Whether the answer may come from the local cache.
+
+    The cache does not notice when another process forgets the key.
+    """
     surface: Surface = "function"
     trace: Any = None
-    """What an observer that traces calls has hung on it."""
+    """The trace that an observer has attached to the call, or None."""
 
     @property
     def identity(self) -> Identity:
-        """What makes it the same call as another."""
+        """The scope and the key. Two calls with the same identity are the same call."""
         return self.scope, self.key
 
     @property
     def name(self) -> str:
-        """How people are told about it."""
+        """The name of the call for messages."""
         return repr(self.key) if self.scope is None else f"{self.key!r} in {self.scope!r}"
 
     def downstream_key(self, name: str) -> str:
-        """A key for an effect elsewhere: the same for every attempt of this call."""
+        """Return a key for an effect in another system, the same for every attempt of this call."""
         parts = (self.scope or "", self.key, self.fingerprint or "", name)
         text = "".join(f"{len(part)}:{part}" for part in parts)  # lengths keep the parts apart
         return sha256(text.encode()).hexdigest()[:40]
 
     def claim(self, nonce: str) -> Claim:
-        """Ask for the record. Whoever can ask `reconcile` takes over even what is to be held."""
+        """Return the request for the record.
+
+        With `reconcile` the call takes over an attempt whose lease has ended, even if the terms say
+        that it is to be held.
+        """
         terms = self.terms
         return Claim(
             self.scope,
@@ -68,7 +75,7 @@ class Call(Struct, frozen=True, kw_only=True):
         )
 
     def renew(self, record: Record) -> Renew:
-        """Move the end of the lease."""
+        """Return the request that extends the lease."""
         return Renew(
             self.scope,
             self.key,
@@ -79,7 +86,7 @@ class Call(Struct, frozen=True, kw_only=True):
         )
 
     def note(self, record: Record, noted: bytes, revision: int) -> Note:
-        """Keep the notes."""
+        """Return the request that stores the notes."""
         return Note(
             self.scope,
             self.key,
@@ -97,7 +104,7 @@ class Call(Struct, frozen=True, kw_only=True):
         result: bytes | None = None,
         error: bytes | None = None,
     ) -> Settle:
-        """Keep the answer."""
+        """Return the request that stores the result or the error."""
         return Settle(
             self.scope,
             self.key,
@@ -118,7 +125,7 @@ class Call(Struct, frozen=True, kw_only=True):
         hold: bool = False,
         unused: bool = False,
     ) -> Release:
-        """Give the record back."""
+        """Return the request that gives the record back without an answer."""
         return Release(
             self.scope,
             self.key,

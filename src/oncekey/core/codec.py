@@ -1,7 +1,7 @@
-"""Results and exceptions as bytes, and back as what they were. Never pickle.
+"""Encode results and exceptions as bytes, and decode them. Pickle is never used.
 
-A result is kept only if it comes back equal and of the same type; this is tried when it is
-stored, so that no duplicate is ever handed something else than the first caller got.
+A result is kept only if it decodes to an equal value of the same type. `Codec.encode` tries this
+before anything is stored, so that a duplicate never gets another value than the first caller.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from oncekey.errors import OncekeyError
 
 
 class NotKeepableError(OncekeyError):
-    """The value would not come back as it is; the message says why."""
+    """The value does not survive encoding and decoding; the message says why."""
 
 
 class UnreadableBytesError(OncekeyError):
-    """The stored bytes are not what they should be; the message says why."""
+    """The stored bytes cannot be decoded; the message says why."""
 
 
 def _to_plain(value: Any) -> Any:
@@ -54,16 +54,19 @@ def _decoder(annotation: object) -> msgspec.msgpack.Decoder[Any]:
 
 
 class Codec:
-    """How the results of one function are kept, told by its return annotation."""
+    """Encode and decode the results of one function, by its return annotation."""
 
     def __init__(self, annotation: object = inspect.Parameter.empty) -> None:
-        """An annotation that says nothing, or nothing usable, leaves plain values only."""
+        """Build the decoder. Without a usable annotation only plain values can be kept."""
         self.annotation = annotation
         self._decoder = _decoder(annotation)
         self.typed = self._decoder is not _untyped
 
     def encode(self, value: object) -> bytes:
-        """Bytes that decode to an equal value of the same type, or NotKeepableError."""
+        """Return bytes that decode to an equal value of the same type.
+
+        Raise NotKeepableError if there are none.
+        """
         try:
             data = _encode(value)
             back = self._decoder.decode(data)
@@ -78,7 +81,7 @@ class Codec:
         return data
 
     def decode(self, data: bytes) -> Any:
-        """A value of its own for every caller; UnreadableBytesError when they do not fit."""
+        """Return a new value, decoded from `data`. Raise UnreadableBytesError if that fails."""
         try:
             return self._decoder.decode(data)
         except Exception as error:  # noqa: BLE001 - user classes raise whatever they like
@@ -86,11 +89,11 @@ class Codec:
 
 
 PLAIN: Final = Codec()
-"""For values without an annotation: None, bool, int, float, str, bytes, list and dict of them."""
+"""The codec without an annotation: None, bool, int, float, str, bytes, list and dict of them."""
 
 
 def codec_of(function: Callable[..., object]) -> Codec:
-    """The codec for what the function is annotated to return."""
+    """Return the codec for the return annotation of the function."""
     target = inspect.unwrap(function)
     target = getattr(target, "func", target)  # functools.partial
     try:
@@ -128,7 +131,7 @@ def _all_alike(ones: Iterable[object], others: Iterable[object]) -> bool:
 
 
 class _Failure(msgspec.Struct, array_like=True):
-    """An exception as it is stored: with its state where that comes back, else its words."""
+    """A stored exception. `state` is None where the exception cannot be rebuilt from it."""
 
     module: str
     name: str
@@ -141,7 +144,7 @@ _failure = msgspec.msgpack.Decoder(_Failure)
 
 
 def encode_error(error: BaseException) -> bytes:
-    """The exception as bytes: its type's name, its words and, where possible, its state."""
+    """Encode the exception: the name of its type, its message and, where possible, its state."""
     kind = type(error)
     state: bytes | None
     try:
@@ -156,10 +159,11 @@ def encode_error(error: BaseException) -> bytes:
 def decode_error(
     data: bytes, known: tuple[type[BaseException], ...]
 ) -> tuple[BaseException | None, str, str]:
-    """The exception if it is one of the known types, then its type's name and its words.
+    """Return the exception, the name of its type and its message.
 
-    It is rebuilt from its state and not from its constructor, which may ask for other arguments.
-    UnreadableBytesError when the bytes are not an exception's.
+    The exception is None if its type is not among the known ones or their subclasses, or if it
+    cannot be rebuilt. It is rebuilt from its state and not by its constructor, which may need other
+    arguments. Raise UnreadableBytesError if the bytes are not an encoded exception.
     """
     try:
         failure = _failure.decode(data)
@@ -181,7 +185,7 @@ _state = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]])
 
 
 def _rebuilt(kind: type[BaseException], state: bytes) -> BaseException:
-    """The exception from its state, without the constructor of a user's class."""
+    """Rebuild the exception from its state, without the constructor of a user's class."""
     arguments, own = _state.decode(state)
     error = kind.__new__(kind, *arguments)
     _base(kind).__init__(error, *arguments)
@@ -190,12 +194,12 @@ def _rebuilt(kind: type[BaseException], state: bytes) -> BaseException:
 
 
 def _base(kind: type[BaseException]) -> Any:
-    """The exception of Python itself that the type is made of."""
+    """Return the built-in exception that the type derives from."""
     return next(one for one in kind.__mro__ if one.__module__ == "builtins")
 
 
 def error_words(data: bytes) -> str:
-    """What went wrong, for people: `CardDeclined: no funds`. Empty when it cannot be read."""
+    """Return the error for people: `CardDeclined: no funds`. Empty if it cannot be decoded."""
     try:
         failure = _failure.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -215,7 +219,7 @@ def _words(error: BaseException) -> str:
 
 
 def _find(failure: _Failure, known: tuple[type[BaseException], ...]) -> type[BaseException] | None:
-    """The type among the known ones and what derives from them."""
+    """Return the type among the known ones and their subclasses, or None."""
     seen = list(known)
     for kind in seen:
         if (kind.__module__, kind.__qualname__) == (failure.module, failure.name):

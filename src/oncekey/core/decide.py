@@ -1,4 +1,7 @@
-"""What a caller does next, told by the answer it got and the terms it has: pure choices."""
+"""Decide what a caller does next, from the store's answer and the terms of the call.
+
+Everything here is pure; the engine carries out what these functions return.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,17 @@ from oncekey.policy import SECOND, of_a_client
 _FIRST_POLL: Final = 0.002
 _SLOWEST_POLL: Final = 0.1
 WORTH_WATCHING: Final = _SLOWEST_POLL
-"""Who would wait this long before asking again has the store wake it instead, if it can."""
+"""Seconds. A caller that would pause this long lets the store wake it, if the store can."""
 WATCHED_FOR: Final = 1.0
-"""A wake-up may be missed; this is how long it matters."""
+"""Seconds to watch for a wake-up before asking again, because a wake-up can be missed."""
 
 
 class Run(Struct):
-    """Run the code: the record is ours."""
+    """Run the code: the call owns the record."""
 
 
 class Reconcile(Struct):
-    """Ask `reconcile` how the uncertain attempt before us ended, then see."""
+    """Ask `reconcile` how the uncertain attempt before this one ended, then decide."""
 
 
 class Serve(Struct):
@@ -45,14 +48,14 @@ class Serve(Struct):
 
 
 class Wait(Struct):
-    """Ask again after this many seconds, or up to `patience` later when something has changed."""
+    """Ask again after `seconds`, or when the record changes, at most `patience` seconds later."""
 
     seconds: float
     patience: float = 0.0
 
 
 class Refuse(Struct):
-    """Tell the caller no."""
+    """Refuse the call with this error."""
 
     error: OncekeyError
 
@@ -63,7 +66,10 @@ _SERVE: Final = Serve()
 
 
 def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) -> Choice:  # noqa: PLR0911 - one return per answer
-    """What follows from the store's answer when the caller would still wait `patience` seconds."""
+    """Decide what follows from the answer to a claim.
+
+    `patience` is how many more seconds the caller would wait, `polls` how often it has asked.
+    """
     kind = type(answer)
     if kind is Granted:
         uncertain = answer.record.uncertain and call.reconcile is not None
@@ -84,25 +90,28 @@ def after_claim(answer: Answer, call: Call, *, patience: float, polls: int = 0) 
 
 
 def busy(answer: Answer, call: Call) -> InProgressError:
-    """Somebody else is at it: come back when they may be done, at the latest when they must."""
+    """Return the refusal while another attempt runs.
+
+    Its `retry_after` is that of the terms, but at most the rest of the other attempt's lease.
+    """
     left = (answer.record.lease_end - answer.now) / SECOND
     return in_progress(call, max(0.0, min(call.terms.retry_after, left)))
 
 
 def in_progress(call: Call, retry_after: float) -> InProgressError:
-    """The refusal of a caller that would not, or must not, wait any longer."""
+    """Return the refusal of a caller that cannot wait any longer."""
     msg = f"{call.name} is in progress; ask again in {retry_after:.3g} s"
     return InProgressError(msg, key=call.key, scope=call.scope, retry_after=retry_after)
 
 
 def reused(call: Call) -> KeyReusedError:
-    """The refusal of another operation under the same key."""
+    """Return the refusal of another operation under the same key."""
     msg = f"{call.name} was used with other arguments; a new operation needs a new key"
     return KeyReusedError(msg, key=call.key, scope=call.scope)
 
 
 def unknown(call: Call) -> OutcomeUnknownError:
-    """The refusal while nobody knows how an attempt ended."""
+    """Return the refusal while the outcome of an attempt is unknown."""
     msg = (
         f"{call.name} is held: an attempt ended without a definite outcome; find out whether the "
         f"effect happened, then resolve it with a result, an error or a retry"
@@ -111,7 +120,7 @@ def unknown(call: Call) -> OutcomeUnknownError:
 
 
 def lost(call: Call) -> LeaseLostError:
-    """The refusal of an attempt that does not own its record any more."""
+    """Return the refusal of an attempt that does not own its record any more."""
     msg = (
         f"{call.name} was taken over while it ran, because its lease ended without renewal; "
         f"its outcome was not recorded"
@@ -127,18 +136,18 @@ class Fail(Struct):
 
 
 class Leave(Struct):
-    """Free the key, or hold it."""
+    """Release the key, or hold it."""
 
     uncertain: bool
     hold: bool
 
 
 def after_error(error: BaseException, call: Call, *, unsure: bool = False) -> Fail | Leave:
-    """How the record ends after the code raised `error`.
+    """Decide how the record ends after the code raised `error`.
 
-    Only an Exception says something definite; anything else (cancellation, SystemExit,
-    KeyboardInterrupt) cuts the code off wherever it was. It is `unsure`, whatever it raised, when
-    a step was done that could not be noted.
+    Only an Exception is definite. Anything else (cancellation, SystemExit, KeyboardInterrupt) stops
+    the code at an arbitrary point. `unsure` says that a step was done and could not be noted, which
+    makes the outcome uncertain unless the error is one to keep.
     """
     terms = call.terms
     definite = isinstance(error, Exception)
@@ -151,14 +160,17 @@ def after_error(error: BaseException, call: Call, *, unsure: bool = False) -> Fa
 
 
 def after_refusal(record: Record | None, call: Call) -> Serve | Refuse:
-    """What the caller is told when its settle was refused: the winner's answer, if there is one."""
+    """Decide what to do after a refused settle: serve the winner's answer if there is one."""
     if record is None or record.status not in ("completed", "failed"):
         return Refuse(lost(call))
     return Refuse(lost(call)) if differ(record.fingerprint, call.fingerprint) else _SERVE
 
 
 def served(record: Record, call: Call) -> Any:
-    """The value that a settled record answers with; a kept failure is raised."""
+    """Return the value of a settled record, or raise its kept failure.
+
+    Raise ResultNotKeptError if it has no value, UnreadableError if it cannot be decoded.
+    """
     key, scope = call.key, call.scope
     try:
         if record.status == "failed":
@@ -186,11 +198,11 @@ class Done(Struct, frozen=True):
 
 
 class NotDone(Struct, frozen=True):
-    """The effect did not happen and will not: the call may run again."""
+    """The effect did not happen and will not happen: the call may run again."""
 
 
 class Unknown(Struct, frozen=True):
-    """Nobody can tell: hold the key for a human."""
+    """It cannot be found out: hold the key for a human."""
 
 
 class Complete(Struct):
@@ -200,7 +212,7 @@ class Complete(Struct):
 
 
 class Postpone(Struct):
-    """Give the record back: it is too early to believe that the effect did not happen."""
+    """Give the record back: it is too early to trust that the effect did not happen."""
 
     seconds: float
 
@@ -210,7 +222,10 @@ class Hold(Struct):
 
 
 def after_reconcile(said: object, answer: Answer, call: Call) -> Complete | Run | Postpone | Hold:
-    """What follows from the word of `reconcile`."""
+    """Decide what follows from what `reconcile` returned.
+
+    Raise ConfigurationError if that is none of the three answers, or a value that cannot be kept.
+    """
     if isinstance(said, Done):
         try:
             return Complete(call.codec.encode(said.value))

@@ -1,7 +1,8 @@
 """Fingerprints: whether two calls with one key ask for the same thing.
 
-A value is brought into one canonical form, and that form is hashed. Types count:
-1, True, 1.0 and "1" differ. Forms carry a version, and forms of two versions are never compared.
+A value is converted to a canonical form, and the form is hashed. Types count: 1, True, 1.0 and "1"
+differ. Each fingerprint carries the version of its form, and fingerprints of two versions are never
+compared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from oncekey.errors import ConfigurationError
 
 VERSION: Final = "1"
 
-# Exact types whose msgpack form already tells them apart. Of integers only most have one.
+# Exact types that msgpack already encodes differently from each other. It cannot encode every
+# integer: only those in _MSGPACK_INTEGERS.
 _SCALARS: Final = frozenset({str, int, bool, float, bytes, type(None)})
 _MSGPACK_INTEGERS: Final = range(-(2**63), 2**64)
 _LONGEST_INTEGER: Final = 20  # the digits of the largest of them
@@ -34,7 +36,10 @@ _to_json = msgspec.json.Encoder(order="deterministic", decimal_format="number").
 
 
 def of_arguments(arguments: Mapping[str, object]) -> str:
-    """The fingerprint of a call, told by its bound arguments."""
+    """Return the fingerprint of a call from its bound arguments.
+
+    Raise ConfigurationError, which names the argument, if one has no canonical form.
+    """
     form: list[object] = []
     for name, value in arguments.items():
         form.append(name)
@@ -48,7 +53,7 @@ def of_arguments(arguments: Mapping[str, object]) -> str:
     try:
         try:
             return _digest(form)
-        except OverflowError:  # an integer that is too long for msgpack
+        except OverflowError:  # an integer outside of _MSGPACK_INTEGERS
             form = [_number(one) if type(one) is int else one for one in form]
             return _digest(form)
     except UnicodeEncodeError as error:
@@ -63,7 +68,7 @@ def _cannot(name: object, error: Exception) -> ConfigurationError:
 
 
 def _unwritable(form: list[object]) -> object:
-    """The name of the argument that holds a text which cannot be written down."""
+    """Return the name of the argument that holds text which cannot be encoded as UTF-8."""
     return next(name for name, part in zip(form[::2], form[1::2], strict=True) if _lone(part))
 
 
@@ -76,7 +81,7 @@ def _lone(part: object) -> bool:
 
 
 def of_value(value: object) -> str:
-    """The fingerprint of any one value."""
+    """Return the fingerprint of a value. Raise ConfigurationError if it has no canonical form."""
     try:
         return _digest(_canonical(value))
     except (_UnknownTypeError, RecursionError, UnicodeEncodeError) as error:
@@ -85,9 +90,10 @@ def of_value(value: object) -> str:
 
 
 def of_json(body: bytes) -> str:
-    """The fingerprint of a JSON text: white space, key order and 100 against 100.0 do not count.
+    """Return the fingerprint of a JSON text.
 
-    A text that is not JSON raises ValueError.
+    White space and the order of keys do not count, and 100 is the same as 100.0. Raise ValueError
+    if the text is not JSON.
     """
     try:
         value = _from_json(body)
@@ -99,14 +105,14 @@ def of_json(body: bytes) -> str:
 
 
 def differ(one: str | None, other: str | None) -> bool:
-    """Whether both are known, are of one version, and are not the same."""
+    """Return whether both are known, are of the same version, and are not equal."""
     if one is None or other is None or one == other:
         return False
     return one.partition(":")[0] == other.partition(":")[0]
 
 
 class _UnknownTypeError(Exception):
-    """A value has no canonical form."""
+    """The value has no canonical form."""
 
 
 def _reason(error: Exception) -> str:
@@ -118,7 +124,7 @@ def _digest(form: object) -> str:
 
 
 def _decimal(value: Decimal) -> str:
-    """Digits and exponent without trailing zeros; no rounding, unlike `Decimal.normalize`."""
+    """Return digits and exponent, without trailing zeros. `Decimal.normalize` would round."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return str(value)
@@ -130,9 +136,9 @@ def _decimal(value: Decimal) -> str:
 
 
 def _one_form(number: str | int) -> int | Decimal:
-    """The form in which equal numbers of JSON are written equally: an integer if it is short.
+    """Return a number of JSON in the form that all equal numbers share: an integer if it is short.
 
-    Digits are neither lost nor added: 1e999999999 stays as short as it is.
+    No digits are lost or added: 1e999999999 stays as short as it is.
     """
     sign, digits, exponent = Decimal(number).as_tuple()
     assert isinstance(exponent, int)  # noqa: S101 - JSON has no NaN and no infinity
@@ -148,7 +154,7 @@ def _one_form(number: str | int) -> int | Decimal:
 
 
 def _shortened(value: Any) -> Any:
-    """The same value, with its long integers in the form of other numbers."""
+    """Return the same value, with long integers in the form of `_one_form`."""
     if isinstance(value, dict):
         return {name: _shortened(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -166,7 +172,7 @@ def _number(value: int | Decimal) -> object:
 
 
 def _canonical(value: Any) -> object:  # noqa: C901, PLR0911 - one line per kind of value reads best in one place
-    """The value as lists of scalars, each list opened by a tag."""
+    """Return the value as lists of scalars. Each list begins with a tag."""
     kind: Any = type(value)
     if isinstance(value, (int, Decimal)) and kind in (int, Decimal):
         return _number(value)
@@ -180,18 +186,18 @@ def _canonical(value: Any) -> object:  # noqa: C901, PLR0911 - one line per kind
     if isinstance(value, (set, frozenset)):
         return ["set", sorted(_encode(_canonical(item)) for item in value)]
     if isinstance(value, Enum):
-        return [_tag(kind), value.name or _canonical(value.value)]  # flags may have no name
+        return [_tag(kind), value.name or _canonical(value.value)]  # a Flag may have no name
     if isinstance(value, (datetime, date, time)):
         return [_tag(kind), value.isoformat()]
     if isinstance(value, timedelta):
         return ["timedelta", value.days, value.seconds, value.microseconds]
     if isinstance(value, UUID):
         return [_tag(kind), str(value)]
-    if isinstance(value, PurePath):  # its module is another one in every second Python
+    if isinstance(value, PurePath):  # no tag: the module of Path differs between versions of Python
         return ["path", str(value)]
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, (str, int, float, bytes)):  # a subclass: its tag keeps it apart
+    if isinstance(value, (str, int, float, bytes)):  # a subclass: the tag distinguishes it
         plain: Any = next(base for base in (str, int, float, bytes) if isinstance(value, base))
         return [_tag(kind), _canonical(plain(value))]
     form = [[name, _canonical(getattr(value, name))] for name in _fields(kind)]
@@ -208,7 +214,10 @@ def _tag(kind: type[Any]) -> str:
 
 @cache
 def _fields(kind: type[Any]) -> Sequence[str]:
-    """The fields of a dataclass, a Struct, an attrs class or a pydantic model."""
+    """Return the fields of a dataclass, a Struct, an attrs class or a pydantic model.
+
+    Raise _UnknownTypeError for any other type.
+    """
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind) if field.compare]
     if issubclass(kind, msgspec.Struct):

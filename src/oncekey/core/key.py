@@ -1,7 +1,7 @@
-"""Keys and scopes: their limits, templates that make them, and how a store writes them down.
+"""Keys and scopes: their limits, the templates that make them, and the string that is stored.
 
-A key is 1 to 255 printable ASCII characters. Values that a template fills in are
-percent-escaped, so that two different sets of values never make the same key.
+A key has 1 to 255 printable ASCII characters. Values that a template fills in are percent-escaped,
+so that two different sets of values never make the same key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oncekey.errors import ConfigurationError, InvalidKeyError
 LONGEST: Final = 255
 
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
-# What may stand unescaped in a value: printable, and with no meaning in a key.
+# Characters that are not escaped in a value: printable, and without a meaning in a key.
 _SAFE = "!\"#$&'()*+,-.;<=>?@[\\]^_`|~"
 _unsafe = re.compile(rf"[^A-Za-z0-9{re.escape(_SAFE)}]").search
 _PLAIN = (str, int, float, Decimal, UUID, bytes)
@@ -31,7 +31,7 @@ KeyFunction = Callable[..., str]
 
 
 def checked_key(key: object) -> str:
-    """The key itself, if it can be one."""
+    """Return the key. Raise InvalidKeyError if it is not valid."""
     if not isinstance(key, str):
         msg = f"a key must be a string, but it is {type(key).__name__}; convert it first"
         raise InvalidKeyError(msg)
@@ -52,7 +52,7 @@ def _printable(key: str) -> str:
 
 
 def checked_scope(scope: object) -> str | None:
-    """The scope itself, if it can be one; None stands for no scope."""
+    """Return the scope, or None for no scope. Raise ConfigurationError if it is not valid."""
     if scope is None:
         return None
     if not isinstance(scope, str) or not 0 < len(scope) <= LONGEST:
@@ -65,9 +65,9 @@ def checked_scope(scope: object) -> str | None:
 
 
 def function_key(key: str) -> str:
-    """A key that a template or a function made: a long one ends in its digest.
+    """Return the key that a template or a function made, shortened by a digest if it is too long.
 
-    Digested keys have exactly 255 characters and others fewer, so the two never meet.
+    Shortened keys have exactly 255 characters and others fewer, so they never collide.
     """
     return checked_key(key) if len(key) < LONGEST else _digested(_printable(key))
 
@@ -78,14 +78,15 @@ def _digested(key: str) -> str:
 
 
 def escape(value: str) -> str:
-    """The value with everything escaped that could be mistaken for part of a key's form."""
+    """Percent-escape the characters that are not printable or have a meaning in a key."""
     return quote(value, safe=_SAFE) if _unsafe(value) else value
 
 
 def readable(text: str, longest: int = LONGEST) -> str:
-    """A text for people, such as a label, as every store can keep it.
+    """Return text for people, such as a label, in a form that every store can keep.
 
-    It may come from outside, as a path or the id of a message, and must never stop a call.
+    The text may come from outside, as a path or the id of a message. Never raise, so that it cannot
+    stop a call.
     """
     if text.isprintable():
         return text[:longest]
@@ -93,13 +94,13 @@ def readable(text: str, longest: int = LONGEST) -> str:
 
 
 def stored_key(scope: str | None, key: str) -> str:
-    """One string for scope and key; different pairs give different strings."""
+    """Return one string for scope and key. Different pairs give different strings."""
     plain = _without_slash(key)
     return plain if scope is None else f"{_without_slash(scope)}/{plain}"
 
 
 def _without_slash(text: str) -> str:
-    if "%" in text or "/" in text:  # most have neither
+    if "%" in text or "/" in text:  # rare
         return text.replace("%", "%25").replace("/", "%2F")
     return text
 
@@ -108,7 +109,7 @@ class ArgumentPath:
     """A dotted path into the arguments of a call, such as `order.id`."""
 
     def __init__(self, path: str, parameters: tuple[str, ...], where: str) -> None:
-        """The path starts at a parameter of the function, or this fails at once."""
+        """Parse the path. Raise ConfigurationError unless it starts at one of the parameters."""
         self.text = path
         self.root, *rest = path.split(".")
         self.rest = tuple(rest)
@@ -121,7 +122,10 @@ class ArgumentPath:
             raise ConfigurationError(msg)
 
     def of(self, arguments: Mapping[str, object]) -> object:
-        """What the path leads to; a step is an attribute, or the key of a mapping."""
+        """Return the value at the path. Each step is an attribute, or the key of a mapping.
+
+        Raise InvalidKeyError if a step does not exist.
+        """
         value = arguments[self.root]
         for part in self.rest:
             try:
@@ -133,10 +137,10 @@ class ArgumentPath:
 
 
 class Template:
-    """A key with placeholders, such as `charge:{order.id}`, ready to be filled in."""
+    """A key with placeholders, such as `charge:{order.id}`."""
 
     def __init__(self, text: str, parameters: tuple[str, ...]) -> None:
-        """Every placeholder names an argument of the function, or this fails at once."""
+        """Parse the template. Raise ConfigurationError if a placeholder names no parameter."""
         self.text = text
         self._parts: list[tuple[str, ArgumentPath | None]] = []
         where = f"the key template {text!r}"
@@ -160,7 +164,11 @@ class Template:
             raise ConfigurationError(msg)
 
     def _separators(self, where: str) -> str:
-        """Characters that keep neighbouring values apart and are not escaped anyway."""
+        """Return the characters between placeholders that must also be escaped in values.
+
+        Each pair of neighbouring values needs a separator that no value contains. Raise
+        ConfigurationError if there is nothing between two placeholders that can be one.
+        """
         found, since, first = "", "", True
         for literal, path in self._parts:
             since += literal
@@ -176,14 +184,14 @@ class Template:
         return found
 
     def fill(self, arguments: Mapping[str, object]) -> str:
-        """The key for these arguments."""
+        """Return the key for these arguments. Raise InvalidKeyError if a value cannot be used."""
         key = ""
         for literal, path in self._parts:
             key += literal
             if path is None:
                 continue
             value = path.of(arguments) if path.rest else arguments[path.root]
-            # Most keys are made of numbers, and of texts that need no escape.
+            # The fast path: most keys are made of integers and of text that needs no escape.
             if type(value) is int:
                 text = str(value)
             elif type(value) is str and value and not _unsafe(value):
@@ -193,7 +201,7 @@ class Template:
             for one in self._also_escaped:
                 text = text.replace(one, f"%{ord(one):02X}")
             key += text
-        # It is printable and not empty, as all its parts are.
+        # The parts have been checked, so the key is printable and not empty.
         return key if len(key) < LONGEST else _digested(key)
 
 
@@ -210,7 +218,7 @@ _ESCAPED_ANYWAY: Final = frozenset("/: {}")
 
 
 def _as_text(value: object, name: str) -> str:
-    """A text that is the same in every process for equal values."""
+    """Return text that is the same in every process for equal values."""
     if type(value) is str and value:
         return value
     if isinstance(value, Enum):
@@ -232,7 +240,7 @@ def _as_text(value: object, name: str) -> str:
 
 
 def _prints_itself(kind: type) -> bool:
-    """Whether the type says itself how it reads: neither a bare object nor a container."""
+    """Return whether the type defines its own text: no container, and with a `__str__`."""
     if issubclass(kind, (list, tuple, dict, set, frozenset)):
         return False
     return kind.__str__ is not object.__str__

@@ -1,31 +1,31 @@
 """The machine: every rule about what may happen to a record, as pure functions.
 
-Each verb takes the record (None: there is none), the request and the store's time, and gives
-back the record as it is afterwards and the answer. It reads no clock and does no I/O. Every
-store applies these rules in one atomic step: memory and SQLite by calling them, the others in
-their own language, compared with this file by the model test.
+Each function takes the record (or None), the request and the store's time, and returns the new
+record and the answer. None of them reads a clock or does I/O. Every store applies these rules in
+one atomic step: memory and SQLite call them, the others implement them in their own language, and
+the model test compares those with this file.
 
-The theory, in seven sentences.
+The theory, in seven points.
 
-1. A record has one owner at a time: the attempt whose token *and* nonce stand in it.
-   Every write proves both, so an attempt that was paused, cut off or taken over can do no harm.
+1. A record has one owner at a time: the attempt whose token *and* nonce are in it. Every write
+   must show both, so an attempt that was paused, cut off or taken over can do no harm.
 2. Tokens grow: a new one is larger than the record's last one, and at least the store's time in
-   microseconds. Downstream systems can therefore refuse an old attempt by its token alone. Only
-   where a record was forgotten and the clock stood still or went back can a number come again.
-3. A nonce is chosen by the asker before it asks. When a reply is lost it asks again with the
-   same nonce and gets the same answer; after its release that nonce is spent, so that a request
-   that was delayed in the network cannot claim for somebody who has left.
+   microseconds. So other systems can refuse an old attempt by its token alone. A number can
+   return only if a record was forgotten and the clock stood still or went back.
+3. The caller chooses a nonce before it claims. If the reply is lost, it asks again with the same
+   nonce and gets the same answer. After a release the nonce is spent, so that a request that was
+   delayed in the network cannot claim for a caller that is gone.
 4. A lease that ran out proves nothing about the effect. The next attempt inherits the notes and
-   is told that the end was uncertain; under `hold` there is no next attempt until a human says so.
-   The old owner may still settle as long as nobody else was granted the record.
-5. What was settled is never run again while the record lives. What was released may be.
-6. A fingerprint is judged before anything else, also on take-over: a key never changes its
-   meaning while something of the earlier meaning is alive. Only a definite release without notes
-   leaves nothing alive.
-7. Expired is the same as absent, except that the token still counts.
+   learns that the end was uncertain. Under `hold` there is no next attempt until a human allows
+   it. The old owner may still settle as long as no other attempt was granted the record.
+5. A settled call never runs again while the record lives. A released one may run again.
+6. The fingerprint is checked before anything else, also on take-over: a key never changes its
+   meaning while something of the earlier meaning is left. Only a definite release without notes
+   leaves nothing.
+7. An expired record is the same as none, except that its token still counts.
 
-`TABLE`, at the end of this file, says the same row by row. It draws the diagram in the docs, and
-the tests check that the functions below do what it says and nothing else.
+`TABLE`, at the end of this file, says the same row by row. The diagram in the docs is drawn from
+it, and the tests check that the functions below do what it says and nothing else.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ DAY: Final = 24 * HOUR
 
 
 def claim(record: Record | None, ask: Claim, now: int) -> tuple[Record, Answer]:
-    """One asker is granted the record; everybody else is told why not."""
+    """Grant the record to the caller, or answer why not."""
     if record is None or expired(record, now):
         return _granted(_first(record, ask, now), now)
     if _means_something_else(record, ask):
@@ -96,7 +96,7 @@ def _claim_released(record: Record, ask: Claim, now: int) -> tuple[Record, Answe
 
 
 def renew(record: Record | None, ask: Renew, now: int) -> tuple[Record | None, Verdict]:
-    """The owner's lease ends a lease's length from now."""
+    """Extend the owner's lease: it ends `ask.lease` microseconds from now."""
     if not _owns(record, ask, now):
         return record, Verdict.LOST
     if record.status != "running":
@@ -108,7 +108,7 @@ def renew(record: Record | None, ask: Renew, now: int) -> tuple[Record | None, V
 
 
 def note(record: Record | None, ask: Note, now: int) -> tuple[Record | None, Verdict]:
-    """The owner's notes are kept; older ones than those kept already change nothing."""
+    """Store the owner's notes, unless newer ones are stored already."""
     if not _owns(record, ask, now):
         return record, Verdict.LOST
     if record.status not in ("running", "held"):
@@ -119,7 +119,7 @@ def note(record: Record | None, ask: Note, now: int) -> tuple[Record | None, Ver
 
 
 def settle(record: Record | None, ask: Settle, now: int) -> tuple[Record | None, Verdict]:
-    """The record answers duplicates until its ttl is over."""
+    """Store the owner's answer, which duplicates get until the ttl is over."""
     if not _owns(record, ask, now):
         return record, Verdict.LOST
     if record.status in ("running", "held"):
@@ -128,13 +128,13 @@ def settle(record: Record | None, ask: Settle, now: int) -> tuple[Record | None,
 
 
 def release(record: Record | None, ask: Release, now: int) -> tuple[Record | None, Verdict]:
-    """The key is free at once, or held; the history stays for the next attempt."""
+    """Release the key at once, or hold it. Notes and errors stay for the next attempt."""
     if not _owns(record, ask, now):
         return record, Verdict.LOST
     if record.status == "running":
         error = ask.error if ask.error is not None else record.error
         uncertain = record.uncertain or ask.uncertain
-        # A definite end does not move the moment since when the record has been uncertain.
+        # A definite end does not change the time since which the record has been uncertain.
         finished = record.finished if uncertain and not ask.uncertain else now
         attempt = record.attempt - ask.unused
         left = replace(record, error=error, attempt=attempt, lease_end=now)
@@ -154,10 +154,10 @@ def release(record: Record | None, ask: Release, now: int) -> tuple[Record | Non
 
 
 def resolve(record: Record | None, ask: Resolve, now: int) -> tuple[Record | None, Verdict]:
-    """A held record ends as somebody decided; its last attempt can write no more."""
+    """End a held record as decided. Its last attempt can no longer write."""
     if record is None or record.status != "held" or record.token != ask.token:
         return record, Verdict.LOST
-    token = _next_token(record, now)  # shuts the attempt out that may still be running
+    token = _next_token(record, now)  # shuts out the attempt, which may still be running
     if ask.status != "released":
         return replace(_settled(record, ask, now), token=token), Verdict.DONE
     return replace(
@@ -173,7 +173,7 @@ def resolve(record: Record | None, ask: Resolve, now: int) -> tuple[Record | Non
 
 
 def forget(record: Record | None, ask: Forget, now: int) -> tuple[Record | None, Verdict]:
-    """There is no record; an attempt that was running can write no more."""
+    """Remove the record. An attempt that is running can no longer write."""
     if record is None or expired(record, now):
         return None, Verdict.DONE
     alive = record.status in ("running", "held")
@@ -183,22 +183,22 @@ def forget(record: Record | None, ask: Forget, now: int) -> tuple[Record | None,
 
 
 def answers(record: Record, fingerprint: str | None, now: int) -> bool:
-    """Whether a claim with this fingerprint is answered from it: what `claim` says, sooner."""
+    """Return whether `claim` would answer Replay to this fingerprint, without a request."""
     settled = record.status in ("completed", "failed")
     return settled and not expired(record, now) and not differ(record.fingerprint, fingerprint)
 
 
 def expired(record: Record, now: int) -> bool:
-    """Whether the record counts as absent."""
+    """Return whether the record counts as absent."""
     return 0 < record.expires <= now
 
 
 def purgeable(record: Record, now: int, grace: int) -> bool:
-    """Whether the record may be removed: expired for longer than the grace period."""
+    """Return whether the record may be removed: expired for longer than the grace period."""
     return 0 < record.expires <= now - grace
 
 
-# What the verbs are made of
+# Helpers of the functions above
 
 
 def _owns(record: Record | None, ask: Owned, now: int) -> TypeGuard[Record]:
@@ -253,7 +253,7 @@ def _first(record: Record | None, ask: Claim, now: int) -> Record:
 
 
 def _next(record: Record, ask: Claim, now: int) -> Record:
-    """The next attempt: what was noted, what went wrong and when it began stay."""
+    """Return the record of the next attempt. Notes, error and time of creation stay."""
     end = now + ask.lease
     return replace(
         record,
@@ -293,12 +293,12 @@ def _settled(record: Record, ask: Settle | Resolve, now: int) -> Record:
 
 # The machine's table: what each input does to a record in each status.
 #
-# It is data for people and for proofs. The docs draw their diagram from it, and the tests walk the
-# machine exhaustively and compare: no row that is not so, and nothing that is not a row.
+# It is data for people and for tests. The diagram in the docs is drawn from it. The tests try every
+# input in every status: each row must be true, and nothing may happen that is not a row.
 
 
 class Row(NamedTuple):
-    """One line of the table: in this status, this input leads to that status and that answer."""
+    """One row of the table: the status and the input, then the new status and the answer."""
 
     status: str
     verb: str
@@ -362,4 +362,4 @@ TABLE: Final = (
     Row("held", "forget", "forced, token as read", "none", "done"),
     Row("none", "forget", "", "none", "done"),
 )
-"""Whatever is not here leaves the record as it is and is answered `lost`."""
+"""An input that is not here leaves the record as it is, and the answer is `lost`."""

@@ -1,8 +1,8 @@
-"""The record: everything a store keeps about one scope and key.
+"""The record: everything that a store keeps about one scope and key.
 
-Its notes are what an attempt leaves for the next one: facts it noted and steps it has done, as
-bytes. Only the owner of an attempt writes notes, and it writes all of them each time. The revision
-grows with every write, so a write that arrives late cannot undo a newer one.
+Its notes are what an attempt leaves for the next one, as bytes: facts, and the steps that are done.
+Only the owner of the record writes notes, and it writes all of them each time. The revision grows
+with every write, so that a write that arrives late cannot undo a newer one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ LARGEST: Final = 64 * 1024
 
 
 class Notes(msgspec.Struct):
-    """Facts by name, and the encoded results of steps by name (None: done, result not kept)."""
+    """Facts by name, and encoded results of steps by name (None: done, but not kept)."""
 
     facts: dict[str, Any] = {}
     steps: dict[str, bytes | None] = {}
 
     def with_facts(self, facts: dict[str, object]) -> Notes:
-        """These notes and the new facts, which must be plain values that fit."""
+        """Return these notes with the new facts added.
+
+        Raise ConfigurationError if a fact is not a plain value, or if the notes become too large.
+        """
         try:
             PLAIN.encode(facts)
         except NotKeepableError as error:
@@ -39,14 +42,14 @@ class Notes(msgspec.Struct):
         return noted
 
     def with_step(self, name: str, result: bytes | None) -> Notes:
-        """These notes and one more step; a result too large to fit is left out."""
+        """Return these notes with one more step. Leave out its result if it would not fit."""
         noted = Notes(self.facts, {**self.steps, name: result})
         if len(noted.encode()) > LARGEST:
             return Notes(self.facts, {**self.steps, name: None})
         return noted
 
     def encode(self) -> bytes:
-        """The bytes that a store keeps."""
+        """Return the bytes that a store keeps."""
         return _encode(self)
 
 
@@ -55,7 +58,7 @@ _decoder = msgspec.msgpack.Decoder(Notes)
 
 
 def read_notes(data: bytes) -> Notes:
-    """The notes in the bytes that a store kept; UnreadableBytesError when they are not notes."""
+    """Decode the notes. Raise UnreadableBytesError if the bytes are not notes."""
     if not data:
         return Notes()
     try:
@@ -70,21 +73,22 @@ def read_notes(data: bytes) -> Notes:
 Status = Literal["running", "completed", "failed", "released", "held"]
 
 FORMAT: Final = 1
-"""The version of the record's form. A reader refuses what is newer than itself."""
+"""The version of the record's format. A reader refuses records that are newer than itself."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Record(Struct, frozen=True, gc=False):
-    """One scope and key. Times are microseconds of the store's clock; 0 stands for not yet.
+    """A record of one scope and key. Times are microseconds of the store's clock; 0 is not yet.
 
-    `expires` is 0 for a record that never does. `finished` is when the last attempt ended, or,
-    while the record is uncertain, when the uncertain attempt did. `result` is None where none
-    was kept; a result that is None is kept as bytes like any other.
+    `expires` is 0 for a record that never expires. `finished` is the time at which the last attempt
+    ended, or, while the record is uncertain, at which the uncertain attempt ended. `result` is None
+    if none was kept; a result that is None is kept as bytes like any other.
     """
 
-    # Stores make one for every answer, and give those without defaults by position: Python builds
-    # a dictionary for a call with more than fifteen names, which takes as long as all the rest.
+    # Stores make one for every answer, and pass the fields without defaults by position: Python
+    # builds a dictionary for a call with more than fifteen keywords, which takes as long as all the
+    # rest.
     scope: str | None
     key: str
     status: Status
@@ -109,7 +113,7 @@ class Record(Struct, frozen=True, gc=False):
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The facts that attempts have noted."""
+        """The facts that attempts have noted. Raise UnreadableError if they cannot be decoded."""
         return self._read_notes().facts
 
     @property
@@ -119,7 +123,7 @@ class Record(Struct, frozen=True, gc=False):
 
     @property
     def value(self) -> Any:
-        """The kept result as plain values, without the types of the function."""
+        """The kept result as plain values, without the types of the function, or None."""
         if self.result is None:
             return None
         try:
@@ -130,13 +134,13 @@ class Record(Struct, frozen=True, gc=False):
 
     @property
     def failure(self) -> str:
-        """What went wrong last, in words; empty when nothing did."""
+        """The last error as text, or an empty string."""
         return error_words(self.error) if self.error else ""
 
     def at(
         self, name: Literal["created", "started", "updated", "finished", "expires", "lease_end"]
     ) -> datetime | None:
-        """One of the times as a datetime in UTC; None for not yet, or never."""
+        """Return one of the times as a datetime in UTC, or None for not yet or never."""
         moment: int = getattr(self, name)
         return _EPOCH + timedelta(microseconds=moment) if moment else None
 

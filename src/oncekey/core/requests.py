@@ -1,8 +1,8 @@
-"""The verbs that a store understands, and what it answers.
+"""The requests that a store understands, and its answers.
 
-A request holds everything the store needs to decide in one atomic step. It may be sent again
-after a lost reply: a claim or a write of an attempt is then answered as it was, or told who came
-in between; a resolve or a forget finds its work done.
+A request holds everything that the store needs to decide in one atomic step. It may be sent again
+after a lost reply. A claim or a write of an attempt then gets the same answer, or learns that
+another attempt came in between; a resolve or a forget finds its work done.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ OnExpired = Literal["take", "hold"]
 
 
 class Request(Struct, gc=False):
-    """What every verb names: the record it is about."""
+    """Base of all requests: which record it is about."""
 
     scope: str | None
     key: str
 
 
 class Claim(Request, kw_only=True):
-    """May I run this? The nonce is the asker's own, and the same when it asks again."""
+    """Ask to run the call. The caller chooses the nonce, and uses it again when it asks again."""
 
     nonce: str
     fingerprint: str | None
@@ -38,28 +38,28 @@ class Claim(Request, kw_only=True):
 
 
 class Owned(Request, kw_only=True):
-    """A write of the attempt that owns the record: token and nonce prove it."""
+    """A write of the attempt that owns the record, proved by token and nonce."""
 
     token: int
     nonce: str
 
 
 class Renew(Owned, kw_only=True):
-    """I am still at it: the lease ends a lease's length from now."""
+    """Extend the lease: it ends `lease` microseconds from now."""
 
     lease: int
     ttl: int
 
 
 class Note(Owned, kw_only=True):
-    """Keep these notes for whoever comes after me, unless newer ones are kept already."""
+    """Store the notes for the next attempt, unless newer ones are stored already."""
 
     noted: bytes
     revision: int
 
 
 class Settle(Owned, kw_only=True):
-    """It is done, or failed for good: answer duplicates with this from now on."""
+    """Store the result or the final error, which duplicates get from now on."""
 
     status: Literal["completed", "failed"]
     result: bytes | None
@@ -68,9 +68,10 @@ class Settle(Owned, kw_only=True):
 
 
 class Release(Owned, kw_only=True):
-    """I stop here without an answer.
+    """Give the record back without an answer.
 
-    Uncertain: the effect may have happened. Unused: the code never ran, so this was no attempt.
+    `uncertain`: the effect may have happened. `unused`: the code never ran, so this does not count
+    as an attempt.
     """
 
     error: bytes | None
@@ -82,7 +83,7 @@ class Release(Owned, kw_only=True):
 
 
 class Resolve(Request, kw_only=True):
-    """A human, or `reconcile`, says how a held record ends. The token is the one they read."""
+    """End a held record, as a human or `reconcile` decided. The token is the one that was read."""
 
     token: int
     status: Literal["completed", "failed", "released"]
@@ -92,14 +93,14 @@ class Resolve(Request, kw_only=True):
 
 
 class Forget(Request, kw_only=True):
-    """Remove the record, as if the key had never been used. The token is the one they read."""
+    """Remove the record, as if the key had never been used. The token is the one that was read."""
 
     token: int
     force: bool
 
 
 class Scan(Struct, kw_only=True, gc=False):
-    """The living records in the order of scope and key, one page at a time."""
+    """List the records that have not expired, by scope and key, one page at a time."""
 
     scope: str | None = None
     any_scope: bool = True
@@ -109,46 +110,46 @@ class Scan(Struct, kw_only=True, gc=False):
 
 
 class Page(Struct):
-    """Some records, and where the next page starts; None at the end."""
+    """Some records, and where the next page starts, or None at the end."""
 
     records: list[Record]
     after: tuple[str, str] | None
 
 
 class Answer(Struct, gc=False):
-    """What a claim is told: the record as it is now, and the store's time."""
+    """The answer to a claim: the record as it is now, and the store's time."""
 
     record: Record
     now: int
 
 
 class Granted(Answer):
-    """Run it. You own the record until its lease ends."""
+    """The caller owns the record until the lease ends, and runs the code."""
 
 
 class Busy(Answer):
-    """Another attempt runs it now."""
+    """Another attempt is running."""
 
 
 class Replay(Answer):
-    """It is settled: here is the answer."""
+    """The record is settled and has the answer."""
 
 
 class Mismatch(Answer):
-    """The key was used for something else."""
+    """The key was used with another fingerprint."""
 
 
 class Held(Answer):
-    """Nobody knows how an earlier attempt ended."""
+    """The outcome of an earlier attempt is unknown."""
 
 
 class Spent(Answer):
-    """The very same claim was granted and given back; ask with a new nonce."""
+    """The same claim was granted and released before. Ask with a new nonce."""
 
 
 class Verdict(Enum):
-    """What a write is told."""
+    """The answer to a write."""
 
     DONE = "done"
-    ENDED = "ended"  # yours, but settled or released already
-    LOST = "lost"  # not yours, or not any more
+    ENDED = "ended"  # owned by this attempt, but settled or released already
+    LOST = "lost"  # not owned by this attempt, or no longer

@@ -1,4 +1,4 @@
-"""What happened, as one value, told to whoever observes."""
+"""Events: what happened to a call, as one value, and the observers that receive it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Name = Literal[
     "waiting",  # the first call is in progress, and this one waits for its answer
     "busy",  # refused: in progress elsewhere
     "reused",  # refused: the key belongs to other arguments
-    "held",  # refused, or from now on: nobody knows how an attempt ended
+    "held",  # the outcome of an attempt is unknown: refused, or refused from now on
     "refused",  # the store is down, and the call does not run
-    "unprotected",  # the store is down, and the call runs all the same
+    "unprotected",  # the store is down, and the call runs nevertheless
     "completed",
     "failed",  # the error is kept
     "released",
@@ -37,8 +37,9 @@ Name = Literal[
 class Event(Struct, kw_only=True):
     """One thing that happened to one call.
 
-    `seconds` is how long the check took, or the recording of an end. `size` is how many bytes of
-    result or error were recorded. `reference` is the record's, or the call's where it has none.
+    `seconds` is how long the check took, or the recording of the outcome. `size` is the number of
+    bytes of result or error that were recorded. `reference` is that of the record, or of the call
+    if the record has none.
     """
 
     name: Name
@@ -53,27 +54,27 @@ class Event(Struct, kw_only=True):
     size: int = 0
     reference: str = ""
     trace: Any = None
-    """What an observer with a method `entering` hung on the call."""
+    """The trace that an observer with a method `entering` has attached to the call."""
 
 
 class Observer(Protocol):
-    """Anything that wants to know. It must not block, and what it raises is only logged.
+    """A callable that receives events. It must not block; what it raises is only logged.
 
-    An observer may have a method `wants(name)`: events that it does not want are not even made.
-    One observer may have a method `entering(call)`, which is called before the claim and gives
-    back the call, with a `trace` and another `reference` where it wants them.
+    An observer may have a method `wants(name)`: an event that no observer wants is not created.
+    One observer may have a method `entering(call)`, which is called before the claim and returns
+    the call, with a `trace` and another `reference` if it needs them.
     """
 
     def __call__(self, event: Event, /) -> None:
-        """Take note of the event."""
+        """Handle the event."""
         ...
 
 
 class Observers:
-    """Everybody who wants to know."""
+    """All observers of a `Once`."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        """Each observer is a callable that takes one event."""
+        """Check the observers. Raise ConfigurationError if one is not callable, or if two trace."""
         self._all: list[tuple[Observer, Callable[[Name], bool] | None]] = []
         self._entering: Callable[[Call], Call] | None = None
         for observer in observers:
@@ -87,19 +88,19 @@ class Observers:
                 raise ConfigurationError(msg)
             self._entering = self._entering or entering
         self.trace: Final = self._entering is not None
-        """Whether one of them wants to hear of a call before it is made."""
+        """Whether one of the observers has a method `entering`."""
 
     @property
     def everybody(self) -> list[Observer]:
-        """All of them, for a `Once` that tells the same ones."""
+        """The observers as a list, to pass them to another `Once`."""
         return [observer for observer, _ in self._all]
 
     def add(self, observer: Observer) -> None:
-        """From now on this one hears as well."""
+        """Add an observer."""
         self._all.append((observer, getattr(observer, "wants", None)))
 
     def entering(self, call: Call) -> Call:
-        """The call as it is made: with a trace, where somebody traces."""
+        """Return the call, with a trace if an observer traces."""
         if self._entering is None:
             return call
         try:
@@ -119,13 +120,13 @@ class Observers:
         size: int = 0,
         reference: str = "",
     ) -> None:
-        """Everybody has heard of it; nobody can stop the call by failing."""
+        """Create the event and pass it on, if an observer wants it. Never raise."""
         try:
             for _, wants in self._all:
                 if wants is None or wants(name):
                     break
             else:
-                return  # most events are of no interest to anybody, and are not even made
+                return  # most events are not wanted by any observer
         except Exception:
             logging.getLogger("oncekey").exception("an observer failed on %s", name)
         self.hand(
@@ -145,7 +146,7 @@ class Observers:
         )
 
     def hand(self, event: Event) -> None:
-        """Everybody has got this event."""
+        """Pass the event to all observers. Log what they raise."""
         for observer, _ in self._all:
             try:
                 observer(event)

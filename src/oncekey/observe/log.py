@@ -1,4 +1,4 @@
-"""Events as log records of the logger `oncekey`, with the key and the task in their fields."""
+"""Write events to the logger `oncekey`, with the key and the task as fields of the log record."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ LINES: Final[dict[Name, tuple[int, str]]] = {
     "breaker_opened": (logging.WARNING, "store out of reach, not asked again until it answers"),
     "breaker_closed": (logging.WARNING, "store answers again"),
 }
-"""How each event is written: at which level, and in which words."""
+"""The level and the text of each event."""
 
 
 class LogObserver:
-    """Writes each event to a logger.
+    """Write each event to a logger.
 
     Keys that clients chose are written as short hashes, others as they are, unless `redact` says
     otherwise.
     """
 
     def __init__(self, logger: logging.Logger | None = None, *, redact: Redact = None) -> None:
-        """Without a logger the one named `oncekey` is used."""
+        """Use the logger named `oncekey` if none is given."""
         self._log = logger or logging.getLogger("oncekey")
         self._redaction = Redaction(redact)
 
     def wants(self, name: Name) -> bool:
-        """Whether the logger writes events of this name."""
+        """Return whether the logger writes events of this name."""
         return self._log.isEnabledFor(LINES[name][0])
 
     def __call__(self, event: Event, /) -> None:
-        """Write the event, if its level is wanted."""
+        """Write the event if its level is enabled."""
         level, words = LINES[event.name]
         if not self._log.isEnabledFor(level):
             return

@@ -1,9 +1,9 @@
-"""Calls as spans of OpenTelemetry. Needs the extra `oncekey[opentelemetry]`.
+"""Create OpenTelemetry spans for calls. Needs the extra `oncekey[opentelemetry]`.
 
-A call that runs is one span, `oncekey.run`, with `oncekey.claim` and `oncekey.settle` inside it;
-the spans of the code that runs are inside it as well. A duplicate is a span `oncekey.replay`,
-linked to the `oncekey.run` whose answer it got, wherever and whenever that was. What is refused is
-a span `oncekey.refuse`.
+A call that runs is one span, `oncekey.run`, with the spans `oncekey.claim` and `oncekey.settle`
+inside, and the spans of the code that runs. A duplicate is a span `oncekey.replay`, linked to the
+`oncekey.run` that produced its answer, in whatever process and at whatever time that was. A refused
+call is a span `oncekey.refuse`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ with needing("opentelemetry", __name__):
     from opentelemetry import context, trace
     from opentelemetry.trace import Span, SpanContext, Status, StatusCode, TraceFlags
 
-# A record says at the end of its reference which trace its run belongs to, in the form of the
-# `traceparent` of W3C Trace Context, after a space where the reference says more.
+# A record keeps the position of its run's span at the end of its reference, in the form of the
+# `traceparent` of W3C Trace Context, after a space if the reference contains more.
 _FORM: Final = re.compile(r"(?:^| )00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
 
 
 class SpanPlace(NamedTuple):
-    """A span among all others."""
+    """The position of a span: ids and flags."""
 
     trace: int
     span: int
@@ -40,13 +40,13 @@ class SpanPlace(NamedTuple):
 
 
 def with_place(reference: str, place: SpanPlace) -> str:
-    """The reference, which says from now on where the run is traced."""
+    """Return the reference with the position of the run's span added."""
     written = f"00-{place.trace:032x}-{place.span:016x}-{place.flags:02x}"
     return f"{reference} {written}" if reference else written
 
 
 def place_in(reference: str) -> SpanPlace | None:
-    """Where the run of a record is traced, if it says so."""
+    """Return the position of the run's span from a reference, or None if it has none."""
     found = _FORM.search(reference)
     if found is None:
         return None
@@ -63,47 +63,47 @@ _SECOND: Final = 1_000_000_000
 
 
 class TracedRun:
-    """What is hung on a call: its span, which its code can be inside of."""
+    """The span of a call, which is attached to the call as its `trace`."""
 
     __slots__ = ("_attached", "granted", "inside", "over", "span", "unprotected")
 
     def __init__(self, span: Span, inside: context.Context) -> None:
-        """The span has begun; `inside` is the context of what happens in it."""
+        """Take a span that has begun. `inside` is the context in which it is the current span."""
         self.span = span
         self.inside = inside
         self.granted = self.unprotected = self.over = False
         self._attached: Token[context.Context] | None = None
 
     def __del__(self) -> None:
-        """Where nobody told how it ended, it was cut off."""
+        """End the span of a call that was cut off before it reported an end."""
         self.end()
 
     def end(self) -> None:
-        """The span has ended."""
+        """End the span, once."""
         if not self.over:
             self.over = True
             self.span.end()
 
     def attach(self) -> None:
-        """Spans that are begun from here on are inside this one."""
+        """Make the span the current one."""
         self._attached = context.attach(self.inside)
 
     def detach(self) -> None:
-        """They are not any more; the context is the one in which it was attached."""
+        """Restore the previous span. Call this in the context in which it was attached."""
         attached, self._attached = self._attached, None
         if attached is not None:
             context.detach(attached)
-        if self.unprotected:  # its end is recorded when the store is back; nobody waits for that
+        if self.unprotected:  # its outcome is recorded later, when the store is back: do not wait
             self.end()
 
 
 class OpenTelemetryObserver:
-    """Makes spans of calls. Keys stand in them as in the log of `LogObserver`."""
+    """Create spans for calls. Keys are redacted as in the log of `LogObserver`."""
 
     def __init__(
         self, tracer_provider: trace.TracerProvider | None = None, *, redact: Redact = None
     ) -> None:
-        """Without a provider the global one is used, as it is when the first call is made."""
+        """Use the global provider if none is given, as it is at the first call."""
         if tracer_provider is not None and not hasattr(tracer_provider, "get_tracer"):
             msg = f"tracer_provider must be a TracerProvider, but it is {tracer_provider!r}"
             raise ConfigurationError(msg)
@@ -111,29 +111,29 @@ class OpenTelemetryObserver:
         self._redaction = Redaction(redact)
 
     def entering(self, call: Call) -> Call:
-        """The call with a span of its own; its record will say which."""
+        """Return the call with a new span, whose position the record will keep."""
         span = self._tracer.start_span("oncekey.run")
         own = span.get_span_context()
-        if not own.is_valid:  # nobody collects spans
+        if not own.is_valid:  # spans are not collected
             return call
         run = TracedRun(span, trace.set_span_in_context(span))
-        if call.surface == "message":  # its reference is the message's id, and must stay that
+        if call.surface == "message":  # its reference is the id of the message, and must not change
             return replace(call, trace=run)
         place = SpanPlace(own.trace_id, own.span_id, own.trace_flags)
         return replace(call, trace=run, reference=with_place(call.reference, place))
 
     def wants(self, name: Name) -> bool:
-        """Whether spans are made of events of this name."""
+        """Return whether spans are made from events of this name."""
         return name in _WANTED
 
     def __call__(self, event: Event, /) -> None:
-        """The span of the call says it; spans of what has just been done are made afterwards."""
+        """Add the event to the span of its call, and create spans for what has just been done."""
         run = event.trace
         if not isinstance(run, TracedRun) or run.over:
             return
         if run.granted:
             self._ended(run, event)
-        elif event.name in _SETTLED:  # what `reconcile` found, before the call itself is answered
+        elif event.name in _SETTLED:  # what `reconcile` found, before the call gets its answer
             self._part("oncekey.settle", run, event)
         else:
             self._part("oncekey.claim", run, event)
@@ -141,7 +141,7 @@ class OpenTelemetryObserver:
             self._answered(run, event)
 
     def _answered(self, run: TracedRun, event: Event) -> None:
-        """The call runs, or is over."""
+        """Mark the call as running, or end its span."""
         if event.name in _GRANTED:
             run.granted, run.unprotected = True, event.name == "unprotected"
             return
@@ -156,7 +156,7 @@ class OpenTelemetryObserver:
         run.end()
 
     def _ended(self, run: TracedRun, event: Event) -> None:
-        """The run is over, or another attempt has answered for it."""
+        """End the span of a call that ran, or that another attempt answered for."""
         run.span.set_attribute("oncekey.ended", event.name)
         if event.name in _SETTLED or event.name == "held":
             self._part("oncekey.settle", run, event)
@@ -165,7 +165,7 @@ class OpenTelemetryObserver:
         run.end()
 
     def _part(self, name: str, run: TracedRun, event: Event) -> None:
-        """A span inside the call's, of what took so long and is over now."""
+        """Create a span inside of the call's for what has just ended and took `event.seconds`."""
         now = time_ns()
         began = now - round(event.seconds * _SECOND)
         span = self._tracer.start_span(name, context=run.inside, start_time=began)

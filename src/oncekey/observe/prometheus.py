@@ -1,4 +1,4 @@
-"""Events as Prometheus metrics. Needs the extra `oncekey[prometheus]`."""
+"""Count events as Prometheus metrics. Needs the extra `oncekey[prometheus]`."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ with needing("prometheus", __name__):
         values,
     )
 
-# Counts are kept here until somebody collects them: to count at once takes a lock and a handful of
-# calls for each figure of an event, and an event of a call has up to five.
+# Counts are collected here until the metrics are read: updating them at once takes a lock and a
+# handful of calls for each number of an event, and an event of a call has up to five.
 
 AT_ONCE: Final = values.ValueClass is not values.MutexValue
-"""Whether counts are written to files, which other processes collect at any time."""
+"""Whether counts are written to files, which other processes read at any time."""
 
 
 class EventCounts:
-    """The events of one name, surface and task since the last time that somebody collected."""
+    """The events of one name, surface and task since the metrics were last read."""
 
     __slots__ = ("_bytes", "_checks", "_events", "checks", "events", "size")
 
     def __init__(self, events: Counter, size: Counter, checks: Counter | None) -> None:
-        """What is counted goes to these counters. An event without the last ends no check."""
+        """Take the counters to add to. `checks` is None for events that do not end a check."""
         self._events, self._bytes, self._checks = events, size, checks
         self.events = 0
         self.size = 0
         self.checks = None if checks is None else 0
 
     def pour(self) -> None:
-        """The counters have it."""
+        """Add the counts to the counters, and start again at zero."""
         if self.events:
             self._events.inc(self.events)
             self._bytes.inc(self.size)
@@ -55,17 +55,17 @@ class EventCounts:
 
 
 class CheckTimes:
-    """How many checks took how long, since the last time that somebody collected."""
+    """The durations of checks since the metrics were last read."""
 
     def __init__(self, histogram: Histogram, bounds: Sequence[float]) -> None:
-        """The histogram has these bounds, and one above all."""
-        made: Any = histogram  # it takes one time after the other, and several only in this way
+        """Take the histogram, which has these bounds and one above all."""
+        made: Any = histogram  # its public interface takes only one value at a time
         self._buckets, self._sum = made._buckets, made._sum  # noqa: SLF001 - as it says above
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def pour(self) -> None:
-        """The histogram has it."""
+        """Add the counts to the histogram, and start again at zero."""
         for bucket, count in zip(self._buckets, self.counts, strict=True):
             if count:
                 bucket.inc(count)
@@ -75,19 +75,19 @@ class CheckTimes:
 
 
 class Collector:
-    """Metrics of a registry, brought up to date before they are read."""
+    """Metrics of a registry, updated before they are read."""
 
     def __init__(self, metrics: Iterable[Any], pour: Callable[[], None]) -> None:
-        """`pour` brings them up to date."""
+        """Take the metrics, and the function `pour` that updates them."""
         self._metrics = list(metrics)
         self._pour = pour
 
     def describe(self) -> Iterable[Metric]:
-        """What is collected, for those who look for names that are taken."""
+        """Return descriptions, with which a registry finds names that are taken."""
         return chain.from_iterable(metric.describe() for metric in self._metrics)
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics as they are now."""
+        """Return all metrics as they are now."""
         self._pour()
         return chain.from_iterable(metric.collect() for metric in self._metrics)
 
@@ -102,7 +102,7 @@ _CHECKS: Final[dict[Name, str]] = {
     "refused": "error",
     "unprotected": "error",
 }
-"""The events that end a check, and what the check found."""
+"""The events that end a check, and the result of the check."""
 
 _NOUNS: Final[dict[Name, tuple[str, str]]] = {
     "new": ("runs", "Calls that were granted and ran, take-overs aside"),
@@ -125,21 +125,21 @@ _NOUNS: Final[dict[Name, tuple[str, str]]] = {
     "not_recorded": ("unrecorded", "Ends of attempts that the store could not be told in time"),
     "renewal_failed": ("failed_renewals", "Renewals of a lease that failed and were tried again"),
 }
-"""The events of calls, and what is counted for each: `oncekey_<noun>_total`."""
+"""The events of calls, and the name and help of the metric `oncekey_<noun>_total`."""
 
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
 _LABELS: Final = ("surface", "task_type")
 OTHER: Final = "(other)"
-"""The task of events whose own would be one label too many."""
+"""The task label of events when there are too many tasks already."""
 
 
 class PrometheusObserver:
-    """Counts checks and events by surface and task. Keys are never labels: there are too many."""
+    """Count checks and events by surface and task. Keys are never labels: there are too many."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, most_tasks: int = 200) -> None:
-        """The metrics are registered; one observer per registry serves any number of `Once`.
+        """Register the metrics. One observer per registry serves any number of `Once`.
 
-        Names of tasks beyond the first `most_tasks` are counted together.
+        Tasks beyond the first `most_tasks` are counted together.
         """
         if not isinstance(most_tasks, int) or isinstance(most_tasks, bool) or most_tasks < 1:
             msg = f"most_tasks must be a whole number above zero, but it is {most_tasks!r}"
@@ -185,7 +185,7 @@ class PrometheusObserver:
         self._most_tasks = most_tasks
         self._tasks: set[str] = set()
         self._known: dict[tuple[Name, str, str], EventCounts] = {}
-        self._lock = RLock()  # an event may interrupt another: signals, destructors
+        self._lock = RLock()  # an event may interrupt another one: signals, destructors
         renew_after_fork(self)
         own = (self._bytes, self._purged, self._openings, self._open)
         registry.register(Collector([checks, times, *self._counters.values(), *own], self._pour))
@@ -200,7 +200,7 @@ class PrometheusObserver:
         with self._lock:
             tally.events += 1
             tally.size += event.size
-            # A run that ended as held is no check: of those the attempt is told.
+            # A run that ended as held is not a check; such an event has an attempt.
             if tally.checks is not None and (name != "held" or not event.attempt):
                 tally.checks += 1
                 seconds, times = event.seconds, self._times
@@ -211,15 +211,15 @@ class PrometheusObserver:
                 self._times.pour()
 
     def _pour(self) -> None:
-        """Whoever collects now has everything that was counted."""
+        """Add everything that was counted to the metrics."""
         with self._lock:
             for tally in self._known.values():
                 tally.pour()
             self._times.pour()
 
     def after_fork(self) -> None:
-        """The lock may have been taken by a thread that the child has not got."""
-        self._lock = RLock()  # an event may interrupt another: signals, destructors
+        """Replace the lock, which may be held by a thread that the child does not have."""
+        self._lock = RLock()  # an event may interrupt another one: signals, destructors
 
     def _count_what_is_no_call(self, event: Event) -> None:
         if event.name == "purged":
@@ -231,7 +231,7 @@ class PrometheusObserver:
             self._open.dec()
 
     def _look_up(self, event: Event) -> EventCounts | None:
-        """What counts events like this one; None for those that are of no call."""
+        """Return the counts for events like this one, or None if it is not about a call."""
         name, surface, task = event.name, event.surface, event.label
         if name not in self._counters:
             return None

@@ -1,8 +1,8 @@
-"""What may stand in a log or a trace of a key.
+"""Decide how much of a key may be written to a log or a trace.
 
-A key over HTTP was chosen by whoever sent the request, and may hold anything: it is told as a
-short hash, and its scope, which may hold who sent it, likewise. Other keys were made by the program
-for its own records, and are told as they are, unless somebody asks for more.
+A key over HTTP was chosen by the client and may contain anything, so it is written as a short hash,
+and so is its scope, which may identify the client. Other keys were made by the program itself, and
+are written as they are, unless `redact` asks for more.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from oncekey.errors import ConfigurationError
 from oncekey.observe import Event
 
 Redact = bool | Callable[[str], str] | None
-"""True: every key. False: none. None: those that came from outside. Or how it is done."""
+"""True: hide every key. False: hide none. None: hide those of clients. Or a function that hides."""
 
 FROM_OUTSIDE: Final[frozenset[Surface]] = frozenset({"http"})
 _DIGITS: Final = 16
 
 
 class Told(NamedTuple):
-    """What is told of an event."""
+    """The parts of an event that may be written."""
 
     key: str
     scope: str | None
@@ -32,18 +32,19 @@ class Told(NamedTuple):
 
 
 def hashed(text: str) -> str:
-    """A short name for a text, the same everywhere, and the same as `oncekey ls --redact` prints.
+    """Return a short hash of the text, the same as `oncekey ls --redact` prints.
 
-    Whoever guesses the text can check the guess; where that matters, pass a function with a secret.
+    A guess of the text can be checked against the hash. Where that matters, use a function with a
+    secret instead.
     """
     return f"sha256:{sha256(text.encode()).hexdigest()[:_DIGITS]}"
 
 
 class Redaction:
-    """Takes out of events what must not be told."""
+    """Remove from events what must not be written."""
 
     def __init__(self, redact: Redact) -> None:
-        """What the user chose."""
+        """Store the choice. Raise ConfigurationError if `redact` is not a valid one."""
         if redact is not None and not isinstance(redact, bool) and not callable(redact):
             msg = f"redact must be True, False, None or a function of the key, but it is {redact!r}"
             raise ConfigurationError(msg)
@@ -52,7 +53,7 @@ class Redaction:
         self._hide = redact if callable(redact) else None
 
     def told(self, event: Event) -> Told:
-        """The key, the scope and the reason as they may be told."""
+        """Return the key, the scope and the detail as they may be written."""
         hidden = self._all or (event.surface in FROM_OUTSIDE and not self._none)
         if not hidden or not event.key:
             return Told(event.key, event.scope, event.detail)

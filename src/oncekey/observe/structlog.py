@@ -1,4 +1,4 @@
-"""Events as entries of structlog. Needs the extra `oncekey[structlog]`."""
+"""Write events to structlog. Needs the extra `oncekey[structlog]`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ with needing("structlog", __name__):
 
 
 class StructlogObserver:
-    """Writes each event to a logger of structlog, in the words of `LogObserver`.
+    """Write each event to a logger of structlog, with the texts of `LogObserver`.
 
     Keys that clients chose are written as short hashes, others as they are, unless `redact` says
     otherwise.
     """
 
     def __init__(self, logger: Any = None, *, redact: Redact = None) -> None:
-        """Without a logger the one named `oncekey` is used, as structlog is configured by then."""
+        """Use the logger `oncekey` if none is given, as structlog is configured when it writes."""
         self._log = logger if logger is not None else structlog.get_logger("oncekey")
         self._redaction = Redaction(redact)
 
     def __call__(self, event: Event, /) -> None:
-        """Write the event; facts that say nothing are left out."""
+        """Write the event. Leave out empty fields."""
         level, words = LINES[event.name]
         told = self._redaction.told(event)
         facts = {

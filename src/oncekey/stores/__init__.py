@@ -1,4 +1,4 @@
-"""Stores: where records are kept. `open_store(url)` opens the one that a URL names."""
+"""Stores keep the records. `open_store(url)` returns the one that a URL names."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ __all__ = [
 
 
 def open_store(url: str, *, prefix: str | None = None) -> Store:
-    """The store that the URL names; nothing is opened before its first use.
+    """Return the store that the URL names. It connects at its first use.
 
-    `prefix` opens the name of every record in a store that others share.
+    `prefix` is put before the name of every record, in a Redis server that others share. Raise
+    ConfigurationError if the URL is not valid.
     """
     try:
         scheme = urlsplit(url).scheme if isinstance(url, str) else ""
@@ -97,7 +98,7 @@ _SCHEMES: dict[str, Callable[[str], Store]] = {
     "postgres": _open_postgres,
 }
 
-# Stores whose drivers come with an extra: which module has them, and which extra that is.
+# Stores that need an extra: the module, and the name of the extra.
 _LAZY = {
     "RedisStore": ("redis.store", "redis"),
     "AsyncRedisStore": ("redis.store_async", "redis"),
@@ -107,7 +108,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """A store whose driver is imported when it is first named."""
+    """Import a store with its driver when it is first used."""
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

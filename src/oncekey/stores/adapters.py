@@ -1,4 +1,4 @@
-"""Stores of one colour seen from the other: blocking ones from coroutines, and the reverse."""
+"""Adapters: use a blocking store from coroutines, and an async store from other threads."""
 
 from __future__ import annotations
 
@@ -32,60 +32,60 @@ _LOOKS: Final = 20
 
 
 class Inline:
-    """A store that never waits for anything, called on the event loop itself."""
+    """A store that never waits, called on the event loop itself."""
 
     def __init__(self, store: Store) -> None:
-        """The verbs of `store`, as coroutines that do not suspend."""
+        """Offer the verbs of `store` as coroutines that do not suspend."""
         self.blocking = store
 
     async def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to the caller, or answer why not."""
         return await self._call(self.blocking.claim, ask)
 
     async def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         return await self._call(self.blocking.renew, ask)
 
     async def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         return await self._call(self.blocking.note, ask)
 
     async def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         return await self._call(self.blocking.settle, ask)
 
     async def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         return await self._call(self.blocking.release, ask)
 
     async def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return await self._call(self.blocking.resolve, ask)
 
     async def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         return await self._call(self.blocking.forget, ask)
 
     async def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         return await self._call(self.blocking.get, scope, key)
 
     async def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return a page of the records that have not expired, ordered by scope and key."""
         return await self._call(self.blocking.scan, ask)
 
     async def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Remove at most `limit` records that expired `grace` microseconds ago. Return how many."""
         return await self._call(self.blocking.purge, grace, limit)
 
     @property
     def watch(self) -> Callable[..., Awaitable[None]] | None:
-        """How to wait for a change, where the store can tell of one."""
+        """The `watch` of the store as a coroutine, or None if it has none."""
         watch = getattr(self.blocking, "watch", None)
         return None if watch is None else partial(self._call, watch)
 
     async def aclose(self) -> None:
-        """The blocking store is closed."""
+        """Close the blocking store."""
         await self._call(self.blocking.close)
 
     async def _call(self, verb: Callable[..., T], *arguments: object) -> T:
@@ -100,25 +100,28 @@ class Threaded(Inline):
 
 
 class Looped:
-    """A native async store, and how the keeper's thread reaches it.
+    """A native async store that the keeper's thread can use too.
 
-    The keeper asks on the loop that used the store last, and waits for the answer.
+    The keeper's requests run on the loop that used the store last, and the keeper waits for them.
     """
 
     def __init__(self, store: AsyncStore) -> None:
-        """The verbs of `store`; its `blocking` side is only for other threads."""
+        """Offer the verbs of `store`. `blocking` is for other threads only."""
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self.blocking = OnLoop(self)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        """The verb of the store, noting which loop it runs on."""
+        """Return the verb of the store, and remember the loop on which it runs."""
         verb: Callable[..., Awaitable[Any]] = getattr(self._store, name)
         self._loop = asyncio.get_running_loop()
         return verb
 
     def wait_for(self, name: str, *arguments: object) -> Any:
-        """The answer of a verb, for a thread that is not the loop's."""
+        """Run a verb on the loop, and return its answer. Call this from another thread.
+
+        Raise StoreError if the loop is closed, or does not answer within 5 seconds.
+        """
         errand = _Errand(partial(getattr(self._store, name), *arguments))
         if not _given_to(self._loop, errand.begin):
             msg = f"{name} was not sent: the event loop of the store is closed"
@@ -135,7 +138,7 @@ class Looped:
 
 
 def _given_to(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], None]) -> bool:
-    """True when the loop is open and will come to the callback, unless it is closed before."""
+    """Schedule the callback on the loop. Return False if the loop is closed."""
     try:
         if loop is not None:
             loop.call_soon_threadsafe(callback)
@@ -145,10 +148,10 @@ def _given_to(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], Non
 
 
 class _Errand(Coroutine[Any, Any, Any]):
-    """A verb on its way to a loop.
+    """A verb that is sent to a loop.
 
-    Its coroutine is made when the loop takes its first step: a loop that closes before leaves no
-    coroutine behind that nobody awaits, and the errand is known not to have begun.
+    The coroutine is created when the loop takes its first step. So a loop that is closed before
+    that leaves no coroutine that was never awaited, and the verb is known not to have begun.
     """
 
     def __init__(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -158,11 +161,11 @@ class _Errand(Coroutine[Any, Any, Any]):
         self.answer: Future[Any] = Future()
 
     def never(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Whether the verb has not begun, and never will."""
+        """Return whether the verb has not begun and never will."""
         return loop is not None and loop.is_closed() and self._steps is None
 
     def result(self, loop: asyncio.AbstractEventLoop | None) -> Any:
-        """The answer, for a thread that waits; a loop that is closed gives none any more."""
+        """Wait for the answer. Raise TimeoutError if it takes too long or if the loop is closed."""
         for _ in range(_LOOKS):
             try:
                 return self.answer.result(_LOOP_PATIENCE / _LOOKS)
@@ -172,35 +175,36 @@ class _Errand(Coroutine[Any, Any, Any]):
         raise TimeoutError
 
     def begin(self) -> None:
-        """The verb runs, unless the asker has given up; on the loop only."""
+        """Start the verb, unless the caller has given up. Call this on the loop."""
         if self.answer.set_running_or_notify_cancel():
             self._task = asyncio.ensure_future(self)
-            # A loop that ends now may never come to it, and need not complain: `result` sees it.
+            # The loop may end before it runs the task. `result` notices that, so asyncio need not
+            # warn.
             self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
             self._task.add_done_callback(self._end)
 
     def send(self, value: Any, /) -> Any:
-        """The next step of the verb."""
+        """Run the next step of the verb, which creates its coroutine first."""
         if self._steps is None:
             self._steps = self._verb()
         return self._steps.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """The error is raised where the verb waits."""
+        """Raise the error where the verb waits."""
         if self._steps is None:
             raise error[0]
         return self._steps.throw(*error)
 
     def close(self) -> None:
-        """The verb takes no more steps."""
+        """Close the coroutine, if it was created."""
         if self._steps is not None:
             self._steps.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        raise NotImplementedError  # it is a task's, and nobody else's
+        raise NotImplementedError  # only used as the coroutine of a task
 
     def stop(self) -> None:
-        """The verb, which has begun, is cancelled; on the loop only."""
+        """Cancel the verb, which has begun. Call this on the loop."""
         self._task.cancel()
 
     def _end(self, task: asyncio.Task[Any]) -> None:
@@ -216,11 +220,11 @@ class OnLoop:
     """The blocking side of a native async store."""
 
     def __init__(self, looped: Looped) -> None:
-        """The verbs are sent to the loop of `looped`."""
+        """Send the verbs to the loop of `looped`."""
         self._looped = looped
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The verb, for a thread that is not the loop's."""
+        """Return the verb, for threads other than the loop's."""
         if name not in VERBS:
             raise AttributeError(name)
         return partial(self._looped.wait_for, name)

@@ -1,4 +1,4 @@
-"""What a store is: ten verbs, each one atomic step, and nothing about policies or functions."""
+"""The protocols `Store` and `AsyncStore`: ten verbs, each of them one atomic step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from oncekey.core.requests import (
 )
 from oncekey.errors import ConfigurationError
 
-# What a store is: ten verbs, each one atomic step, and nothing about policies or functions.
+# A store knows nothing about policies or functions. Any class with these methods is one; nothing
+# needs to be inherited. `oncekey.testing.StoreConformance` checks the rules of `machine.py` on it.
 #
-# Any class with these methods is a store; nothing needs to be inherited.
-# `oncekey.testing.StoreConformance` proves that one keeps the rules of `machine.py`.
-#
-# Every verb may raise `StoreError`, which says whether the verb surely did not happen, and may
-# be repeated after that: the rules make a repetition harmless.
+# Every verb may raise `StoreError`, which says whether the verb certainly did not happen. It may be
+# repeated after that: the rules make a repetition harmless.
 
 
 @runtime_checkable
@@ -34,110 +32,116 @@ class Store(Protocol):
     """A store for code that blocks. Its methods may be called from any thread."""
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to the caller, or answer why not."""
         ...
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         ...
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         ...
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         ...
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         ...
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         ...
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         ...
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         ...
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return a page of the records that have not expired, ordered by scope and key."""
         ...
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Remove records that expired `grace` microseconds ago.
+
+        Remove at most `limit` of them, and return how many were removed.
+        """
         ...
 
     def close(self) -> None:
-        """Connections are closed. The next use opens new ones."""
+        """Close the connections. The next use opens new ones."""
         ...
 
 
 @runtime_checkable
 class AsyncStore(Protocol):
-    """A store for coroutines: the same verbs."""
+    """A store for coroutines, with the same verbs."""
 
     async def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to the caller, or answer why not."""
         ...
 
     async def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         ...
 
     async def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         ...
 
     async def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         ...
 
     async def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         ...
 
     async def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         ...
 
     async def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         ...
 
     async def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         ...
 
     async def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return a page of the records that have not expired, ordered by scope and key."""
         ...
 
     async def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Remove records that expired `grace` microseconds ago.
+
+        Remove at most `limit` of them, and return how many were removed.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Connections are closed. The next use opens new ones."""
+        """Close the connections. The next use opens new ones."""
         ...
 
 
 @runtime_checkable
 class Watching(Protocol):
-    """What a store may add to its verbs: those who wait need not keep asking.
+    """An optional method of a store, with which a duplicate can wait without polling.
 
-    An `AsyncStore` has the same as a coroutine.
+    An `AsyncStore` may have the same as a coroutine.
     """
 
     def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
-        """The record may not be running under this token any more, or the seconds are over.
+        """Wait until the record is no longer running under this token, or `seconds` are over.
 
-        It may return early for no reason; a change that it misses costs no more than the seconds.
+        It may return early for no reason. If it misses a change, it returns when the time is over.
         """
         ...
 
@@ -145,11 +149,11 @@ class Watching(Protocol):
 VERBS = ("claim", "renew", "note", "settle", "release", "resolve", "forget", "get", "scan", "purge")
 
 
-# Whether a store may put the calls of many callers together, as the user has said.
+# The option `fast`, with which a store may combine the requests of many callers.
 
 
 def checked_fast(fast: object) -> bool:
-    """The same, or refused where it is no truth value."""
+    """Return `fast`. Raise ConfigurationError if it is not a bool."""
     if not isinstance(fast, bool):
         raise ConfigurationError(f"fast must be True or False, not {fast!r}")
     return fast

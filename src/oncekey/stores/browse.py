@@ -1,7 +1,7 @@
-"""Pages and counts of records: what is asked, what is answered, and how to find it out.
+"""Pages and counts of records: queries, answers, and functions for any store.
 
-The functions at the end need nothing but the verbs of a store. The stores of this package have
-better ones in modules of their own.
+The functions at the end use only the verbs of a store. The stores of this package have better ones
+in their own modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ScopeAndKey = tuple[str | None, str]
 
 
 def parse_stored_key(stored: str) -> ScopeAndKey | None:
-    """Return scope and key of a text that `stored_key` made; None for any other text."""
+    """Return scope and key of a text that `stored_key` made, or None for any other text."""
     scope, slash, key = stored.rpartition("/")
     if not key or (slash and not scope):
         return None
@@ -36,25 +36,25 @@ STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 
 
 class RecordQuery(Struct, kw_only=True, frozen=True):
-    """Which living records to see, one page at a time."""
+    """Which records to list, one page at a time. Expired ones are never listed."""
 
     status: Status | None = None
     scope: str | None = None
     any_scope: bool = True
     label: str = ""
-    """The whole label; empty for any."""
+    """The whole label, or empty for any."""
     prefix: str = ""
-    """How the key starts."""
+    """The beginning of the key."""
     older: int = 0
-    """Created at least so many microseconds ago; 0 for no limit."""
+    """The minimum age in microseconds, or 0 for no limit."""
     newer: int = 0
-    """Created at most so many microseconds ago; 0 for no limit."""
+    """The maximum age in microseconds, or 0 for no limit."""
     after: str | None = None
-    """Where the page starts: `Sight.after` of the page before."""
+    """Where the page starts: `RecordPage.after` of the page before, or None for the first."""
     limit: int = 100
 
     def __post_init__(self) -> None:
-        """Refused at once where it cannot mean anything."""
+        """Raise ConfigurationError if a field is not valid."""
         if self.status is not None and self.status not in STATUSES:
             msg = f"a status is one of {', '.join(STATUSES)}, not {self.status!r}"
             raise ConfigurationError(msg)
@@ -67,36 +67,36 @@ class RecordQuery(Struct, kw_only=True, frozen=True):
 
 
 class RecordPage(Struct, kw_only=True):
-    """A page of records. Their results stay in the store, whatever their size.
+    """A page of records, without their results, which may be large.
 
-    A page may have fewer records than the limit, even none, and yet be followed by others:
-    how much one page looks at is bounded. Only `after` tells whether it was the last.
+    A page may have fewer records than the limit, or even none, although others follow, because each
+    page examines a limited number of records. Only `after` tells whether it was the last.
     """
 
     records: list[Record]
     sizes: list[int | None]
-    """How many bytes of result each of the records keeps; None: none was kept."""
+    """The size of each result in bytes, or None where none was kept."""
     after: str | None
-    """What to ask for the next page with; None at the end."""
+    """The cursor of the next page, or None at the end."""
     newest_first: bool
     now: int
     """The time of the store, in microseconds."""
 
 
 class RecordCounts(Struct, kw_only=True):
-    """How many living records there are; an estimate where counting them would take long."""
+    """The number of records, or an estimate where counting would take long."""
 
     total: int
     by_status: dict[str, int]
-    """Every status, in the order of a life; those of newer releases follow."""
+    """Counts of all statuses in their usual order, then those that only newer releases know."""
     exact: bool
     looked_at: int
-    """How many records the numbers come from."""
+    """The number of records from which the numbers were computed."""
     now: int
 
 
 def wanted(record: Record, ask: RecordQuery, now: int) -> bool:
-    """Whether the record is one of those that were asked for."""
+    """Return whether the record matches the query."""
     if ask.status is not None and record.status != ask.status:
         return False
     if not ask.any_scope and record.scope != ask.scope:
@@ -109,25 +109,25 @@ def wanted(record: Record, ask: RecordQuery, now: int) -> bool:
 
 
 def in_age(created: int, ask: RecordQuery, now: int) -> bool:
-    """Whether something that was created then is as old and as new as was asked for."""
+    """Return whether something created at this time has the age of the query."""
     age = now - created
     return (not ask.older or age >= ask.older) and (not ask.newer or age <= ask.newer)
 
 
 def per_status(statuses: Mapping[str, float], share: float = 1.0) -> dict[str, int]:
-    """How many there are of every status, where this is how many of that share were seen."""
+    """Return counts for every status, multiplied by `share` if `statuses` is only a sample."""
     seen = {status: statuses.get(status, 0) for status in STATUSES} | dict(statuses)
     return {status: round(count * share) for status, count in seen.items()}
 
 
 def at_least(estimate: dict[str, int], seen: dict[str, int]) -> dict[str, int]:
-    """The estimate, corrected where more were seen than it says."""
+    """Return the estimate, raised to the number of records that were really seen."""
     names = [*estimate, *(status for status in seen if status not in estimate)]
     return {name: max(estimate.get(name, 0), seen.get(name, 0)) for name in names}
 
 
 def whole_number(text: str, limit: int = 2**63) -> int:
-    """A number of a cursor; a ValueError where it is none that a store could have."""
+    """Return a number of a cursor. Raise ValueError if no store could have written it."""
     number = int(text)
     if not 0 <= number < limit:
         raise ValueError(text)
@@ -135,7 +135,7 @@ def whole_number(text: str, limit: int = 2**63) -> int:
 
 
 def bad_cursor(after: str | None) -> ConfigurationError:
-    """The error for a cursor that no page of this store has handed out."""
+    """Return the error for a cursor that is not from a page of this store."""
     return ConfigurationError(f"{after!r} is no place to go on from; take what the last page said")
 
 
@@ -144,22 +144,22 @@ def _whole(value: Any, least: int) -> bool:
 
 
 class NewestFirst(NamedTuple):
-    """The cursor of a list from new to old. There is nothing in it that tells about a record."""
+    """The cursor of a list that is ordered by age. It reveals nothing about a record."""
 
     created: int
     passed: int = 0
-    """Records of this very moment that lie behind."""
+    """How many records of this same microsecond came on earlier pages."""
 
     def __str__(self) -> str:
         return f"{self.created}.{self.passed}"
 
 
 FIRST: Final = NewestFirst(2**63 - 1)
-"""Before everything: nothing was created then."""
+"""The cursor before all records: none was created so late."""
 
 
 def newest_first_from(after: str | None) -> NewestFirst:
-    """Where the page starts."""
+    """Parse the cursor. Raise ConfigurationError if it is not valid."""
     if after is None:
         return FIRST
     created, _, passed = after.partition(".")
@@ -171,11 +171,11 @@ def newest_first_from(after: str | None) -> NewestFirst:
 
 _STEP: Final = 1000
 _MOST: Final = 10_000
-"""Records that one page looks at, or that are counted one by one."""
+"""The number of records that are counted one by one."""
 
 
 def list_records(store: Store, ask: RecordQuery) -> RecordPage:
-    """A page in the order of scope and key."""
+    """Return a page of records, ordered by scope and key."""
     now = time.time_ns() // 1000
     place = None if ask.after is None else parse_stored_key(ask.after)
     if ask.after is not None and place is None:
@@ -189,7 +189,7 @@ def list_records(store: Store, ask: RecordQuery) -> RecordPage:
 
 
 def count_records(store: Store, *, exact: bool) -> RecordCounts:
-    """What the first records show; all of them where there are not many."""
+    """Count all records, or only the first 10,000 if there are more and `exact` is False."""
     seen: dict[str, int] = {}
     request = Scan(limit=_STEP)
     total = 0
@@ -213,7 +213,7 @@ def count_records(store: Store, *, exact: bool) -> RecordCounts:
 def without_results(
     records: list[Record], after: str | None, *, newest_first: bool, now: int
 ) -> RecordPage:
-    """The page, with the sizes of results in their place."""
+    """Return the page without results, but with their sizes."""
     return RecordPage(
         records=[replace(one, result=None) for one in records],
         sizes=[None if one.result is None else len(one.result) for one in records],
@@ -224,10 +224,10 @@ def without_results(
 
 
 def read_newer(store: Store, scope: str | None, key: str) -> Record | None:
-    """What the store itself says about it: how such a record is kept, nobody else knows."""
+    """Return the record as `get` does: how other stores keep it is not known here."""
     return store.get(scope, key)
 
 
 def count_due(store: Store, grace: int) -> int | None:  # noqa: ARG001 - as for every store
-    """No verb tells."""
+    """Return None: no verb tells it."""
     return None

@@ -1,7 +1,7 @@
-"""Records in this process's memory: for tests, for single processes, and as the model of a store.
+"""Records in the memory of this process: for tests, for single processes, and as a reference.
 
-The cost of a verb does not grow with the number of records: the machine does the work on one
-record, and a heap knows which one expires next.
+The cost of a verb does not depend on the number of records: the machine works on one record, and a
+heap gives the next one that expires.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ A = TypeVar("A")
 
 
 def steady_clock() -> Callable[[], int]:
-    """Microseconds since the epoch that never jump, whatever happens to the wall clock."""
+    """Return a clock in microseconds since the epoch. It ignores jumps of the wall clock."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda: (time.monotonic_ns() + offset) // 1000
 
 
 class MemoryStore:
-    """A store that lives and dies with the process. A forked child starts with a copy."""
+    """A store that lives as long as the process. A forked child starts with a copy."""
 
     remote = False
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
-        """Empty; `clock` gives microseconds, for tests that make time pass."""
+        """Start empty. `clock` returns microseconds, for tests that control the time."""
         self._clock = clock or steady_clock()
         self._lock = threading.Lock()
         self._records: dict[Place, Record] = {}
@@ -58,40 +58,40 @@ class MemoryStore:
         renew_after_fork(self)
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to the caller, or answer why not."""
         return self._apply(machine.claim, ask)
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         return self._apply(machine.renew, ask)
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         return self._apply(machine.note, ask)
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         return self._apply(machine.settle, ask)
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         return self._apply(machine.release, ask)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return self._apply(machine.resolve, ask)
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         return self._apply(machine.forget, ask)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         record = self._records.get((scope or "", key))
         return None if record is None or machine.expired(record, self._clock()) else record
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return a page of the records that have not expired, ordered by scope and key."""
         with self._lock:
             now = self._clock()
             if self._order is None:
@@ -109,28 +109,29 @@ class MemoryStore:
             return Page(found, None)
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Remove at most `limit` records that expired `grace` microseconds ago. Return how many."""
         purged = 0
         with self._lock:
             now = self._clock()
             while purged < limit and self._expiry and self._expiry[0][0] <= now - grace:
                 _, place = heappop(self._expiry)
                 record = self._records.get(place)
-                # A record that moved its expiry has another entry; this one is out of date.
+                # The entry is out of date if the record's expiry has changed: then there is another
+                # one.
                 if record is not None and machine.purgeable(record, now, grace):
                     self._remove(place)
                     purged += 1
         return purged
 
     def close(self) -> None:
-        """Nothing to close; the records stay."""
+        """Do nothing: there are no connections, and the records stay."""
 
     def as_async(self) -> Inline:
-        """The same store for coroutines. Nothing here blocks, so nothing is moved to a thread."""
+        """Return the store for coroutines. It does not block, so it needs no thread."""
         return Inline(self)
 
     def after_fork(self) -> None:
-        """The child has its own copy of the records and needs its own lock."""
+        """Replace the lock. The records are the child's own copy."""
         self._lock = threading.Lock()
 
     def _apply(

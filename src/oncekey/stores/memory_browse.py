@@ -1,4 +1,4 @@
-"""List and count the records in memory: all of them are sorted for every page."""
+"""List and count the records in memory. Every page sorts all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALL: Final = 2**31
 
 
 def list_records(store: MemoryStore, ask: RecordQuery) -> RecordPage:
-    """A page, newest first."""
+    """Return a page of records, newest first."""
     now, start = _now(store), newest_first_from(ask.after)
     told: list[Record] = []
     after = here = NewestFirst(start.created)
@@ -42,7 +42,7 @@ def list_records(store: MemoryStore, ask: RecordQuery) -> RecordPage:
 
 
 def count_records(store: MemoryStore, *, exact: bool) -> RecordCounts:  # noqa: ARG001 - they always are
-    """All of them, one by one."""
+    """Count all records one by one."""
     seen: dict[str, int] = {}
     records = _living(store)
     for record in records:

@@ -1,4 +1,4 @@
-"""Which PostgreSQL a store talks to, as its caller named it, and what is refused at once."""
+"""The address and the options of a PostgreSQL store, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _PER_MILLE: Final = 1000
 _LONGEST: Final = 32767.0
-"""Nine hours are for ever: no system takes more seconds than these between its keep-alives."""
+"""Nine hours stand for forever: no system accepts more seconds between keep-alives."""
 
 
 class Target(Struct, frozen=True):
-    """Which database, and how to reach it: by connections of ours, or by those of the caller."""
+    """The database, and how to reach it: with our own connections, or with those of the caller."""
 
     conninfo: str
     where: str
@@ -36,11 +36,11 @@ class Target(Struct, frozen=True):
     listen: bool
     fast: bool = True
     given: Any = None
-    """A pool or a connection of the caller."""
+    """A pool or a connection of the caller, or None."""
 
     @property
     def lock(self) -> Any:
-        """What a caller's connection is locked with while somebody uses it."""
+        """The lock of the caller's connection, or None."""
         return getattr(self.given, "lock", None)
 
     @classmethod
@@ -54,7 +54,7 @@ class Target(Struct, frozen=True):
         listen: bool,
         fast: bool = True,
     ) -> Target:
-        """What the caller named, checked as far as that can be done without connecting."""
+        """Check the options without connecting. Raise ConfigurationError if one is not valid."""
         checked_fast(fast)
         wait, answer = seconds(patience, "patience"), min(seconds(timeout, "timeout"), _LONGEST)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -71,7 +71,7 @@ class Target(Struct, frozen=True):
             return cls("", where, {}, size, wait, inf, listen=False, fast=fast, given=given)
         try:
             named = conninfo_to_dict(given)
-        except psycopg.Error as error:  # its words may quote what was given, password included
+        except psycopg.Error as error:  # the text may quote the URL, with its password
             msg = "the PostgreSQL URL cannot be read; write postgresql://user@host:5432/database"
             raise ConfigurationError(msg) from error.with_traceback(None)
         host = named.get("host") or named.get("hostaddr") or "the local socket"
@@ -85,9 +85,9 @@ def _lends(given: object) -> bool:
 
 
 def _options(named: dict[str, Any], wait: float, answer: float) -> dict[str, Any]:
-    """What the caller has not set: a server that is gone or stands still is given up."""
+    """Return the options that the caller has not set, so that a dead server is noticed."""
     usual = {
-        "connect_timeout": max(2, round(wait)),  # libpq counts whole seconds, from two
+        "connect_timeout": max(2, round(wait)),  # libpq counts whole seconds, at least two
         "tcp_user_timeout": round(2 * answer * _PER_MILLE),
         "keepalives_idle": max(1, round(answer)),
         "keepalives_interval": max(1, round(answer / 2)),
@@ -99,7 +99,7 @@ def _options(named: dict[str, Any], wait: float, answer: float) -> dict[str, Any
 
 
 def check_colour(given: object, wanted: type[psycopg.BaseConnection[Any]]) -> None:
-    """Refused when a blocking store was given something to await, and the reverse."""
+    """Raise ConfigurationError if a store got an object for the other kind of code."""
     asynchronous = psycopg.AsyncConnection
     awaits = iscoroutinefunction(getattr(given, "getconn", None)) or isinstance(given, asynchronous)
     if awaits != (wanted is asynchronous):
@@ -109,7 +109,7 @@ def check_colour(given: object, wanted: type[psycopg.BaseConnection[Any]]) -> No
 
 
 def refuse_transaction(pgconn: PGconn) -> None:
-    """Refused inside a transaction: a claim would be seen by nobody until that is committed."""
+    """Raise ConfigurationError in a transaction, which would hide a claim until it commits."""
     if pgconn.transaction_status != TransactionStatus.IDLE or pgconn.pipeline_status:
         msg = (
             "the connection of the store is inside a transaction or a pipeline, where a claim "

@@ -1,6 +1,6 @@
-"""Claims and settles of the tasks of one event loop, which share a statement and a commit.
+"""Batches: claims and settles of the tasks of one event loop share a statement and a commit.
 
-What they bring travels in arrays, in PostgreSQL's binary form.
+Their values are sent as arrays in PostgreSQL's binary format.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LENGTH: Final = Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 _KINDS: Final = {"text": 25, "bigint": 20, "boolean": 16, "bytea": 17}
 _SHORT: Final = tuple(_LENGTH.pack(length) for length in range(256))
-"""How most lengths are written."""
+"""The encoded form of most lengths."""
 
 
 def array(kind: str, values: tuple[bytes | None, ...]) -> bytes:
-    """An array of one dimension."""
+    """Encode an array of one dimension."""
     first, count = values[0], len(values)
     head = _HEAD.pack(1, None in values, _KINDS[kind], count, 1)
-    if values.count(first) == count:  # of most columns everybody gives the same
+    if values.count(first) == count:  # in most columns all values are the same
         return head + _element(first) * count
     return head + b"".join([_element(value) for value in values])
 
@@ -42,29 +42,28 @@ def _element(value: bytes | None) -> bytes:
     return (_SHORT[length] if length < len(_SHORT) else _LENGTH.pack(length)) + value
 
 
-# Claims and settles of the tasks of one event loop, which share a statement and a commit.
+# A task that finds no statement under way runs its own at once, unless the one before was a batch:
+# then the tasks of one turn of the loop form a batch. Tasks that come meanwhile form the next
+# batch.
 #
-# Whoever finds nobody asking asks alone, and at once, unless there was a crowd just before: then
-# those who come in the same turn of the loop ask together. Those who come meanwhile make the next
-# crowd.
-# A row that somebody else holds, and everything that goes wrong, sends each of them to ask alone:
-# so nobody waits for a stranger longer than a batch takes.
+# If another connection has locked a row, or if anything goes wrong, each task runs its own
+# statement: so no task waits for another one's row longer than a batch takes.
 
 
 LARGEST: Final = 128
-"""How many share one statement."""
+"""The largest number of tasks that share one statement."""
 LARGE: Final = 16384
-"""Bytes from which on a value does not travel with others."""
+"""The size in bytes from which on a request does not share a statement."""
 
 Asked = tuple[Values, "asyncio.Future[bytes | None]"]
-"""The values of one asker, and where its row goes; None sends it to ask alone."""
+"""The values of one task, and the future for its row. None makes the task run its own statement."""
 
 
 class AsyncCrowd:
-    """A way to run statements, from any number of tasks of one loop."""
+    """Run statements, for any number of tasks of one loop."""
 
     def __init__(self, target: Target) -> None:
-        """Nothing is opened before the first statement. Where it is not fast, all ask alone."""
+        """Start without connections. Without `fast` there are no batches."""
         self._link = AsyncLink(target)
         self._crowds = {
             alone.name: _Crowd(self._link, alone, together)
@@ -72,19 +71,19 @@ class AsyncCrowd:
         }
 
     async def run(self, statement: Statement, values: Values) -> list[bytes]:
-        """What one statement answers, which is prepared and a transaction of its own."""
+        """Run one prepared statement in a transaction of its own. Return its column."""
         crowd = self._crowds.get(statement.name)
         if crowd is None or len(b"".join(filter(None, values))) > LARGE:
             return await self._link.run(statement, values)
         return await crowd.run(values)
 
     async def close(self) -> None:
-        """The connections are closed, those in use when they come back, but no caller's."""
+        """Close our connections, those in use when they are given back."""
         await self._link.close()
 
 
 class _Crowd:
-    """Those who ask one statement."""
+    """The tasks that want to run one statement."""
 
     def __init__(self, link: AsyncLink, alone: Statement, together: Statement) -> None:
         self._link = link
@@ -112,13 +111,13 @@ class _Crowd:
         return await self._link.run(self._alone, values) if row is None else [row]
 
     def _next(self) -> None:
-        """Those who came meanwhile are next, if they still wait."""
+        """Start the next batch with the tasks that have come meanwhile and still wait."""
         batch: dict[tuple[bytes | None, ...], Asked] = {}
         later: list[Asked] = []
         while self._waiting and len(batch) < LARGEST:
             asked = self._waiting.popleft()
             if not asked[1].done() and batch.setdefault(tuple(asked[0][:2]), asked) is not asked:
-                later.append(asked)  # no key twice in one statement
+                later.append(asked)  # a key may be only once in a statement
         self._waiting.extendleft(reversed(later))
         self._busy = bool(batch)
         if batch:
@@ -127,7 +126,7 @@ class _Crowd:
             self._batch = asyncio.create_task(self._serve(together))
 
     async def _serve(self, batch: list[Asked]) -> None:
-        """Each has its row, or is sent to ask alone, or is told what went wrong."""
+        """Run the batch. Give each task its row, or its error, or None to run its own statement."""
         rows: list[bytes] = [b""]
         try:
             rows = await self._ask(batch)
@@ -142,7 +141,7 @@ class _Crowd:
             raise
         finally:
             self._next()
-        if len(rows) == 1:  # it stands for all
+        if len(rows) == 1:  # one row is the answer for all
             rows *= len(batch)
         for (_, answer), row in zip(batch, rows, strict=True):
             if not answer.done():
@@ -160,4 +159,4 @@ class _Crowd:
 def _fail(batch: list[Asked], error: OncekeyError) -> None:
     for _, answer in batch:
         if not answer.done():
-            answer.set_exception(copy(error))  # one for each who raises it
+            answer.set_exception(copy(error))  # a copy for each task that raises it

@@ -1,7 +1,7 @@
-"""List and count the records of a PostgreSQL database, by the indexes of `0003_newest.sql`.
+"""List and count the records of a PostgreSQL database, with the indexes of `0003_newest.sql`.
 
-A page walks down the index, over at most so many rows. Counts come from some of the pages of the
-table, once there are too many rows to count.
+A page goes down the index, over a limited number of rows. If there are too many rows to count, they
+are estimated from some pages of the table.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from oncekey.stores.postgres.rows import as_written, fields, to_number
 from oncekey.stores.postgres.statements import GET, of_get, statement
 from oncekey.stores.postgres.store import PostgresStore
 
-# The statements. Everything comes back in one column.
+# The statements. Each result has one column.
 
 WINDOW: Final = 5000
-"""Rows that one page walks over. It stands in the text, so that no plan sorts the whole table."""
+"""The number of rows that one page covers. It is in the text, so that no plan sorts the table."""
 COUNTED: Final = 10_000
-"""Held records that are counted one by one."""
+"""The number of held records that are counted one by one."""
 _NEWEST: Final = 1000
 _FEWEST: Final = 128
 
@@ -47,10 +47,10 @@ _HELD: Final = "t.due = 0"
 
 
 def _walk(rows: str, most: int) -> str:
-    """Rows down the index, from a moment that is neither newer nor younger than was asked for.
+    """Return a query that goes down the index, from the start of the page or the minimum age.
 
-    `place` counts them, and `first` is the place of the first one of the same moment. Nothing but
-    the index gives the order, and only one bound is known: any other plan would sort.
+    `place` counts the rows, and `first` is the place of the first row with the same time. Only the
+    index provides the order, and there is only one bound: any other plan would sort.
     """
     return (
         "SELECT t.*, row_number() OVER walk AS place, rank() OVER walk AS first "  # noqa: S608 - only constants
@@ -64,10 +64,10 @@ _NEW_ENOUGH: Final = f"($3::bigint = 0 OR t.created >= {_NOW} - $3)"
 
 
 def page_statement(limit: int, *, held: bool) -> Statement:
-    """Records without their results, the sizes of these, the time, and how many of one moment.
+    """Return the statement for a page: records without results, their sizes, the time and places.
 
-    The plan must know that few rows are wanted: a number that is not smaller than the limit
-    stands in the text.
+    The planner must know that few rows are wanted, so the text contains a number that is at least
+    the limit.
     """
     return _page_statement(_HELD if held else _ANY, max(_FEWEST, 1 << limit.bit_length()))
 
@@ -86,7 +86,7 @@ def _page_statement(rows: str, most: int) -> Statement:
 
 
 def _end_statement(rows: str) -> Statement:
-    """The last row that a page walks over and the one that follows, if they are new enough."""
+    """Return the statement for the last row of a page and the next one, if they are new enough."""
     text = (
         f"SELECT ROW(t.created, t.place - t.first + 1) FROM ({_walk(rows, WINDOW + 1)}) t "  # noqa: S608 - only constants
         f"WHERE t.place >= {WINDOW} AND {_NEW_ENOUGH}"
@@ -109,7 +109,7 @@ SIZE: Final = statement(
     "FROM pg_class WHERE oid = 'oncekey_records'::regclass",
     0,
 )
-"""The pages of the table now; its pages and rows when it was last vacuumed; the time."""
+"""The number of pages of the table now; pages and rows at the last vacuum; the time."""
 _GROUPED: Final = f"SELECT ROW(t.status, {_LIVING}, count(*))"
 COUNT: Final = statement(
     f"{_GROUPED} FROM oncekey_records t GROUP BY t.status, {_LIVING}",
@@ -138,15 +138,15 @@ DUE: Final = statement(
 
 
 _SMALL: Final = 300
-"""Pages of a table whose rows are counted one by one."""
+"""The number of pages up to which all rows of a table are counted."""
 _SAMPLED: Final = 50
-"""Pages that stand for all of them."""
+"""The number of pages in a sample."""
 _FIELDS: Final = 21
-"""Fields of a row that are the record; the size of its result, the time and its place follow."""
+"""The number of fields of the record. The size of its result, the time and its place follow."""
 
 
 def list_records(store: PostgresStore, ask: RecordQuery) -> RecordPage:
-    """A page, newest first; by scope and key as long as nobody has made the indexes."""
+    """Return a page of records, newest first; by scope and key if the indexes are missing."""
     if not _indexed(store):
         return browse.list_records(store, ask)
     held = ask.status == "held"
@@ -169,7 +169,7 @@ def list_records(store: PostgresStore, ask: RecordQuery) -> RecordPage:
 
 
 def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
-    """All of them where there are few, else what some pages of the table show."""
+    """Count all records if the table is small or `exact` is set, else estimate."""
     pages, pages_then, rows_then, now = map(_number, fields(_run(store, SIZE)[0], 4))
     if exact or pages <= _SMALL:
         living, total = _groups(_run(store, COUNT))
@@ -197,12 +197,12 @@ def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
 
 
 def count_due(store: PostgresStore, grace: int) -> int:
-    """How many may have expired so long ago, a million at most."""
+    """Return the number of records that may have expired so long ago, at most a million."""
     return to_number(_run(store, DUE, _bytes(grace))[0])
 
 
 def read_newer(store: PostgresStore, scope: str | None, key: str) -> Record | None:
-    """The record, as far as this release understands it."""
+    """Return the record, as far as this release understands it, or None."""
     rows = _run(store, GET, *of_get(scope, key))
     return as_written(rows[0]) if rows else None
 
@@ -228,14 +228,14 @@ def _wish(ask: RecordQuery) -> tuple[bytes | None, ...]:
 
 
 def _start_of_next(rows: list[bytes]) -> str | None:
-    """Where the next page starts, if the walk has come to its end before the index has."""
+    """Return the cursor of the next page, or None if the index ended first."""
     if len(rows) < 2:  # noqa: PLR2004 - the last row and the one that follows
         return None
     return str(NewestFirst(*map(_number, fields(rows[0], 2))))
 
 
 def _groups(rows: list[bytes]) -> tuple[dict[str, int], int]:
-    """How many of each status live, and how many were looked at."""
+    """Return the number of records by status that have not expired, and the number of all rows."""
     living: dict[str, int] = {}
     total = 0
     for row in rows:

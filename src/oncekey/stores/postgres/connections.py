@@ -1,4 +1,4 @@
-"""Where the connections of a PostgreSQL store live: those of a process, or of each loop."""
+"""Limits and owners of the connections of a PostgreSQL store: per process, or per loop."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ L = TypeVar("L")
 
 
 def stale(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Whether the server has hung up, told without asking it.
+    """Return whether the server has closed the connection, without asking it.
 
-    It says nothing on an idle connection that it keeps; when it ends one, there is something
-    to read. A statement that was not sent is a statement that surely did not happen.
+    A server sends nothing on an idle connection; when it closes one, there is something to read. A
+    statement that was not sent is a statement that certainly did not happen.
     """
     return connection.closed or bool(hearing(connection)(0))
 
 
 def hearing(connection: psycopg.BaseConnection[Any]) -> Callable[[float], object]:
-    """A way to wait so many milliseconds for something to read."""
+    """Return a function that waits so many milliseconds for something to read."""
     socket = select.poll()
     socket.register(connection.pgconn.socket, select.POLLIN)
     return socket.poll
 
 
 class Gate:
-    """So many threads at a time, or those who get the lock, and nobody waits for ever.
+    """Limit the number of threads, or use a given lock. Waiting has a time-out.
 
-    The places are things in a queue, which costs a tenth of a semaphore of `threading`.
+    The places are items in a queue, which costs a tenth of a semaphore of `threading`.
     """
 
     def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:
-        """Open."""
+        """Allow `places` callers at a time, or use `lock`. Wait `patience` seconds for either."""
         self._patience = patience
         self._enter: Callable[..., object]
         self._leave: Callable[[], object]
@@ -57,7 +57,7 @@ class Gate:
         self._enter, self._leave, self._full = free.get, partial(free.put, None), free.empty
 
     def full(self) -> bool:
-        """Whether whoever comes now has to wait."""
+        """Return whether the next caller would have to wait."""
         return self._full()
 
     def __enter__(self) -> None:
@@ -81,17 +81,17 @@ class AsyncGate:
     """The same for the tasks of one loop."""
 
     def __init__(self, patience: float, places: int = 1, lock: Any = None) -> None:
-        """Open."""
+        """Allow `places` callers at a time, or use `lock`. Wait `patience` seconds for either."""
         self._places = lock or asyncio.Semaphore(places)
         self._patience = patience
 
     def full(self) -> bool:
-        """Whether whoever comes now has to wait."""
+        """Return whether the next caller would have to wait."""
         return bool(self._places.locked())
 
     async def __aenter__(self) -> None:
         if not self._places.locked():
-            await self._places.acquire()  # at once
+            await self._places.acquire()  # does not wait
             return
         try:
             async with asyncio.timeout(self._patience):
@@ -117,35 +117,35 @@ def _nobody_came() -> StoreError:
 
 
 class PerProcess(Generic[L]):
-    """One of them for the process; a forked child makes its own."""
+    """One object for the process; a forked child makes its own."""
 
     def __init__(self, make: Callable[[], L]) -> None:
-        """`make` opens nothing."""
+        """Call `make`, which must not open anything."""
         self._make = make
         self._link = make()
         renew_after_fork(self)
 
     def here(self) -> L:
-        """The one of this process."""
+        """Return the object of this process."""
         return self._link
 
     def after_fork(self) -> None:
-        """The parent's is never touched again, not even to close it."""
+        """Make a new object. The parent's is dropped without closing it."""
         leave_alone(self._link)
         self._link = self._make()
 
 
 class PerLoop(Generic[L]):
-    """One of them for each running loop; those of loops that were closed are dropped."""
+    """One object for each running loop; those of closed loops are dropped."""
 
     def __init__(self, make: Callable[[], L]) -> None:
-        """`make` opens nothing."""
+        """Call `make` on each loop. It must not open anything."""
         self._make = make
         self._links: dict[asyncio.AbstractEventLoop, L] = {}
         renew_after_fork(self)
 
     def here(self) -> L:
-        """The one of the running loop."""
+        """Return the object of the running loop."""
         loop = running_loop()
         link = self._links.get(loop)
         if link is None:
@@ -156,6 +156,6 @@ class PerLoop(Generic[L]):
         return link
 
     def after_fork(self) -> None:
-        """The parent's are never touched again, not even to close them."""
+        """Drop the parent's objects without closing them."""
         leave_alone(self._links)
         self._links = {}

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean: what to do about them, and whether the verb happened."""
+"""Explain errors of PostgreSQL: what to do about them, and whether the verb happened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores.postgres.protocol import NoAnswerError
 
-# What a server says before it lets somebody in carries no code, only words.
+# Errors before the login is complete have no SQLSTATE, only a text.
 _REFUSALS: Final = (
     ("password authentication failed", "give the right user and password"),
     ("no password supplied", "add the password to the URL, or to ~/.pgpass"),
@@ -26,11 +26,11 @@ _READ_ONLY: Final = "25006"
 _NO_SUCH: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 _BUSY: Final = frozenset({"55P03", "40001", "40P01", "57014"})
 _CUT_OFF: Final = ("08", "57P0")
-"""The server ended the connection: how far it had come is not known."""
+"""The server ended the connection: it is unknown how far the statement got."""
 
 
 def explain_connect(error: psycopg.Error, where: str) -> ConfigurationError | StoreError:
-    """Why there is no connection. Nothing was sent, so nothing happened."""
+    """Return the error for a failed connection. Nothing was sent, so nothing happened."""
     text = _words(error)
     for sign, advice in _REFUSALS:
         if sign in text:
@@ -42,7 +42,7 @@ def explain_connect(error: psycopg.Error, where: str) -> ConfigurationError | St
 def explain(
     error: psycopg.Error, where: str, *, lost: bool = False
 ) -> ConfigurationError | StoreError:
-    """What became of a statement that was sent. `lost`: the connection did not survive it."""
+    """Return the error for a statement that was sent. `lost`: the connection broke."""
     text, state = _words(error), error.sqlstate or ""
     if lost or state.startswith(_CUT_OFF):
         silent = isinstance(error, NoAnswerError)
@@ -72,10 +72,10 @@ def explain(
 
 
 def schema_is_gone(error: psycopg.Error) -> bool:
-    """Whether what the migrations made is not there: the database was made anew."""
+    """Return whether the tables or functions are missing: the database was created again."""
     return error.sqlstate in _NO_SUCH
 
 
 def _words(error: psycopg.Error) -> str:
-    """What the driver says, on one line and without its own full stop."""
+    """Return the text of the error, on one line and without a full stop."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__

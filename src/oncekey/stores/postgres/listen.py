@@ -1,6 +1,6 @@
-"""Waiting on one connection each for a record to change: told by PostgreSQL, not by asking.
+"""Wait for a record to change with LISTEN, instead of polling.
 
-Waiters have connections of their own, so that they take none from the verbs that they wait for.
+Each waiter has a connection of its own, so that it takes none from the verbs that it waits for.
 """
 
 # Generated from listen_async.py by "make generate": do not edit.
@@ -22,22 +22,22 @@ from oncekey.stores.postgres.protocol import Line, Values, listen, perform, say
 from oncekey.stores.postgres.rows import to_number
 
 _WAITERS: Final = 8
-"""More than these do not listen, but come back soon."""
+"""The number of callers that can listen. Further ones sleep for _SOON seconds and ask again."""
 _SOON: Final = 0.1
 _PER_SECOND: Final = 1_000_000
 
 
 class Watch:
-    """A way to wait, for a few threads at a time."""
+    """Wait for changes, for a few threads at a time."""
 
     def __init__(self, target: Target) -> None:
-        """Nothing is opened before somebody waits."""
+        """Start without connections."""
         self._target = target
         self._lender = Own(target)
         self._room = Gate(_SOON, _WAITERS)
 
     def until_changed(self, scope: str | None, key: str, token: int, seconds: float) -> None:
-        """The record may not be running any more under the token, or the time is over."""
+        """Wait until the record may not be running under this token, or `seconds` are over."""
         if not self._may_listen():
             sleep(min(seconds, _SOON))
             return
@@ -47,14 +47,14 @@ class Watch:
                 self._wait(line, sql.channel(scope, key), sql.of_watch(scope, key, token), seconds)
             except psycopg.Error as error:
                 raise explain(error, self._target.where, lost=line.connection.closed) from error
-            except BaseException:  # cut off: it would go on listening
+            except BaseException:  # interrupted: the connection would still listen
                 self._lender.drop(line)
                 raise
             finally:
                 self._lender.give(line)
 
     def close(self) -> None:
-        """The connections are closed, those in use when they come back."""
+        """Close the connections, those in use when they are given back."""
         self._lender.close()
 
     def _may_listen(self) -> bool:
@@ -63,7 +63,7 @@ class Watch:
     def _wait(
         self, line: Line[Connection[Any]], channel: str, record: Values, seconds: float
     ) -> None:
-        """First listen, then say that somebody does: whoever ends the record cannot miss it."""
+        """Listen first, then mark the record as watched, so that its end cannot be missed."""
         ask, patience = line.connection.wait, self._target.timeout
         line.heard.clear()
         line.connection.pgconn.notify_handler = line.heard.append

@@ -1,8 +1,8 @@
-"""Who lends the store its connections: itself, a pool of the caller, or the caller's only one.
+"""The connections of the store: its own, those of the caller's pool, or the caller's only one.
 
-Whoever needs a new connection makes it, so that it hears at once what is wrong with the server
-and waits for no one's retries. There is no thread and no task in the background that a fork, or
-the end of an event loop, could leave behind.
+A caller that needs a new connection opens it, so that it learns at once what is wrong with the
+server and waits for no other caller's retries. There is no background thread or task that a fork,
+or the end of an event loop, could leave behind.
 """
 
 # Generated from pool_async.py by "make generate": do not edit.
@@ -29,47 +29,47 @@ from oncekey.stores.postgres.protocol import Line, Statement, Values, ask, say
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
 _IDLE: Final = 60.0
-"""So many unused connections stay open for good; more of them only for so many seconds."""
+"""Two unused connections stay open for good, more of them only for 60 seconds."""
 
 
 class Lender(Protocol):
-    """Lends a connection to one verb at a time."""
+    """Lend a connection to one verb at a time."""
 
     def take(self) -> Line[Connection[Any]]:
-        """A connection on which nothing is under way."""
+        """Return a connection that is idle."""
         ...
 
     def give(self, line: Line[Connection[Any]]) -> None:
-        """The verb is over, whatever became of it."""
+        """Give the connection back after the verb, whether it failed or not."""
         ...
 
     def drop(self, line: Line[Connection[Any]]) -> None:
-        """Nobody knows what the connection would answer next."""
+        """Close a connection whose state is unknown."""
         ...
 
     def close(self) -> None:
-        """What is ours is closed."""
+        """Close the connections that are ours."""
         ...
 
 
 class Own:
-    """Connections of our own: opened when needed, and kept."""
+    """Connections of our own, opened when needed, and kept."""
 
     def __init__(self, target: Target) -> None:
-        """Nothing is opened yet."""
+        """Start without connections."""
         self._target = target
         self._idle: deque[Line[Connection[Any]]] = deque()
         self._era = 0
         self._born = generation()
 
     def __del__(self) -> None:
-        """Who forgot to close leaves no connection open. A fork's child leaves its parent's."""
+        """Close the connections, but not in a forked child, which has inherited them."""
         if self._born == generation():
             for line in self._idle:
                 line.connection.pgconn.finish()
 
     def take(self) -> Line[Connection[Any]]:
-        """The one that was used last, or a new one."""
+        """Return the connection that was used last, or a new one."""
         while True:
             try:
                 line = self._idle.pop()
@@ -86,7 +86,7 @@ class Own:
         return Line(connection, era, hearing(connection))
 
     def give(self, line: Line[Connection[Any]]) -> None:
-        """Kept for the next verb, unless it broke or the store was closed meanwhile."""
+        """Keep the connection, unless it is broken or the store was closed meanwhile."""
         if line.era != self._era or line.connection.pgconn.status == _BAD:
             line.connection.close()
             return
@@ -96,19 +96,19 @@ class Own:
             self._close_the_oldest(line.since - _IDLE)
 
     def drop(self, line: Line[Connection[Any]]) -> None:
-        """It is closed."""
+        """Close the connection."""
         line.connection.close()
 
     def close(self) -> None:
-        """All are closed, those in use when they come back."""
+        """Close all connections, those in use when they are given back."""
         self._era += 1
         idle, self._idle = self._idle, deque()
         for line in idle:
             line.connection.close()
 
     def _close_the_oldest(self, idle_since: float) -> None:
-        """One each time, so that nobody who gives a connection back waits long."""
-        with suppress(IndexError):  # others take and give meanwhile
+        """Close one connection if it was idle for long. More would delay the caller."""
+        with suppress(IndexError):  # others take and give connections meanwhile
             oldest = self._idle.popleft()
             if oldest.since < idle_since:
                 oldest.connection.close()
@@ -117,16 +117,16 @@ class Own:
 
 
 class Pooled:
-    """Connections of a pool of the caller, who sets its limits and its time-outs."""
+    """Connections of the caller's pool, with the limits and time-outs of that pool."""
 
     def __init__(self, target: Target) -> None:
-        """The pool need not be open yet."""
+        """Use the pool, which need not be open yet."""
         self._target = target
         self._pool = target.given
         self._lines: WeakKeyDictionary[Connection[Any], Line[Any]] = WeakKeyDictionary()
 
     def take(self) -> Line[Connection[Any]]:
-        """One that the server has not ended."""
+        """Return a connection that the server has not closed."""
         try:
             connection: Connection[Any] = self._pool.getconn()
             while stale(connection):
@@ -141,26 +141,26 @@ class Pooled:
         return line
 
     def give(self, line: Line[Connection[Any]]) -> None:
-        """The pool has it back, and replaces it if it broke."""
+        """Give the connection back. The pool replaces it if it is broken."""
         self._pool.putconn(line.connection)
 
     def drop(self, line: Line[Connection[Any]]) -> None:
-        """The pool looks after what it lent."""
+        """Do nothing: the pool checks what it gets back."""
 
     def close(self) -> None:
-        """The pool stays the caller's to close."""
+        """Do nothing: the caller closes the pool."""
 
 
 class Borrowed:
-    """The caller's connection, in turn with the caller."""
+    """The caller's connection, which the caller uses too."""
 
     def __init__(self, target: Target) -> None:
-        """It need not be used yet."""
+        """Keep the connection. Nothing is sent yet."""
         self._target = target
         self._line: Line[Connection[Any]] = Line(target.given)
 
     def take(self) -> Line[Connection[Any]]:
-        """The connection, which must not be in a transaction."""
+        """Return the connection. Raise ConfigurationError if it is in a transaction."""
         connection = self._line.connection
         if connection.closed:
             error = psycopg.OperationalError("the connection is closed")
@@ -169,35 +169,35 @@ class Borrowed:
         return self._line
 
     def give(self, line: Line[Connection[Any]]) -> None:
-        """It stays the caller's."""
+        """Do nothing: the connection is the caller's."""
 
     def drop(self, line: Line[Connection[Any]]) -> None:
-        """It is for the caller to look after."""
+        """Do nothing: the caller must look after it."""
 
     def close(self) -> None:
-        """It stays the caller's to close."""
+        """Do nothing: the caller closes it."""
 
 
 def lender(target: Target) -> Lender:
-    """The one for what the caller named."""
+    """Return the lender for what the caller passed."""
     if target.given is None:
         return Own(target)
     check_colour(target.given, Connection)
     return Borrowed(target) if isinstance(target.given, Connection) else Pooled(target)
 
 
-# How PostgreSQL is asked: on a connection that is lent, in a schema that is there.
+# Run statements on a lent connection, and migrate the database first.
 
 
 _MIGRATING: Final = 60.0
-"""How many seconds a step of a migration may take, waiting for others who do the same included."""
+"""The time-out in seconds of a step of a migration, which may wait for another migration."""
 
 
 class Link:
-    """A way to run statements, from any number of threads."""
+    """Run statements, for any number of threads."""
 
     def __init__(self, target: Target) -> None:
-        """Nothing is opened before the first statement."""
+        """Start without connections."""
         self._target = target
         self._lender = lender(target)
         self._room = Gate(target.patience, target.size, target.lock)
@@ -205,7 +205,10 @@ class Link:
         self._ready = False
 
     def run(self, statement: Statement, values: Values) -> list[bytes]:
-        """What one statement answers, which is prepared and a transaction of its own."""
+        """Run one prepared statement in a transaction of its own. Return its column.
+
+        Raise StoreError or ConfigurationError if that fails.
+        """
         with self._room:
             line = self._lender.take()
             try:
@@ -217,18 +220,18 @@ class Link:
                 if schema_is_gone(error):
                     self._ready = False
                 raise explain(error, self._target.where, lost=line.connection.closed) from error
-            except BaseException:  # cut off: nobody knows what it would answer next
+            except BaseException:  # interrupted: the state of the connection is unknown
                 self._lender.drop(line)
                 raise
             finally:
                 self._lender.give(line)
 
     def close(self) -> None:
-        """The connections are closed, those in use when they come back, but no caller's."""
+        """Close our connections, those in use when they are given back."""
         self._lender.close()
 
     def _prepare(self, line: Line[Connection[Any]]) -> None:
-        """The database has the schema. The verb itself was not sent yet, and did not happen."""
+        """Migrate the database if needed. On failure, the verb was not sent and did not happen."""
         where = self._target.where
         schema.check_server(line.connection.pgconn.server_version, where)
         try:
@@ -239,7 +242,7 @@ class Link:
         self._ready = True
 
     def _migrate(self, line: Line[Connection[Any]]) -> None:
-        """One transaction, so that a migration that fails leaves nothing behind."""
+        """Migrate in one transaction, so that a failure leaves nothing behind."""
         try:
             self._say(line, schema.BEGIN, _MIGRATING)
             for script in self._missing(line, _MIGRATING):
@@ -251,7 +254,7 @@ class Link:
             raise
 
     def _missing(self, line: Line[Connection[Any]], seconds: float) -> tuple[bytes, ...]:
-        """The migrations that the database has yet to see."""
+        """Return the migrations that the database does not have yet."""
         found = self._say(line, schema.FIND, seconds) == schema.FOUND
         read = self._say(line, schema.READ, seconds) if found else []
         return schema.missing(read, schema.migrations())

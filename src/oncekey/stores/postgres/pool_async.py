@@ -1,8 +1,8 @@
-"""Who lends the store its connections: itself, a pool of the caller, or the caller's only one.
+"""The connections of the store: its own, those of the caller's pool, or the caller's only one.
 
-Whoever needs a new connection makes it, so that it hears at once what is wrong with the server
-and waits for no one's retries. There is no thread and no task in the background that a fork, or
-the end of an event loop, could leave behind.
+A caller that needs a new connection opens it, so that it learns at once what is wrong with the
+server and waits for no other caller's retries. There is no background thread or task that a fork,
+or the end of an event loop, could leave behind.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from oncekey.stores.postgres.protocol import Line, Statement, Values, ask_async,
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
 _IDLE: Final = 60.0
-"""So many unused connections stay open for good; more of them only for so many seconds."""
+"""Two unused connections stay open for good, more of them only for 60 seconds."""
 
 
 class Lender(Protocol):
-    """Lends a connection to one verb at a time."""
+    """Lend a connection to one verb at a time."""
 
     async def take(self) -> Line[AsyncConnection[Any]]:
-        """A connection on which nothing is under way."""
+        """Return a connection that is idle."""
         ...
 
     async def give(self, line: Line[AsyncConnection[Any]]) -> None:
-        """The verb is over, whatever became of it."""
+        """Give the connection back after the verb, whether it failed or not."""
         ...
 
     async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
-        """Nobody knows what the connection would answer next."""
+        """Close a connection whose state is unknown."""
         ...
 
     async def close(self) -> None:
-        """What is ours is closed."""
+        """Close the connections that are ours."""
         ...
 
 
 class Own:
-    """Connections of our own: opened when needed, and kept."""
+    """Connections of our own, opened when needed, and kept."""
 
     def __init__(self, target: Target) -> None:
-        """Nothing is opened yet."""
+        """Start without connections."""
         self._target = target
         self._idle: deque[Line[AsyncConnection[Any]]] = deque()
         self._era = 0
         self._born = generation()
 
     def __del__(self) -> None:
-        """Who forgot to close leaves no connection open. A fork's child leaves its parent's."""
+        """Close the connections, but not in a forked child, which has inherited them."""
         if self._born == generation():
             for line in self._idle:
                 line.connection.pgconn.finish()
 
     async def take(self) -> Line[AsyncConnection[Any]]:
-        """The one that was used last, or a new one."""
+        """Return the connection that was used last, or a new one."""
         while True:
             try:
                 line = self._idle.pop()
@@ -84,7 +84,7 @@ class Own:
         return Line(connection, era, hearing(connection))
 
     async def give(self, line: Line[AsyncConnection[Any]]) -> None:
-        """Kept for the next verb, unless it broke or the store was closed meanwhile."""
+        """Keep the connection, unless it is broken or the store was closed meanwhile."""
         if line.era != self._era or line.connection.pgconn.status == _BAD:
             await line.connection.close()
             return
@@ -94,19 +94,19 @@ class Own:
             await self._close_the_oldest(line.since - _IDLE)
 
     async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
-        """It is closed."""
+        """Close the connection."""
         await line.connection.close()
 
     async def close(self) -> None:
-        """All are closed, those in use when they come back."""
+        """Close all connections, those in use when they are given back."""
         self._era += 1
         idle, self._idle = self._idle, deque()
         for line in idle:
             await line.connection.close()
 
     async def _close_the_oldest(self, idle_since: float) -> None:
-        """One each time, so that nobody who gives a connection back waits long."""
-        with suppress(IndexError):  # others take and give meanwhile
+        """Close one connection if it was idle for long. More would delay the caller."""
+        with suppress(IndexError):  # others take and give connections meanwhile
             oldest = self._idle.popleft()
             if oldest.since < idle_since:
                 await oldest.connection.close()
@@ -115,16 +115,16 @@ class Own:
 
 
 class Pooled:
-    """Connections of a pool of the caller, who sets its limits and its time-outs."""
+    """Connections of the caller's pool, with the limits and time-outs of that pool."""
 
     def __init__(self, target: Target) -> None:
-        """The pool need not be open yet."""
+        """Use the pool, which need not be open yet."""
         self._target = target
         self._pool = target.given
         self._lines: WeakKeyDictionary[AsyncConnection[Any], Line[Any]] = WeakKeyDictionary()
 
     async def take(self) -> Line[AsyncConnection[Any]]:
-        """One that the server has not ended."""
+        """Return a connection that the server has not closed."""
         try:
             connection: AsyncConnection[Any] = await self._pool.getconn()
             while stale(connection):
@@ -139,26 +139,26 @@ class Pooled:
         return line
 
     async def give(self, line: Line[AsyncConnection[Any]]) -> None:
-        """The pool has it back, and replaces it if it broke."""
+        """Give the connection back. The pool replaces it if it is broken."""
         await self._pool.putconn(line.connection)
 
     async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
-        """The pool looks after what it lent."""
+        """Do nothing: the pool checks what it gets back."""
 
     async def close(self) -> None:
-        """The pool stays the caller's to close."""
+        """Do nothing: the caller closes the pool."""
 
 
 class Borrowed:
-    """The caller's connection, in turn with the caller."""
+    """The caller's connection, which the caller uses too."""
 
     def __init__(self, target: Target) -> None:
-        """It need not be used yet."""
+        """Keep the connection. Nothing is sent yet."""
         self._target = target
         self._line: Line[AsyncConnection[Any]] = Line(target.given)
 
     async def take(self) -> Line[AsyncConnection[Any]]:
-        """The connection, which must not be in a transaction."""
+        """Return the connection. Raise ConfigurationError if it is in a transaction."""
         connection = self._line.connection
         if connection.closed:
             error = psycopg.OperationalError("the connection is closed")
@@ -167,35 +167,35 @@ class Borrowed:
         return self._line
 
     async def give(self, line: Line[AsyncConnection[Any]]) -> None:
-        """It stays the caller's."""
+        """Do nothing: the connection is the caller's."""
 
     async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
-        """It is for the caller to look after."""
+        """Do nothing: the caller must look after it."""
 
     async def close(self) -> None:
-        """It stays the caller's to close."""
+        """Do nothing: the caller closes it."""
 
 
 def lender(target: Target) -> Lender:
-    """The one for what the caller named."""
+    """Return the lender for what the caller passed."""
     if target.given is None:
         return Own(target)
     check_colour(target.given, AsyncConnection)
     return Borrowed(target) if isinstance(target.given, AsyncConnection) else Pooled(target)
 
 
-# How PostgreSQL is asked: on a connection that is lent, in a schema that is there.
+# Run statements on a lent connection, and migrate the database first.
 
 
 _MIGRATING: Final = 60.0
-"""How many seconds a step of a migration may take, waiting for others who do the same included."""
+"""The time-out in seconds of a step of a migration, which may wait for another migration."""
 
 
 class AsyncLink:
-    """A way to run statements, from any number of tasks of one loop."""
+    """Run statements, for any number of tasks of one loop."""
 
     def __init__(self, target: Target) -> None:
-        """Nothing is opened before the first statement."""
+        """Start without connections."""
         self._target = target
         self._lender = lender(target)
         self._room = AsyncGate(target.patience, target.size, target.lock)
@@ -203,7 +203,10 @@ class AsyncLink:
         self._ready = False
 
     async def run(self, statement: Statement, values: Values) -> list[bytes]:
-        """What one statement answers, which is prepared and a transaction of its own."""
+        """Run one prepared statement in a transaction of its own. Return its column.
+
+        Raise StoreError or ConfigurationError if that fails.
+        """
         async with self._room:
             line = await self._lender.take()
             try:
@@ -215,18 +218,18 @@ class AsyncLink:
                 if schema_is_gone(error):
                     self._ready = False
                 raise explain(error, self._target.where, lost=line.connection.closed) from error
-            except BaseException:  # cut off: nobody knows what it would answer next
+            except BaseException:  # interrupted: the state of the connection is unknown
                 await self._lender.drop(line)
                 raise
             finally:
                 await self._lender.give(line)
 
     async def close(self) -> None:
-        """The connections are closed, those in use when they come back, but no caller's."""
+        """Close our connections, those in use when they are given back."""
         await self._lender.close()
 
     async def _prepare(self, line: Line[AsyncConnection[Any]]) -> None:
-        """The database has the schema. The verb itself was not sent yet, and did not happen."""
+        """Migrate the database if needed. On failure, the verb was not sent and did not happen."""
         where = self._target.where
         schema.check_server(line.connection.pgconn.server_version, where)
         try:
@@ -237,7 +240,7 @@ class AsyncLink:
         self._ready = True
 
     async def _migrate(self, line: Line[AsyncConnection[Any]]) -> None:
-        """One transaction, so that a migration that fails leaves nothing behind."""
+        """Migrate in one transaction, so that a failure leaves nothing behind."""
         try:
             await self._say(line, schema.BEGIN, _MIGRATING)
             for script in await self._missing(line, _MIGRATING):
@@ -249,7 +252,7 @@ class AsyncLink:
             raise
 
     async def _missing(self, line: Line[AsyncConnection[Any]], seconds: float) -> tuple[bytes, ...]:
-        """The migrations that the database has yet to see."""
+        """Return the migrations that the database does not have yet."""
         found = await self._say(line, schema.FIND, seconds) == schema.FOUND
         read = await self._say(line, schema.READ, seconds) if found else []
         return schema.missing(read, schema.migrations())

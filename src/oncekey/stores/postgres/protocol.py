@@ -1,7 +1,7 @@
-"""What is said to PostgreSQL on one connection, for both colours.
+"""Send statements over one connection, for blocking code and for coroutines.
 
-The driver's connections wait for such generators in either colour, and ask them again several
-times a second: so none of them waits for ever for a server that stands still.
+These are generators, as psycopg's own, which `Connection.wait` and `AsyncConnection.wait` run. Both
+resume them several times a second, so none of them waits forever for a server that hangs.
 """
 
 from __future__ import annotations
@@ -28,38 +28,39 @@ C = TypeVar("C", bound="psycopg.BaseConnection[Any]")
 
 Values = Sequence[bytes | None]
 Hears = Callable[[float], object]
-"""Whether there is something to read, once so many milliseconds are over or before."""
+"""Wait up to so many milliseconds for something to read. Return whether there is something."""
 
 BINARY: Final = 1
 ROWS: Final = 2
-"""How libpq says that a result is binary, and that it has rows."""
+"""The numbers of libpq for the binary format, and for a result with rows."""
 _BOUND: Final = b"SELECT set_config('lock_timeout', '4s', false) WHERE pg_backend_pid() = %d"
 
 
 class NoAnswerError(psycopg.OperationalError):
-    """The server said nothing for too long. The connection is closed."""
+    """The server did not answer in time. The connection is closed."""
 
 
 class Statement(NamedTuple):
-    """A statement that is prepared on each connection; its values and its column are binary.
+    """A prepared statement. Its parameters and its only column are binary.
 
-    The name is made from the text: where a pooler has it prepared already, it is the same.
+    The name is derived from the text: if a pooler has prepared it already, it is the same
+    statement.
     """
 
     name: bytes
     text: bytes
     formats: list[int]
     kinds: tuple[str, ...] = ()
-    """The types of its values, or of what its arrays hold."""
+    """The types of the parameters, or of the elements of its arrays."""
     bound: Statement | None = None
-    """The same for a session that waits for no row longer than it should."""
+    """The variant for a session with a lock_timeout, which need not set one in each call."""
 
 
 class Line(Generic[C]):
-    """A connection, and what is known about it."""
+    """A connection, and what is known about its session."""
 
     def __init__(self, connection: C, era: int = 0, hears: Hears | None = None) -> None:
-        """Nothing was said yet. `hears` is for a connection that is ours alone."""
+        """Take a connection that is not used. `hears` is set if it is one of our own."""
         self.connection = connection
         self.era = era
         self.hears = hears
@@ -72,7 +73,7 @@ class Line(Generic[C]):
 def perform(
     line: Line[C], statement: Statement, values: Values, seconds: float
 ) -> PQGen[list[bytes]]:
-    """The only column of the rows of one statement, which is a transaction of its own."""
+    """Run one statement in a transaction of its own. Return its only column."""
     pgconn = line.connection.pgconn
     if statement.bound is not None:
         if line.bound is None:
@@ -91,12 +92,12 @@ def go_on(
     seconds: float,
     first: PGresult | None = None,
 ) -> PQGen[list[bytes]]:
-    """The same for what was sent already, and of which `first` was read."""
+    """Go on after the statement was sent, and `first` was read. Return its only column."""
     pgconn = line.connection.pgconn
     try:
         result = yield from _answer(pgconn, seconds, first)
     except psycopg.errors.InvalidSqlStatementName:
-        # Somebody has discarded it, or a pooler has given us another session.
+        # The statement was deallocated, or a pooler has given us another session.
         yield from _prepare(line, statement, seconds)
         pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
         result = yield from _answer(pgconn, seconds)
@@ -104,14 +105,14 @@ def go_on(
 
 
 def say(line: Line[C], script: bytes, seconds: float) -> PQGen[list[bytes]]:
-    """The first column, as text, of what the last statement of a script answers."""
+    """Run a script. Return the first column of its last statement, as text."""
     line.connection.pgconn.send_query(script)
     result = yield from _answer(line.connection.pgconn, seconds)
     return _column(result)
 
 
 def listen(line: Line[C], channel: bytes, seconds: float) -> PQGen[None]:
-    """Somebody has called on the channel, or the time is over."""
+    """Return when there is a notification on the channel, or when the time is over."""
     end = monotonic() + seconds
     pgconn = line.connection.pgconn
     while not any(call.relname == channel for call in line.heard) and monotonic() < end:
@@ -121,14 +122,14 @@ def listen(line: Line[C], channel: bytes, seconds: float) -> PQGen[None]:
 
 
 def _bind(line: Line[C], seconds: float) -> PQGen[None]:
-    """Nothing waits long in this session any more, unless a pooler lends it to others as well."""
-    own = line.connection.pgconn.backend_pid  # which a pooler makes up
+    """Set lock_timeout for the session, unless a pooler shares it with others."""
+    own = line.connection.pgconn.backend_pid  # a pooler makes this up
     line.bound = bool((yield from say(line, _BOUND % own, seconds)))
 
 
 def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]:
     pgconn = line.connection.pgconn
-    # A server answers with its own spelling, a pooler with the one that the client asked for.
+    # A server answers with its own spelling, a pooler with that of the client.
     encoding = pgconn.parameter_status(b"client_encoding") or b""
     if encoding.upper().replace(b"-", b"") != b"UTF8":
         msg = "the connections of the pool must speak UTF-8; open them with client_encoding='utf8'"
@@ -140,7 +141,7 @@ def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]
 
 
 def _answer(pgconn: PGconn, seconds: float, last: PGresult | None = None) -> PQGen[PGresult]:
-    """The last result of what was sent, once all of it was read; nothing follows an error."""
+    """Read all results of what was sent, and return the last one. Raise its error."""
     end = monotonic() + seconds
     while pgconn.flush():
         if not (yield Wait.W):
@@ -168,13 +169,13 @@ def _in_time(pgconn: PGconn, end: float, seconds: float) -> None:
 
 
 def silent(pgconn: PGconn, seconds: float) -> NoAnswerError:
-    """What is told who has waited so long. The connection is closed."""
+    """Close the connection, and return the error for a server that did not answer in time."""
     pgconn.finish()
     return NoAnswerError(f"it said nothing for {seconds:g} seconds")
 
 
 def _pass_on(pgconn: PGconn) -> None:
-    """Who listens on this connection is told; it may be the caller, whose connection it is."""
+    """Pass notifications to the handler, which may be that of the caller whose connection it is."""
     while call := pgconn.notifies():
         if pgconn.notify_handler is not None:
             pgconn.notify_handler(call)
@@ -184,11 +185,11 @@ def _column(result: PGresult) -> list[bytes]:
     return [result.get_value(number, 0) or b"" for number in range(result.ntuples)]
 
 
-# One statement on a connection that is lent, in either colour.
+# Run one statement on a lent connection.
 #
-# Code that blocks waits for most answers here, in half the time that the driver's machinery takes:
-# on a connection of our own, for an answer that comes in one piece and says nothing unusual.
-# Whatever is left over is left to the driver, which goes on where this has stopped.
+# Blocking code reads most answers here, in half the time that psycopg takes: on a connection of our
+# own, if the answer comes in one piece and is a single row. Everything else is left to psycopg,
+# which goes on where this has stopped.
 
 
 _PER_MILLE: Final = 1000
@@ -198,7 +199,7 @@ _CANCELLING: Final = 5.0
 def ask(
     line: Line[Connection[Any]], statement: Statement, values: Values, seconds: float
 ) -> list[bytes]:
-    """The only column of the rows of one statement, which is a transaction of its own."""
+    """Run one statement in a transaction of its own. Return its only column."""
     hears = line.hears
     if line.bound and statement.bound is not None:
         statement = statement.bound
@@ -210,7 +211,7 @@ def ask(
         pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
         left = not pgconn.flush()
         heard = left and hears(seconds * _PER_MILLE)
-    except KeyboardInterrupt:  # wherever it comes, the server may have the question by now
+    except KeyboardInterrupt:  # the server may have received the statement already
         with suppress(psycopg.Error):
             line.connection.cancel_safe(timeout=_CANCELLING)
         raise
@@ -228,5 +229,5 @@ def ask(
 async def ask_async(
     line: Line[AsyncConnection[Any]], statement: Statement, values: Values, seconds: float
 ) -> list[bytes]:
-    """The same for coroutines, which wait while others go on."""
+    """Run one statement in a transaction of its own. Return its only column."""
     return await line.connection.wait(perform(line, statement, values, seconds))

@@ -1,4 +1,4 @@
-"""What the statements of the PostgreSQL store answer, read from its binary form."""
+"""Decode the results of the PostgreSQL store from the binary format."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ _ANSWERS: Final[dict[bytes, type[Answer]]] = {
 _VERDICTS: Final = {verdict.value.encode(): verdict for verdict in Verdict}
 
 _MOMENT: Final = 8
-"""Bytes of a moment."""
+"""The size of a time in bytes."""
 
 
 def to_number(data: bytes) -> int:
-    """A bigint."""
+    """Decode a bigint."""
     return int.from_bytes(data, signed=True)
 
 
 def to_answer(data: bytes, ask: Claim) -> Answer:
-    """What a claim was told: the moment alone where the record is new."""
+    """Return the answer to a claim. If the record is new, the row is only the time."""
     if len(data) == _MOMENT:
         return machine.claim(None, ask, to_number(data))[1]
     told, moment, found = fields(data, 3)
     now = to_number(moment or b"")
-    if found is None:  # the record that was there is gone, and this is a new one
+    if found is None:  # the old record was gone, and this is a new one
         return machine.claim(None, ask, now)[1]
     record = to_record(found)
     return _ANSWERS[told or b""](record, now)
 
 
 def to_verdict(data: bytes, scope: str | None, key: str) -> Verdict:
-    """What a write was told; refused when a newer release wrote the record."""
+    """Return the answer to a write. Raise UnreadableError if a newer release wrote the record."""
     verdict = _VERDICTS.get(data)
     if verdict is None:
         raise _newer(scope, key)
@@ -62,14 +62,14 @@ def to_verdict(data: bytes, scope: str | None, key: str) -> Verdict:
 
 
 def to_page(rows: Sequence[bytes], limit: int) -> Page:
-    """The records of a page, and where the next one starts."""
+    """Return the page, with a cursor if there are more records than the limit."""
     records = [to_record(row) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(records, (records[-1].scope or "", records[-1].key) if more else None)
 
 
 def to_record(data: bytes) -> Record:
-    """The record in a row; refused when a newer release wrote it."""
+    """Return the record of a row. Raise UnreadableError if a newer release wrote it."""
     record = as_written(data)
     if record.version > FORMAT:
         raise _newer(record.scope, record.key)
@@ -77,10 +77,10 @@ def to_record(data: bytes) -> Record:
 
 
 def as_written(data: bytes) -> Record:
-    """The record in a row, also when a newer release wrote it and means more by it.
+    """Return the record of a row, also if a newer release wrote it.
 
-    Its columns stand in the order of the table. Those that are always there, and always as long,
-    are read together.
+    The columns have the order of the table. Adjacent ones of fixed size that are never null are
+    decoded together.
     """
     (scope, key, status, fingerprint), end = _some(data, _FIRST, 4)
     (token,) = _TOKEN.unpack_from(data, end)
@@ -116,9 +116,9 @@ def as_written(data: bytes) -> Record:
 
 
 _FIRST: Final = 4
-"""Where the first field stands: behind their number."""
+"""The position of the first field, after the number of fields."""
 _FIELD: Final = Struct(">4xi")
-"""Before each field of a row stand its type and its length; a null has the length -1."""
+"""The header of a field: its type, which is skipped, and its length, which is -1 for null."""
 _TOKEN: Final = Struct(">8xq")
 _ATTEMPT: Final = Struct(">8xq8xq")
 _REVISION: Final = Struct(">8xq8x?")
@@ -126,12 +126,12 @@ _TIMES: Final = Struct(">8xq8xq8xq8xq8xq8xi")
 
 
 def fields(data: bytes, count: int) -> list[bytes | None]:
-    """The first fields of a row: in a newer schema it may have more of them."""
+    """Return the first fields of a row, which may have more of them in a newer schema."""
     return _some(data, _FIRST, count)[0]
 
 
 def _some(data: bytes, end: int, count: int) -> tuple[list[bytes | None], int]:
-    """So many fields from here on, and where the next one stands."""
+    """Return `count` fields from here on, and the position of the next one."""
     found: list[bytes | None] = []
     for _ in range(count):
         start = end + _FIELD.size

@@ -1,8 +1,8 @@
-"""The schema of the PostgreSQL store: migrations, and which release may use what they made.
+"""The migrations of the PostgreSQL store, and which releases may use the result.
 
-A migration only adds (expand). Releases that know fewer migrations than the database has seen go
-on working, until one takes something away (contract) and says in `oncekey_schema.oldest` how many
-a release must know from then on.
+A migration only adds (expand). Releases that know fewer migrations than the database has go on
+working, until a migration removes something (contract) and says in `oncekey_schema.oldest` how many
+migrations a release must know from then on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncekey.errors import ConfigurationError
 
 OLDEST_SERVER: Final = 14
 
-# Not to_regclass: a session that has looked once in vain goes on seeing nothing.
+# Not to_regclass: a session that did not find the table once never finds it.
 FIND: Final = (
     b"SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'oncekey_schema' AND relkind = 'r' "
     b"AND pg_table_is_visible(oid))"
@@ -28,16 +28,17 @@ BEGIN: Final = b"BEGIN; SELECT pg_advisory_xact_lock(7886477261459485029)"
 
 @cache
 def migrations() -> tuple[bytes, ...]:
-    """Every step from an empty database to the schema of this release."""
+    """Return all steps from an empty database to the schema of this release."""
     folder = resources.files("oncekey.stores.postgres") / "sql"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple((folder / name).read_bytes() for name in names)
 
 
 def missing(read: list[bytes], known: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The steps that the database has yet to see; refused when it has moved too far on.
+    """Return the migrations that the database does not have yet.
 
-    `read` is what READ answers, or empty where nothing was found.
+    `read` is the answer to READ, or empty if there is no schema. Raise ConfigurationError if the
+    database needs a newer release.
     """
     version, oldest = map(int, read[0].split()) if read else (0, 0)
     if oldest > len(known):
@@ -50,7 +51,7 @@ def missing(read: list[bytes], known: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def check_server(version: int, where: str) -> None:
-    """Refused when the server is older than what the statements need."""
+    """Raise ConfigurationError if the server is too old."""
     if version < OLDEST_SERVER * 10_000:
         msg = (
             f"PostgreSQL at {where} is version {version // 10_000}, and oncekey needs "

@@ -1,7 +1,7 @@
-"""The statements of the PostgreSQL store, and what goes into them.
+"""The SQL statements of the PostgreSQL store, and their parameters.
 
-One statement for each verb. Those that decide something call a function that a migration made.
-Everything travels in PostgreSQL's binary form, in one column.
+There is one statement for each verb. Those that decide something call a function that a migration
+has created. All values are in PostgreSQL's binary format, and each result has one column.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 def statement(text: str, count: int) -> Statement:
-    """The statement, which takes so many values."""
+    """Return the statement, which has `count` parameters."""
     name = f"oncekey_{sha256(text.encode()).hexdigest()[:16]}"
     return Statement(name.encode(), text.encode(), [1] * count)
 
@@ -28,7 +28,7 @@ def _call(function: str, types: str) -> Statement:
 
 
 def _together(function: str, alone: Statement) -> Statement:
-    """The same for many: its function takes an array of each value."""
+    """Return the variant for a batch: its function takes an array for each parameter."""
     return _call(function, " ".join(f"{kind}[]" for kind in alone.kinds))._replace(
         kinds=alone.kinds
     )
@@ -51,7 +51,7 @@ CROWDS: Final = (
     (CLAIM, _together("oncekey_claims_v2", CLAIM)),
     (SETTLE, _together("oncekey_settles_v2", SETTLE)),
 )
-"""Verbs that many may ask at once, and how."""
+"""The verbs that can share a statement, and the statement for a batch."""
 WATCH: Final = _call("oncekey_watch_v1", "text text bigint")
 PURGE: Final = _call("oncekey_purge_v1", "bigint bigint")
 _LIVING: Final = "(t.expires = 0 OR t.expires > (SELECT oncekey_now_v1()))"
@@ -84,7 +84,7 @@ def _place(scope: str | None, key: str) -> tuple[bytes, bytes]:
 
 
 def of_claim(ask: Claim) -> Values:
-    """What CLAIM asks for."""
+    """Return the parameters of CLAIM."""
     fingerprint, limit = ask.fingerprint, ask.max_attempts
     return (
         (ask.scope or "").encode(),
@@ -105,17 +105,17 @@ def _of_owned(ask: Renew | Note | Settle | Release) -> Values:
 
 
 def of_renew(ask: Renew) -> Values:
-    """What RENEW asks for."""
+    """Return the parameters of RENEW."""
     return (*_of_owned(ask), _number(ask.lease), _number(ask.ttl))
 
 
 def of_note(ask: Note) -> Values:
-    """What NOTE asks for."""
+    """Return the parameters of NOTE."""
     return (*_of_owned(ask), ask.noted, _number(ask.revision))
 
 
 def of_settle(ask: Settle) -> Values:
-    """What SETTLE asks for."""
+    """Return the parameters of SETTLE."""
     return (
         (ask.scope or "").encode(),
         ask.key.encode(),
@@ -129,45 +129,45 @@ def of_settle(ask: Settle) -> Values:
 
 
 def of_release(ask: Release) -> Values:
-    """What RELEASE asks for."""
+    """Return the parameters of RELEASE."""
     ways = (_truth(ask.uncertain), _truth(ask.hold), _truth(ask.unused))
     return (*_of_owned(ask), ask.error, *ways, _number(ask.lease), _number(ask.ttl))
 
 
 def of_resolve(ask: Resolve) -> Values:
-    """What RESOLVE asks for."""
+    """Return the parameters of RESOLVE."""
     ends = (ask.status.encode(), ask.result, ask.error, _number(ask.ttl))
     return (*_place(ask.scope, ask.key), _number(ask.token), *ends)
 
 
 def of_forget(ask: Forget) -> Values:
-    """What FORGET asks for."""
+    """Return the parameters of FORGET."""
     return (*_place(ask.scope, ask.key), _number(ask.token), _truth(ask.force))
 
 
 def of_get(scope: str | None, key: str) -> Values:
-    """What GET asks for."""
+    """Return the parameters of GET."""
     return _place(scope, key)
 
 
 def of_watch(scope: str | None, key: str, token: int) -> Values:
-    """What WATCH asks for."""
+    """Return the parameters of WATCH."""
     return (*_place(scope, key), _number(token))
 
 
 def of_purge(grace: int, limit: int) -> Values:
-    """What PURGE asks for."""
+    """Return the parameters of PURGE."""
     return _number(grace), _number(limit)
 
 
 def of_scan(ask: Scan) -> Values:
-    """What SCAN asks for; one row more than the page has, to see whether there is another."""
+    """Return the parameters of SCAN. One row more than the page shows whether there is another."""
     after = _place(*(ask.after or (None, "")))
     where = (_truth(ask.any_scope), (ask.scope or "").encode(), _text(ask.status))
     return (*after, *where, _number(ask.limit + 1))
 
 
 def channel(scope: str | None, key: str) -> str:
-    """Where a change of the record is called out; `oncekey_wake_v1` makes the same name."""
+    """Return the channel on which a change of the record is notified, as `oncekey_wake_v1` does."""
     named = f"{scope or ''}\n{key}"
     return f"oncekey_{sha256(named.encode()).hexdigest()[:48]}"

@@ -1,7 +1,7 @@
 """Records in PostgreSQL 14 or newer, shared by any number of machines.
 
-Every verb is one prepared statement and one round trip. Time is the server's. The rules are in
-`sql/`, which a store brings up to date when it first connects.
+Every verb is one prepared statement and one round trip, and the time is the server's. The rules are
+functions in `sql/`; a store migrates the database when it first connects.
 """
 
 # Generated from store_async.py by "make generate": do not edit.
@@ -60,82 +60,82 @@ class PostgresStore:
         listen: bool = True,
         fast: bool = True,
     ) -> None:
-        """Nothing is opened before the first use.
+        """Check the options. Connections are opened at the first use.
 
-        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which stays
-        the caller's to close. `size` is the most connections that verbs will use; `patience` how
-        long a caller waits for one, `timeout` how long for an answer on one of ours. Without
-        `listen` a waiting caller asks again and again instead of being woken. Without `fast` every
-        task of a loop asks alone, instead of sharing a statement with others.
+        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which the
+        caller closes. `size` is the largest number of connections for verbs; `patience` is how long
+        a caller waits for a free one, `timeout` how long for an answer on one of ours. Without
+        `listen` a waiting caller polls instead of being woken. Without `fast` every task of a loop
+        runs its own statement, instead of sharing one with others.
         """
         self._target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
         self._links = PerProcess(partial(Link, self._target))
         self._watches = PerProcess(partial(Watch, self._target))
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record. A claim that changes nothing writes nothing."""
+        """Grant the record to the caller, or answer why not. Write only if something changes."""
         rows = self._links.here().run(sql.CLAIM, sql.of_claim(ask))
         return to_answer(rows[0], ask)
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         rows = self._links.here().run(sql.RENEW, sql.of_renew(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         rows = self._links.here().run(sql.NOTE, sql.of_note(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         rows = self._links.here().run(sql.SETTLE, sql.of_settle(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         rows = self._links.here().run(sql.RELEASE, sql.of_release(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         rows = self._links.here().run(sql.RESOLVE, sql.of_resolve(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         rows = self._links.here().run(sql.FORGET, sql.of_forget(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         rows = self._links.here().run(sql.GET, sql.of_get(scope, key))
         return to_record(rows[0]) if rows else None
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return a page of the records that have not expired, ordered by scope and key."""
         rows = self._links.here().run(sql.SCAN, sql.of_scan(ask))
         return to_page(rows, ask.limit)
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many.
+        """Remove at most `limit` records that expired `grace` microseconds ago. Return how many.
 
-        What another connection holds at this moment is left for the next time.
+        Rows that another connection has locked are left for the next time.
         """
         rows = self._links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
 
     def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
-        """The record may not be running any more under the token, or so many seconds are over."""
+        """Wait until the record may not be running under this token, or `seconds` are over."""
         self._watches.here().until_changed(scope, key, token, seconds)
 
     def close(self) -> None:
-        """The connections are closed. The next use opens new ones."""
+        """Close the connections. The next use opens new ones."""
         self._links.here().close()
         self._watches.here().close()
 
     def as_async(self) -> AsyncStore:
-        """Return the same store for coroutines, on threads where the connections are yours."""
+        """Return the store for coroutines, on threads if the connections are the caller's."""
         from oncekey.stores.adapters import Threaded
         from oncekey.stores.postgres.store_async import AsyncPostgresStore
 

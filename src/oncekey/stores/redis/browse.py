@@ -1,7 +1,7 @@
-"""List and count the records of a Redis server, by one step of SCAN for a page.
+"""List and count the records of a Redis server, with one step of SCAN for a page.
 
-Records come in the order in which the server hands out keys. Never by KEYS, which stops the server
-for everybody. Counts come from the number of all keys and from what one step shows.
+Records come in the order of SCAN. KEYS is never used, because it blocks the server. Counts are
+estimated from the number of all keys and from one step.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from oncekey.stores.redis.errors import CAUGHT
 from oncekey.stores.redis.store import RedisStore
 
 UNKNOWN: Final = cast("Status", "unknown")
-"""The status of a record whose form this release does not understand."""
+"""The status of a record in a format that this release does not understand."""
 
 _STATUSES: Final = {MAGIC + bytes((FORMAT, code)): status for code, status in enumerate(STATUSES)}
 
 
 def status_in(start: bytes) -> str | None:
-    """The status, told by the first bytes of a record; None: they are somebody else's."""
+    """Return the status from the first bytes of a record, or None if it is not a record."""
     return _STATUSES.get(start, UNKNOWN) if start.startswith(MAGIC) else None
 
 
 def as_written(
     scope: str | None, key: str, stored: bytes | None, *, whole: bool = True
 ) -> Record | None:
-    """The record; what cannot be understood is left empty. None: this is somebody else's.
+    """Decode a record, also one of a newer release. Return None if it is not a record.
 
-    Bytes that are not `whole` end before the result.
+    Fields that cannot be understood are empty. Bytes that are not `whole` end before the result.
     """
     if stored is None or not stored.startswith(MAGIC):
         return None
@@ -56,7 +56,7 @@ def as_written(
 
 
 def _nameless(scope: str | None, key: str, version: int) -> Record:
-    """Nothing is known about the record but that it is there."""
+    """Return a record of which only the place and the version are known."""
     return Record(
         scope=scope,
         key=key,
@@ -77,8 +77,8 @@ def _nameless(scope: str | None, key: str, version: int) -> Record:
 # Steps through the keys of a Redis server, or of the nodes of a cluster one after the other.
 
 
-# One script for many keys, because a command for each would cost the driver ten times as much.
-# The keys are no KEYS: those of one node of a cluster belong to many slots.
+# One script for many keys: a command for each would cost the driver ten times as much. The keys are
+# not passed as KEYS, because the keys of one node of a cluster belong to many slots.
 _READ: Final = """
 local clock = redis.call('TIME')
 local told, SIZE = {clock[1] * 1000000 + clock[2]}, 95
@@ -107,9 +107,10 @@ return told
 
 
 class ScanStep(NamedTuple):
-    """Where a page starts: the node, the cursor of its SCAN, and what was told of that step.
+    """The cursor of a page: the node, the cursor of its SCAN, and the place in that step.
 
-    A step hands out more keys than a page may have: they are told in the order of their digests.
+    A step may return more keys than fit on a page. They are returned in the order of their digests,
+    and `told` is the last digest.
     """
 
     node: int = 0
@@ -118,7 +119,7 @@ class ScanStep(NamedTuple):
 
     @classmethod
     def of(cls, after: str | None) -> ScanStep:
-        """The step that a cursor names."""
+        """Parse a cursor. Raise ConfigurationError if it is not valid."""
         if after is None:
             return cls()
         try:
@@ -128,7 +129,7 @@ class ScanStep(NamedTuple):
             raise bad_cursor(after) from None
 
     def following(self, cursor: int, nodes: int) -> ScanStep | None:
-        """The step after this one, which SCAN has answered with this cursor; None at the end."""
+        """Return the next step after SCAN has answered with `cursor`, or None at the end."""
         if cursor:
             return ScanStep(self.node, cursor)
         return ScanStep(self.node + 1) if self.node + 1 < nodes else None
@@ -138,7 +139,7 @@ class ScanStep(NamedTuple):
 
 
 def nodes_of(client: Any) -> list[Any]:
-    """The clients of all servers that have keys of their own, in an order that stays."""
+    """Return the clients of all servers with keys of their own, in a stable order."""
     if not hasattr(client, "get_primaries"):
         return [client]
     primaries = sorted(client.get_primaries(), key=lambda node: str(node.name))
@@ -146,25 +147,28 @@ def nodes_of(client: Any) -> list[Any]:
 
 
 def digest_of(name: bytes) -> str:
-    """What stands for the key in a cursor, which may be shown where keys may not."""
+    """Return the digest of a key for a cursor, which may be shown where keys must not."""
     return sha1(name, usedforsecurity=False).hexdigest()[:16]
 
 
 def scan_pattern(prefix: bytes, ask: RecordQuery) -> bytes:
-    """What SCAN has to match, as far as the server can tell what was asked for."""
+    """Return the pattern for SCAN, as exact as the server can match the query."""
     if ask.any_scope:
         return codec.pattern_of(prefix)
     return codec.pattern_of(prefix + stored_key(ask.scope, ask.prefix).encode())
 
 
 def scan_step(node: Any, cursor: int, count: int, pattern: bytes | None) -> tuple[int, list[bytes]]:
-    """One step of SCAN: where the next one starts, 0 after the last, and the keys of this one."""
+    """Do one step of SCAN. Return the next cursor, which is 0 at the end, and the keys."""
     following, names = node.scan(cursor, match=pattern, count=count, NEVER_DECODE=True)
     return following, list(dict.fromkeys(names))
 
 
 def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:
-    """The time, and of each key what stands before its result, and its size; None: no string."""
+    """Return the time, and for each key what is before its result and the result's size.
+
+    The entry of a key that is not a string is None.
+    """
     if not names:
         return time_of(node), []
     now, *replies = node.execute_command("EVAL", _READ, 0, *names, NEVER_DECODE=True)
@@ -172,13 +176,13 @@ def read(node: Any, names: list[bytes]) -> tuple[int, list[Any]]:
 
 
 def time_of(node: Any) -> int:
-    """The time of the server."""
+    """Return the time of the server in microseconds."""
     second, micro = node.time()
     return int(second * 1_000_000 + micro)
 
 
 def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:
-    """The status under each key; None for what is no record."""
+    """Return the status under each key, or None where there is no record."""
     if not names:
         return []
     heads = node.execute_command("EVAL", _HEADS, 0, *names, NEVER_DECODE=True)
@@ -186,15 +190,15 @@ def read_statuses(node: Any, names: list[bytes]) -> list[str | None]:
 
 
 def read_one(node: Any, name: bytes) -> bytes | None:
-    """What is stored under one key."""
+    """Return the value of one key."""
     stored: bytes | None = node.execute_command("GET", name, NEVER_DECODE=True)
     return stored
 
 
 _STEP: Final = 500
-"""Keys that one step asks for, where something is chosen by or all are counted."""
+"""The number of keys in one step, if the query has conditions or if all are counted."""
 _SAMPLE: Final = 300
-"""Keys that the counts come from."""
+"""The number of keys from which counts are estimated."""
 
 
 class StoredRecord(NamedTuple):
@@ -206,7 +210,7 @@ class StoredRecord(NamedTuple):
 
 
 def list_records(store: RedisStore, ask: RecordQuery) -> RecordPage:
-    """A page, in no order of time."""
+    """Return a page of records, in the order of SCAN."""
     try:
         return _page(store, ask)
     except CAUGHT as error:
@@ -214,7 +218,7 @@ def list_records(store: RedisStore, ask: RecordQuery) -> RecordPage:
 
 
 def count_records(store: RedisStore, *, exact: bool) -> RecordCounts:
-    """What one step shows, scaled to the number of all keys; everything where that is all."""
+    """Count the records of one step and scale them to all keys. Count everything if `exact`."""
     try:
         return _counts(store, exact=exact)
     except CAUGHT as error:
@@ -222,7 +226,7 @@ def count_records(store: RedisStore, *, exact: bool) -> RecordCounts:
 
 
 def read_newer(store: RedisStore, scope: str | None, key: str) -> Record | None:
-    """The record, as far as this release understands it."""
+    """Return the record, as far as this release understands it, or None."""
     try:
         stored = read_one(_client(store), codec.name_of(_prefix(store), scope, key))
     except CAUGHT as error:
@@ -293,7 +297,7 @@ def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
 
 
 def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[StoredRecord]]:
-    """The time, and the living records under these names; what is somebody else's is left out."""
+    """Return the time, and those of the records at these names that have not expired."""
     places = {name: place for name in names if (place := codec.place_of(_prefix(store), name))}
     now, replies = read(node, list(places))
     found: list[StoredRecord] = []

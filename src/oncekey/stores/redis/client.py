@@ -1,6 +1,6 @@
-"""The client of redis-py that a store speaks through: the user's own, or ours for a URL.
+"""The clients of redis-py that a store uses: the caller's own, or ours for a URL.
 
-Code that blocks has one for the process, coroutines have one for each event loop.
+Blocking code has one for the process, coroutines have one for each event loop.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _PLAIN: Final[tuple[Any, ...]] = (
     (redis.asyncio.Redis, redis.asyncio.ConnectionPool),
     (redis.asyncio.Redis, redis.asyncio.BlockingConnectionPool),
 )
-# With these redis-py does something to a connection now and then, when it is lent or given back.
+# With these settings redis-py checks a connection now and then, when it is taken or released.
 _LOOKED_AFTER: Final = ("credential_provider", "health_check_interval")
 
 
 def awaits(client: object) -> bool:
-    """Whether its commands are coroutines."""
+    """Return whether the client's commands are coroutines."""
     return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
 
 
 def no_client(client: object, store: str, wanted: str) -> ConfigurationError:
-    """The error for something that is no client of this colour."""
+    """Return the error for an object that is not a client, or one for the other kind of code."""
     kind = f"{type(client).__module__}.{type(client).__qualname__}"
     return ConfigurationError(
         f"{store} takes a client such as {wanted}, not {kind}; for a URL use {store}.from_url"
@@ -60,8 +60,8 @@ def no_client(client: object, store: str, wanted: str) -> ConfigurationError:
 
 
 def no_url(url: str, error: ValueError) -> ConfigurationError:
-    """The error for a URL that redis-py does not understand."""
-    scheme = url.partition("://")[0]  # the rest may hold a password
+    """Return the error for a URL that redis-py does not understand."""
+    scheme = url.partition("://")[0]  # the rest may contain a password
     return ConfigurationError(
         f"the {scheme}:// URL of the store cannot be read ({error}); write "
         f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
@@ -69,31 +69,32 @@ def no_url(url: str, error: ValueError) -> ConfigurationError:
 
 
 def where_is(client: Any) -> str:
-    """Its server, in words."""
+    """Return the address of the client's server, for messages."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         return "its cluster"
-    service = getattr(pool, "service_name", None)  # Sentinel knows the address, and changes it
+    service = getattr(pool, "service_name", None)  # Sentinel knows the address, and may change it
     return place_of(pool.connection_kwargs) if service is None else f"{service} of Sentinel"
 
 
 def place_of(settings: dict[str, Any]) -> str:
-    """The address in settings of a connection."""
+    """Return the address in the settings of a connection."""
     if "path" in settings:
         return str(settings["path"])
     return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
 
 
 def settings_of(client: Any) -> dict[str, Any] | None:
-    """How its connections are made; None for a cluster, which has many pools."""
+    """Return the settings of its connections, or None for a cluster, which has many pools."""
     pool = getattr(client, "connection_pool", None)
     return None if pool is None else pool.connection_kwargs
 
 
 def connections_of(client: Any) -> int:
-    """How many a plain client may open; 0 for any other, which is asked in its own way only.
+    """Return how many connections a plain client may open, or 0 for any other client.
 
-    A subclass may change how commands are sent, and a pool that blocks counts on what it lends.
+    Only a plain client may be bypassed. A subclass may change how commands are sent, and a pool
+    that blocks counts the connections that it lends.
     """
     pool: Any = getattr(client, "connection_pool", None)
     if (type(client), type(pool)) not in _PLAIN or client.connection is not None:
@@ -105,20 +106,21 @@ def connections_of(client: Any) -> int:
 
 
 def sends_once(client: Any) -> bool:
-    """Whether it surely does not try again by itself."""
+    """Return whether the client certainly does not retry by itself."""
     get_retry = getattr(client, "get_retry", None)
     retry = get_retry() if get_retry is not None else None
     return retry is not None and getattr(retry, "_retries", 1) == 0
 
 
-# The clients of redis-py for coroutines: one for each event loop, or the user's own.
+# The clients for coroutines: one for each event loop, or the caller's own.
 #
-# A plain client is spoken to over wires, which all coroutines of a loop share. One of Sentinel or
-# of a cluster knows by itself where a command has to go, and is left to do so.
+# The connections of a plain client are used directly, as wires, which all coroutines of a loop
+# share. A client of Sentinel or of a cluster knows where a command has to go, so it sends the
+# commands.
 
 
 WITH_PATIENCE: Final = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
-"""How long a server is waited for where the user has not said so."""
+"""The time-outs that apply unless the caller has set others."""
 # Wires take two connections for good. A smaller pool has none to spare.
 _FEWEST: Final = 4
 CLASSES: Final[dict[type, type[Any]]] = {
@@ -126,8 +128,9 @@ CLASSES: Final[dict[type, type[Any]]] = {
     redis.SSLConnection: redis.asyncio.SSLConnection,
     redis.UnixDomainSocketConnection: redis.asyncio.UnixDomainSocketConnection,
 }
-"""The connections of each colour."""
-# Settings that mean the same in both colours. Others hold objects of one colour.
+"""The async class for each class of connections."""
+# Settings that have the same meaning for both kinds of connections. Others hold objects of one
+# kind.
 _SHARED: Final = frozenset(
     {
         *("host", "port", "path", "db", "username", "password", "credential_provider"),
@@ -141,7 +144,7 @@ _SHARED: Final = frozenset(
 
 
 class AsyncClients:
-    """A client for each running event loop, closed when the loop ends; or the user's own."""
+    """A client for each running event loop, closed when the loop ends; or the caller's own."""
 
     def __init__(
         self,
@@ -151,9 +154,9 @@ class AsyncClients:
         *,
         fast: bool = True,
     ) -> None:
-        """`make` is called on each loop; the client that it makes has these settings.
+        """Call `make` on each loop for a client with these settings.
 
-        Where it is not to be fast, every command goes through redis-py.
+        Without `fast` every command goes through redis-py.
         """
         self._make = make
         self._fast = checked_fast(fast)
@@ -167,14 +170,14 @@ class AsyncClients:
         self._seats: WeakKeyDictionary[object, Seats] = WeakKeyDictionary()
         self._all_wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wires | None]
         self._all_wires = WeakKeyDictionary()
-        # Those of the loop that asked last, which mostly is the one that asks next.
+        # The wires of the loop that asked last, which is most likely the one that asks next.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wires: Wires | None = None
         renew_after_fork(self)
 
     @classmethod
     def of_client(cls, client: Any, *, fast: bool = True) -> AsyncClients:
-        """The user's own client, on the user's loop; clients made already are given back."""
+        """Wrap the caller's client, for the caller's loop. Return an `AsyncClients` as it is."""
         if isinstance(client, AsyncClients):
             return client
         if not awaits(client):
@@ -185,7 +188,7 @@ class AsyncClients:
 
     @classmethod
     def of_url(cls, url: str, *, fast: bool = True) -> AsyncClients:
-        """Clients for a URL."""
+        """Create clients for a URL. Raise ConfigurationError if it is not valid."""
         try:
             pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE)
         except ValueError as error:
@@ -196,7 +199,7 @@ class AsyncClients:
         return cls(maker(kind, settings, most), place_of(settings), settings, fast=fast)
 
     async def client(self) -> Any:
-        """The client of the running loop."""
+        """Return the client of the running loop."""
         if self._own is not None:
             return self._own
         loop = running_loop()
@@ -207,7 +210,10 @@ class AsyncClients:
         return opened[0]
 
     async def facts(self) -> Any:
-        """What the server says about itself; a crowd that asks first needs no crowd of lines."""
+        """Return what the server says about itself.
+
+        Over wires, many tasks that ask first do not open a connection each.
+        """
         client = await self.client()
         if self._wired(running_loop(), client) is None:
             return await client.info("server")
@@ -216,9 +222,9 @@ class AsyncClients:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def ask(self, words: Words, *, apart: bool = False) -> Awaitable[Any]:
-        """The reply to one command. A client that tries again by itself does so here too.
+        """Return the reply to one command. A client that retries by itself does so here too.
 
-        What is sent `apart` is not held up by others, and does not hold them up.
+        A command that is sent `apart` does not delay others, and is not delayed by them.
         """
         loop = running_loop()
         if self._loop is loop and self._wires is not None and self.sent_once:
@@ -236,11 +242,11 @@ class AsyncClients:
                     raise
         try:
             return await client.execute_command(*words, NEVER_DECODE=True)
-        except AttributeError as error:  # of a cluster, whose node closed what another task used
+        except AttributeError as error:  # a node of a cluster closed it, another task used it
             raise ConnectionError(f"redis-py lost the connection ({error})") from error
 
     def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:
-        """The wires of the running loop; None for a client that is asked in its own way only."""
+        """Return the wires of the running loop, or None for a client that must send by itself."""
         if loop not in self._all_wires:
             plain = self._fast and connections_of(client) >= _FEWEST
             self._all_wires[loop] = Wires(client.connection_pool) if plain else None
@@ -249,7 +255,7 @@ class AsyncClients:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[AsyncLine]:
-        """One line for several commands."""
+        """Hold one connection for several commands."""
         client = await self.client()
         pool = client.connection_pool
         line = AsyncLine(await pool.get_connection(*WHAT_FOR))
@@ -264,14 +270,14 @@ class AsyncClients:
 
     @asynccontextmanager
     async def listening(self, channel: bytes) -> AsyncIterator[AsyncEars]:
-        """In the block the channel is listened to, where that can be."""
+        """Listen to the channel in the block, if possible."""
         client = await self.client()
         seats = self._seats.setdefault(client, Seats(connections_of(client)))
         async with listening_async(client, channel, seats) as ears:
             yield ears
 
     async def aclose(self) -> None:
-        """The connections of the running loop are closed. Other loops close theirs."""
+        """Close the connections of the running loop. Other loops close theirs."""
         loop = running_loop()
         await self._unwire(loop)
         opened = self._opened.get(loop)
@@ -285,7 +291,7 @@ class AsyncClients:
             await wires.aclose()
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[Any, None]:
-        """A generator, because a loop that ends closes those that it has not seen the end of."""
+        """Yield a client. A loop that ends closes its open generators, and so the client."""
         client = self._make()
         try:
             yield client
@@ -295,7 +301,7 @@ class AsyncClients:
             await client.aclose()
 
     def after_fork(self) -> None:
-        """The parent's connections are never touched again, not even to close them."""
+        """Drop the parent's connections without closing them."""
         leave_alone(self._opened, self._all_wires, self._wires)
         self._opened = WeakKeyDictionary()
         self._all_wires = WeakKeyDictionary()
@@ -304,7 +310,7 @@ class AsyncClients:
 
 
 def maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], Any]:
-    """What makes a client of this kind, which sends each command once."""
+    """Return a function that creates clients which send each command once."""
     shared = {name: value for name, value in settings.items() if name in _SHARED}
 
     def make() -> Any:
@@ -320,13 +326,13 @@ def maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], 
     return make
 
 
-# The client of redis-py that a store speaks through: the user's own, or ours for a URL.
+# The client for blocking code: the caller's own, or ours for a URL.
 #
-# A plain client is spoken to over lines out of its pool. One of Sentinel or of a cluster knows by
-# itself where a command has to go, and is left to do so.
+# The connections of a plain client are used directly, as lines. A client of Sentinel or of a
+# cluster knows where a command has to go, so it sends the commands.
 
 
-# Of a pool that others use too, only so many connections are kept back: a part, and never many.
+# Of a pool that others use too, only some connections are kept: a quarter, and at most 16.
 _PART_KEPT: Final = 4
 _MOST_KEPT: Final = 16
 
@@ -335,9 +341,9 @@ class Clients:
     """One client for all threads."""
 
     def __init__(self, client: Any, *, ours: bool, fast: bool) -> None:
-        """Only a client of ours is ever closed.
+        """Use the client. It is closed only if it is ours.
 
-        Where it is not to be fast, every command goes through redis-py.
+        Without `fast` every command goes through redis-py.
         """
         self._client = client
         self._ours = ours
@@ -354,7 +360,7 @@ class Clients:
 
     @classmethod
     def of_client(cls, client: Any, *, fast: bool = True) -> Clients:
-        """The user's own client; clients that were made already are given back."""
+        """Wrap the caller's own client. Return a `Clients` as it is."""
         if isinstance(client, Clients):
             return client
         if not callable(getattr(client, "execute_command", None)) or awaits(client):
@@ -363,7 +369,7 @@ class Clients:
 
     @classmethod
     def of_url(cls, url: str, *, fast: bool = True) -> Clients:
-        """A client that sends each command once: the engine knows better when to send it again."""
+        """Create a client that sends each command once: the engine knows better when to retry."""
         try:
             client = redis.Redis.from_url(url, **WITH_PATIENCE, retry=Retry(NoBackoff(), 0))
         except ValueError as error:
@@ -371,13 +377,13 @@ class Clients:
         return cls(client, ours=True, fast=fast)
 
     def client(self) -> Any:
-        """The client itself, whose pool has back what it may need."""
+        """Return the client, after all idle lines were given back to its pool."""
         if self._lines is not None:
             self._lines.call_in()
         return self._client
 
     def facts(self) -> Any:
-        """What the server says about itself, asked once, however many call first."""
+        """Return what the server says about itself. Only the first of many callers asks it."""
         with self._first:
             if self._facts is None:
                 self._facts = self.client().info("server")
@@ -385,11 +391,11 @@ class Clients:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """How its connections are made; None for a cluster, which has many pools."""
+        """The settings of the connections, or None for a cluster, which has many pools."""
         return settings_of(self._client)
 
     def ask(self, words: Words, *, apart: bool = False) -> Any:  # noqa: ARG002 - any reply; a command always has a line to itself
-        """The reply to one command. A client that tries again by itself does so here too."""
+        """Return the reply to one command. A client that retries by itself does so here too."""
         if self._lines is not None:
             try:
                 return self._lines.ask(words)
@@ -400,7 +406,7 @@ class Clients:
 
     @contextmanager
     def held(self) -> Iterator[Line]:
-        """One line for several commands."""
+        """Hold one connection for several commands."""
         pool = self.client().connection_pool
         line = open_line(pool)
         whole = True
@@ -413,22 +419,22 @@ class Clients:
             close_line(pool, line, whole=whole)
 
     def listening(self, channel: bytes) -> AbstractContextManager[Ears]:
-        """In the block the channel is listened to, where that can be."""
+        """Listen to the channel in the block, if possible."""
         return listening(self.client(), channel, self._seats)
 
     def close(self) -> None:
-        """Our connections are closed. The next command opens new ones."""
+        """Close our own connections. The next command opens new ones."""
         client = self.client()
         if self._ours:
             client.close()
 
     def after_fork(self) -> None:
-        """In a child nobody listens or asks yet."""
+        """Start with new locks and counters: no thread of the child uses the client yet."""
         self._seats = Seats(self._connections)
         self._first = threading.Lock()
 
     def for_coroutines(self) -> AsyncClients | None:
-        """Clients for event loops, of the same server; None where only this one knows the way."""
+        """Return clients for event loops, or None if only this one can find the server."""
         pool = getattr(self._client, "connection_pool", None)
         kind = CLASSES.get(getattr(pool, "connection_class", type(None)))
         if pool is None or kind is None:

@@ -1,6 +1,6 @@
-"""What is said to Redis and what it answers: records, requests and scripts as bytes.
+"""The bytes that are exchanged with Redis: records, requests and scripts.
 
-No I/O and no driver. A record is one string, which `lua/record.lua` describes.
+There is no I/O and no driver here. A record is one string, which `lua/record.lua` describes.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from oncekey.core.requests import (
 from oncekey.errors import ConfigurationError, UnreadableError
 
 MAGIC: Final = b"once"
-"""What a record begins with: others may keep strings of theirs under a key like ours."""
+"""The first bytes of a record. Other programs may keep strings under a key like ours."""
 HEAD: Final = Struct(">4sBBBBBBBI8Q4H2I")
 STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
-"""Each stands for its place, in the head."""
+"""The statuses; the head of a record contains the index."""
 STATUS_AT: Final = 5
-"""Which byte of the head is the status; the format stands before it."""
+"""The position of the status in the head. The version of the format is the byte before it."""
 CAUGHT: Final = (StructError, LookupError, ValueError)
-"""What `record_of` raises for bytes that are no record."""
+"""The errors that `record_of` raises for bytes that are not a record."""
 
 
 def record_of(scope: str | None, key: str, stored: bytes) -> Record:
-    """The record that was stored as these bytes."""
-    # As the head is laid out.
+    """Decode a stored record. Raise one of CAUGHT if the bytes are not a record."""
+    # In the order of the head.
     # fmt: off
     (magic, version, status, uncertain, known, has_result, has_error, _, attempt, created, token,
      started, updated, lease_end, finished, expires, revision, nonce_size, print_size, label_size,
@@ -91,21 +91,21 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
     )
 
 
-# What the scripts are told and what they answer, as bytes of the wire. No I/O, no driver.
+# The arguments and the replies of the scripts, as bytes of the wire.
 #
-# A script gets the request's fields packed into one argument, in the order that its first line
-# names: every further argument would cost the server as much as all of these together. A record
-# comes back as it is stored, which `record_of` reads.
+# A script gets the fields of the request packed into one argument, in the order that its first line
+# names: each further argument would cost the server as much as all of these together. A record is
+# returned as it is stored, which `record_of` decodes.
 
 
 Arguments = tuple[bytes, ...]
-"""What is asked, packed; then byte strings as they are."""
+"""The packed request, followed by byte strings as they are."""
 Place = tuple[str, str]
 
 _CODES: Final = {status: code for code, status in enumerate(STATUSES)}
 _DAMAGED: Final = -2
 
-# As the scripts unpack them.
+# In the format that the scripts unpack.
 _CLAIM: Final = Struct(">qqBBI4H")
 _OWNER: Final = Struct(">qH")
 _TOKEN: Final = Struct(">q")
@@ -127,19 +127,19 @@ _ANSWERS: Final[dict[int, type[Answer]]] = {
 
 
 def name_of(prefix: bytes, scope: str | None, key: str) -> bytes:
-    """The Redis key of a record."""
+    """Return the Redis key of a record."""
     if scope is None or "/" in key or "%" in key or "/" in scope or "%" in scope:
         return prefix + stored_key(scope, key).encode()
-    return prefix + f"{scope}/{key}".encode()  # which is the same, and what most have
+    return prefix + f"{scope}/{key}".encode()  # the same, for the usual case
 
 
 def channel_of(name: bytes) -> bytes:
-    """Where the end of its running attempt is told; `lua/wake.lua` builds the same."""
+    """Return the channel on which the end of the attempt is published, as `lua/wake.lua` does."""
     return name + b":ended"
 
 
 def place_of(prefix: bytes, name: bytes) -> Place | None:
-    """Scope and key of a Redis key; None for one that is not ours."""
+    """Return scope and key of a Redis key, or None if it is not a record of ours."""
     try:
         stored = name.removeprefix(prefix).decode("ascii")
     except UnicodeDecodeError:
@@ -152,16 +152,16 @@ def place_of(prefix: bytes, name: bytes) -> Place | None:
 
 
 def pattern_of(prefix: bytes) -> bytes:
-    """What SCAN has to match to find every record."""
+    """Return the pattern with which SCAN finds all records."""
     special = b"\\*?[]^"
     return b"".join(b"\\%c" % one if one in special else b"%c" % one for one in prefix) + b"*"
 
 
-# What is sent
+# Requests
 
 
 def claim(ask: Claim) -> Arguments:
-    """The arguments of claim.lua."""
+    """Return the arguments of claim.lua."""
     nonce, fingerprint = ask.nonce.encode(), (ask.fingerprint or "").encode()
     label, reference = ask.label.encode(), ask.reference.encode()
     try:
@@ -189,17 +189,17 @@ def _too_large(ask: Claim, error: StructError) -> ConfigurationError:
 
 
 def renew(ask: Renew) -> Arguments:
-    """The arguments of renew.lua."""
+    """Return the arguments of renew.lua."""
     return (_owned(ask) + _RENEW.pack(ask.lease, ask.ttl),)
 
 
 def note(ask: Note) -> Arguments:
-    """The arguments of note.lua. Whatever is below the first revision is as old as none."""
+    """Return the arguments of note.lua. A negative revision counts as 0."""
     return _owned(ask) + _REVISION.pack(max(ask.revision, 0)), ask.noted
 
 
 def settle(ask: Settle) -> Arguments:
-    """The arguments of settle.lua."""
+    """Return the arguments of settle.lua."""
     result, error = ask.result, ask.error
     ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
     packed = _owned(ask) + ends
@@ -209,25 +209,25 @@ def settle(ask: Settle) -> Arguments:
 
 
 def release(ask: Release) -> Arguments:
-    """The arguments of release.lua."""
+    """Return the arguments of release.lua."""
     packed = _owned(ask) + _RELEASE.pack(ask.uncertain, ask.hold, ask.unused, ask.lease, ask.ttl)
     return (packed,) if ask.error is None else (packed, ask.error)
 
 
 def resolve(ask: Resolve) -> Arguments:
-    """The arguments of resolve.lua."""
+    """Return the arguments of resolve.lua."""
     result, error = ask.result, ask.error
     ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
     return _TOKEN.pack(ask.token) + ends, *_given(result, error)
 
 
 def forget(ask: Forget) -> Arguments:
-    """The arguments of forget.lua."""
+    """Return the arguments of forget.lua."""
     return (_FORGET.pack(ask.token, ask.force),)
 
 
 def watch(token: int) -> Arguments:
-    """The arguments of watch.lua."""
+    """Return the arguments of watch.lua."""
     return (_TOKEN.pack(token),)
 
 
@@ -243,7 +243,7 @@ def _given(result: bytes | None, error: bytes | None) -> Arguments:
 
 
 def give_back(ask: Claim, record: Record) -> Release:
-    """The release of a claim that nobody has used."""
+    """Return the request that releases a claim which was not used."""
     return Release(
         ask.scope,
         ask.key,
@@ -258,11 +258,11 @@ def give_back(ask: Claim, record: Record) -> Release:
     )
 
 
-# What comes back
+# Replies
 
 
 def answer(ask: Claim, reply: Any) -> Answer:
-    """What a claim is told. Of one that nobody has made before the script tells only the time."""
+    """Return the answer to a claim. For a new record the script returns the time only."""
     if type(reply) is int:
         return machine.claim(None, ask, reply)[1]
     record = _record(ask.scope, ask.key, reply)
@@ -270,21 +270,21 @@ def answer(ask: Claim, reply: Any) -> Answer:
 
 
 def verdict(scope: str | None, key: str, reply: Any) -> Verdict:
-    """What a write is told."""
+    """Return the answer to a write. Raise UnreadableError if the record cannot be read."""
     if isinstance(reply, list):
         raise _unreadable(scope, key, reply)
     return _VERDICTS[reply]
 
 
 def running(scope: str | None, key: str, reply: Any) -> bool:
-    """Whether the attempt that is watched still runs."""
+    """Return whether the watched attempt is still running."""
     if isinstance(reply, list):
         raise _unreadable(scope, key, reply)
     return bool(reply)
 
 
 def found(scope: str | None, key: str, reply: Any) -> Record | None:
-    """The living record, if there is one."""
+    """Return the record, or None if there is none."""
     return None if reply is None else _record(scope, key, reply)
 
 
@@ -315,7 +315,7 @@ def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:
 
 
 def places(prefix: bytes, names: Iterable[bytes], ask: Scan) -> list[Place]:
-    """Where to look for the records that a scan may tell, in its order and each once."""
+    """Return the places of the records that a scan may return, sorted and without duplicates."""
     here = {place_of(prefix, name) for name in names}
     return sorted(
         place
@@ -327,7 +327,7 @@ def places(prefix: bytes, names: Iterable[bytes], ask: Scan) -> list[Place]:
 
 
 def page(records: list[Record], ask: Scan) -> Page:
-    """As many as were asked for, and whether there are more."""
+    """Return the page, with a cursor if there are more records than the limit."""
     told = records[: ask.limit]
     if len(records) == len(told):
         return Page(told, None)
@@ -339,7 +339,7 @@ def page(records: list[Record], ask: Scan) -> Page:
 
 OLDEST: Final = (6, 2)
 _KNOWS_FLAGS: Final = (7, 0)
-# Which parts a verb is made of, in their order: they share local variables, and need no functions.
+# The parts of each script, in their order. They share local variables, so they need no functions.
 _PARTS: Final = {
     "claim": ("record", "claim", "save", "granted"),
     "renew": ("record", "owner", "renew", "save", "done"),
@@ -351,12 +351,13 @@ _PARTS: Final = {
     "get": ("record", "get"),
     "watch": ("record", "watch"),
 }
-# A server that is full must still learn how running attempts ended: that is how it gets empty.
+# Allowed on a server that is out of memory, which must still learn how running attempts ended: this
+# is how it gets free memory.
 _WHEN_FULL: Final = frozenset({"settle", "renew", "release"})
 
 
 class Script(NamedTuple):
-    """The text, and the name by which a server that has seen it knows it."""
+    """The text of a script, and the hash by which a server knows it."""
 
     text: str
     sha: bytes
@@ -366,8 +367,11 @@ Scripts = Mapping[str, Script]
 
 
 def scripts_for(facts: Mapping[str, Any]) -> Scripts:
-    """The scripts for a server, told by what its INFO says; an empty one says nothing."""
-    if "redis_version" not in facts and facts:  # a cluster tells the facts of each node
+    """Return the scripts for a server with this INFO, which may be empty if it is unknown.
+
+    Raise ConfigurationError if the server is too old.
+    """
+    if "redis_version" not in facts and facts:  # a cluster returns the facts of each node
         facts = next(iter(facts.values()))
     version = _version(str(facts.get("redis_version", "6.2")))
     if version < OLDEST:
@@ -381,7 +385,7 @@ def scripts_for(facts: Mapping[str, Any]) -> Scripts:
 
 @cache
 def written(*, flags: bool) -> Scripts:
-    """All scripts; with flags only where the server can read them."""
+    """Return all scripts, with flags if the server can read them."""
     made: dict[str, Script] = {}
     for verb, parts in _PARTS.items():
         first = "#!lua flags=allow-oom\n" if flags and verb in _WHEN_FULL else ""

@@ -1,9 +1,10 @@
-"""One connection that redis-py has opened, spoken to without what redis-py does around a command.
+"""A line: one connection of redis-py for one command at a time, used without its overhead.
 
-That takes as long as the command itself: options, counters, hooks, and a poll before every read.
+That overhead takes as long as the command itself: options, counters, hooks, and a poll before every
+read.
 
 This file is written by hand, and not generated from `connection_async.py`: here each caller has a
-connection to itself, there all of a loop share one.
+connection to itself, there all callers of a loop share one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from oncekey.compat import renew_after_fork
 
 Words = tuple[str | bytes | int, ...]
 
-_pack_any: Final = cast("Callable[[Words], bytes]", pack_command)  # its types know of one word
+_pack_any: Final = cast("Callable[[Words], bytes]", pack_command)  # its type says one word
 _SCRIPT: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
 _WITH_BYTES: Final = _SCRIPT + b"$%d\r\n%b\r\n"
 _ALONE: Final = 5
@@ -33,17 +34,17 @@ _MORE: Final = object()
 _READ: Final = 32768
 _SECONDS: Final = struct.Struct("@ll")
 IDLE: Final = 0.005
-"""Seconds after which a line is looked at before it is used: the server may have hung up."""
+"""Seconds after which a line is checked before it is used: the server may have closed it."""
 
 
 def pack(words: Words) -> bytes:
-    """The command as bytes of the wire.
+    """Encode a command.
 
-    A script with one key and one or two arguments, all of them bytes, is what is sent most: it is
-    written in a third of the time.
+    Most commands are a script with one key and one or two arguments, all of them bytes. These are
+    encoded in a third of the time.
     """
     if words[0] == "EVALSHA" and words[2] == 1 and type(words[1]) is bytes:
-        called: Any = words  # a script is named in bytes where all its arguments are bytes
+        called: Any = words  # the hash of a script is bytes where all its arguments are bytes
         count = len(called)
         if count == _ALONE:
             _, script, _, name, ask = called
@@ -55,29 +56,29 @@ def pack(words: Words) -> bytes:
 
 
 class Line:
-    """A connection while it is ours. What breaks it is raised, and nothing is sent twice."""
+    """A connection while it is ours. Raise what breaks it, and never send a command twice."""
 
     def __init__(self, connection: Any) -> None:
-        """The connection is connected, and nobody else uses it."""
+        """Take over an open connection that is not used otherwise."""
         self.connection = connection
         self._socket: socket.socket = connection._sock  # noqa: SLF001 - there is no other way to it
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._buffer = bytearray(_READ)
-        self._reader: Any = Reader(  # whose own types know of no bytearray
+        self._reader: Any = Reader(  # its type stubs do not know bytearray
             protocolError=told.InvalidResponse,
             replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
             notEnoughData=_MORE,
         )
         self._used_at = 0.0
         self.moved = False
-        """Whether the server has said something that nobody asked for: it wants us elsewhere."""
+        """Whether the server has sent a push message: it wants clients to move."""
         patience = self._socket.gettimeout()
         if patience is not None and type(self._socket) is socket.socket:
             self._leave_time_to_the_system(patience)
 
     def ask(self, words: Words) -> Any:
-        """The reply to one command."""
+        """Send one command and return its reply. Raise the errors of redis-py."""
         reader, buffer = self._reader, self._buffer
         try:
             self._socket.sendall(pack(words))
@@ -102,18 +103,18 @@ class Line:
 
     @property
     def fit(self) -> bool:
-        """Whether it can be used: closed neither here nor there, and silent."""
+        """Whether it can be used: open on both sides, and with nothing to read."""
         if self.moved or self.connection._sock is not self._socket:  # noqa: SLF001 - as above
             return False
         return monotonic() - self._used_at < IDLE or not self._poll.poll(0)
 
     def leave(self) -> None:
-        """The connection is as redis-py has made it."""
+        """Restore the connection to the state in which redis-py made it."""
         if self.connection._sock is self._socket:  # noqa: SLF001 - as above
             self._socket.settimeout(self.connection.socket_timeout)
 
     def _leave_time_to_the_system(self, patience: float) -> None:
-        """Python would ask the system before each send and read whether it may."""
+        """Let the system apply the time-out. Python would poll before each send and read."""
         fraction, whole = math.modf(patience)
         time = _SECONDS.pack(int(whole), int(fraction * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, time)
@@ -122,41 +123,41 @@ class Line:
 
 
 class AsyncLine:
-    """The same for coroutines, by the means of redis-py."""
+    """The same for coroutines, with the methods of redis-py."""
 
     def __init__(self, connection: Any) -> None:
-        """The connection is connected, and nobody else uses it."""
+        """Take over an open connection that is not used otherwise."""
         self.connection = connection
 
     async def ask(self, words: Words) -> Any:
-        """The reply to one command."""
+        """Send one command and return its reply."""
         await self.connection.send_packed_command((pack(words),))
         return await self.connection.read_response(disable_decoding=True)
 
 
-# The lines out of one pool of redis-py, kept at hand between two commands.
+# The lines of one pool of redis-py, kept open between commands.
 
 
-# Old pools want to be told what for; new ones warn when they are.
+# Old pools require the name of a command; new ones warn about it.
 _OLD: Final = tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3)
 PATIENCE: Final = 5.0
-"""Seconds for which a server, or a free connection, is waited for."""
+"""Seconds to wait for a server, or for a free connection."""
 _LOOK_AGAIN: Final = 0.001
 WHAT_FOR: Final[tuple[str, ...]] = ("EVALSHA",) if _OLD else ()
 
 
 class Lines:
-    """Those that no command uses now wait here for the next one."""
+    """The idle lines, which wait for the next command."""
 
     def __init__(self, pool: Any, most: int) -> None:
-        """At most this many stay checked out of the pool while nobody uses them."""
+        """Keep at most this many idle lines out of the pool."""
         self._pool = pool
         self._most = most
-        self._idle: list[Line] = []  # one step takes a line, one adds it: threads need no lock
+        self._idle: list[Line] = []  # pop and append are atomic, so threads need no lock
         renew_after_fork(self)
 
     def ask(self, words: Words) -> Any:
-        """The reply to one command, which is sent once."""
+        """Send the command once, and return its reply."""
         line = self._take()
         try:
             reply = line.ask(words)
@@ -170,7 +171,7 @@ class Lines:
         return reply
 
     def call_in(self) -> None:
-        """The pool has back what no command uses."""
+        """Give all idle lines back to the pool."""
         while True:
             try:
                 line = self._idle.pop()
@@ -179,11 +180,14 @@ class Lines:
             self._give_back(line, whole=True)
 
     def after_fork(self) -> None:
-        """The parent's lines are the parent's."""
+        """Drop the parent's lines."""
         self._idle = []
 
     def _take(self) -> Line:
-        """A line that is fit. Where all are in use, the next that is given back."""
+        """Return a usable line. If all connections are in use, wait until one is given back.
+
+        Raise MaxConnectionsError after 5 seconds.
+        """
         give_up = None
         while True:
             try:
@@ -206,12 +210,12 @@ class Lines:
 
 
 def open_line(pool: Any) -> Line:
-    """A line that is connected, and whose server has not hung up."""
+    """Take a connection from the pool, which has checked it."""
     return Line(pool.get_connection(*WHAT_FOR))
 
 
 def close_line(pool: Any, line: Line, *, whole: bool) -> None:
-    """The pool has the connection back, without its socket if that is not whole."""
+    """Give the connection back to the pool. Disconnect it if it is not `whole`."""
     if whole and not line.moved:
         line.leave()
     else:
@@ -220,10 +224,10 @@ def close_line(pool: Any, line: Line, *, whole: bool) -> None:
 
 
 def leaves_whole(error: BaseException) -> bool:
-    """Whether the reply was read to its end, so that the line is good for the next command.
+    """Return whether the reply was read completely, so that the line can be used again.
 
-    A primary that has become a replica may have a successor at the same address: better look again.
-    Out of a script it says so in the middle of its words.
+    If a primary has become a replica, the new one may have the same address, so connect again. In
+    the error of a script, READONLY is in the middle of the message.
     """
     demoted = isinstance(error, ReadOnlyError) or "READONLY" in str(error)
     return isinstance(error, ResponseError) and not demoted

@@ -1,14 +1,14 @@
-"""One connection that all coroutines of an event loop share: a wire.
+"""A wire: one connection that all coroutines of an event loop share.
 
-What they ask within one turn of the loop leaves in few writes, and the replies come in as few
-reads as the system makes of them. The connection is opened by redis-py, with everything that its
-settings say; from then on it is spoken to directly.
+The commands of one turn of the loop leave in few writes, and the replies arrive in as few reads as
+the system allows. redis-py opens the connection with all its settings; from then on it is used
+directly.
 
-A caller who goes away leaves the wire as it was: its reply is read and dropped. A wire that
-breaks fails what was on it, of which nobody knows whether it happened, and nothing else: what
-has not left yet is given back, and leaves on another.
+When a caller is cancelled, the wire stays usable: the reply is read and dropped. When a wire
+breaks, the commands that were sent fail, and their outcome is unknown. Those that were not sent yet
+are given back, and are sent on another wire.
 
-Threads share no connection, so that `connection.py` is other code, and both are written by hand.
+Threads do not share connections, so `connection.py` is other code, and both are written by hand.
 """
 
 from __future__ import annotations
@@ -25,36 +25,39 @@ from redis import exceptions as told
 from oncekey.stores.redis.connection import WHAT_FOR, Words, pack
 
 MOST_ON_THE_WAY: Final = 512
-"""How many commands may wait for their replies on one wire; others queue up behind them."""
+"""The number of commands that may wait for a reply on one wire. Others queue."""
 ENOUGH: Final = 32
-"""How many commands leave before the turn of the loop is over: the server is not to be idle for as
-long as a crowd takes to ask, nor the crowd for as long as the server takes to answer all of it."""
+"""The number of commands that are sent before the turn of the loop is over.
+
+Otherwise the server would be idle while many tasks ask, and they while it answers all of them.
+"""
 _MORE: Final = object()
 _READ: Final = 65536
 Asked = tuple[bytes, "asyncio.Future[Any]"]
-"""A command, and where its reply goes."""
-# A server that hangs up says so to the loop, but a command may overtake what it says.
+"""A command, and the future for its reply."""
+# Seconds without a reply after which the socket is checked before a command is sent. The loop
+# learns that the server has closed the connection, but maybe only after it has sent the command.
 _IDLE: Final = 0.02
 
 
 class Wire(asyncio.BufferedProtocol):
-    """A connection, from the moment that redis-py has made it until it breaks or is let go."""
+    """A connection, from the moment that redis-py has opened it until it breaks or is closed."""
 
     def __init__(self, connection: Any, unsent: Callable[[Iterable[Asked]], None]) -> None:
-        """The connection is connected, and nobody else uses it.
+        """Take over an open connection that is not used otherwise.
 
-        `unsent` is told what did not leave before the wire came to its end.
+        `unsent` is called with the commands that were not sent before the wire ended.
         """
         self.connection = connection
         self._give_back = unsent
         self.fit = True
-        """Whether new commands may be sent: it neither broke nor was told to go elsewhere."""
+        """Whether new commands may be sent: not broken, and not asked by the server to move."""
         self._loop = asyncio.get_running_loop()
         self._transport: Any = connection._writer.transport  # noqa: SLF001 - no other way to it
         self._before = self._transport.get_protocol()
         self._patience: float | None = connection.socket_timeout
         self._buffer = memoryview(bytearray(_READ))
-        self._reader: Any = Reader(  # whose own types know of no memoryview
+        self._reader: Any = Reader(  # its type stubs do not know memoryview
             protocolError=told.InvalidResponse,
             replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
             notEnoughData=_MORE,
@@ -62,15 +65,15 @@ class Wire(asyncio.BufferedProtocol):
         self._unsent: deque[Asked] = deque()
         self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
         self._heard_at = self._loop.time()
-        self._leaves_soon = False  # whether a flush is on its way
-        self._full = False  # whether the system takes no more now
+        self._leaves_soon = False  # whether a flush is scheduled
+        self._full = False  # whether the transport has paused writing
         self._clock: asyncio.TimerHandle | None = None
         self._poll = select.poll()
         self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         self._transport.set_protocol(self)
 
     def ask(self, asked: Asked) -> None:
-        """The command is sent in this turn of the loop, and its reply goes where it says."""
+        """Send the command in this turn of the loop. Its future gets the reply."""
         self._unsent.append(asked)
         if not self._leaves_soon:
             self._leaves_soon = True
@@ -79,14 +82,15 @@ class Wire(asyncio.BufferedProtocol):
             self._flush()
 
     def close(self) -> None:
-        """Nothing more is read or written; those who still wait are told."""
+        """Abort the connection. Commands without a reply fail."""
         self._break(told.ConnectionError("the connection was closed"))
 
-    # What leaves
+    # Sending
 
     def _leave(self) -> None:
         if not self._waiting and self._silent_for_long() and self._poll.poll(0):
-            # The loop comes to what there is to hear in its next turn, and then to this.
+            # There is something to read, maybe the end of the connection. The loop reads it in its
+            # next turn, and calls this after that.
             self._loop.call_soon(self._loop.call_soon, self._leave_now)
         else:
             self._leave_now()
@@ -106,7 +110,7 @@ class Wire(asyncio.BufferedProtocol):
         leaving: list[bytes] = []
         while self._unsent and len(leaving) < room:
             packed, reply = self._unsent.popleft()
-            if not reply.done():  # whoever has gone away before it left has not asked
+            if not reply.done():  # cancelled before it was sent
                 leaving.append(packed)
                 self._waiting.append((now, reply))
         if leaving:
@@ -115,39 +119,39 @@ class Wire(asyncio.BufferedProtocol):
                 self._clock = self._loop.call_at(now + self._patience, self._look_at_the_clock)
 
     def pause_writing(self) -> None:
-        """The system takes no more now."""
+        """Stop sending: the transport's buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Send again."""
         self._full = False
         self._flush()
 
-    # What comes
+    # Receiving
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the buffer has its size
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes have come: those whose replies are whole have them."""
+        """Parse the bytes that arrived, and resolve the futures of complete replies."""
         self._heard_at = self._loop.time()
         gets, waiting = self._reader.gets, self._waiting
         try:
             self._reader.feed(self._buffer, 0, nbytes)
             while (reply := gets()) is not _MORE:
-                if type(reply) is PushNotification:  # the server wants us elsewhere
+                if type(reply) is PushNotification:  # the server wants clients to move
                     self.fit = False
                     continue
                 _, future = waiting.popleft()
-                if future.done():  # nobody waits for it any more
+                if future.done():  # cancelled after it was sent
                     continue
                 if isinstance(reply, Exception):
                     self.fit = self.fit and not _demoted(reply)
                     future.set_exception(reply)
                 else:
                     future.set_result(reply)
-        except (told.InvalidResponse, IndexError) as error:  # not what a Redis server says
+        except (told.InvalidResponse, IndexError) as error:  # not the protocol of Redis
             self._break(told.ConnectionError(f"the connection broke: {error}"))
             return
         if not self.fit:
@@ -156,20 +160,20 @@ class Wire(asyncio.BufferedProtocol):
             self._flush()
 
     def eof_received(self) -> None:
-        """The server has hung up: nothing more leaves, and the transport closes itself."""
+        """Stop sending: the server has closed the connection. The transport closes itself."""
         self.fit = False
         self._hand_over()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
-        self._before.connection_lost(exc)  # redis-py waits for this word when it closes
+        """Fail the commands that wait for a reply."""
+        self._before.connection_lost(exc)  # redis-py waits for this call when it closes
         why = "the server closed the connection" if exc is None else str(exc)
         self._break(told.ConnectionError(f"the connection broke: {why}"))
 
-    # How it ends
+    # The end of a wire
 
     def _look_at_the_clock(self) -> None:
-        """One clock for all: the oldest command is the first that can be too late."""
+        """Break the wire if the oldest command is too late. One timer is enough for all."""
         self._clock = None
         if not self._waiting or self._patience is None:
             return
@@ -180,7 +184,7 @@ class Wire(asyncio.BufferedProtocol):
             self._break(told.TimeoutError("no reply in time"))
 
     def _go_elsewhere(self) -> None:
-        """What has not left is sent on another wire; what has is still waited for."""
+        """Give back what was not sent, and close once all replies have arrived."""
         self._hand_over()
         if not self._waiting:
             self._transport.close()
@@ -194,7 +198,7 @@ class Wire(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, deque()
         for _, reply in waiting:
             if not reply.done():
-                reply.set_exception(type(error)(*error.args))  # each has a traceback of its own
+                reply.set_exception(type(error)(*error.args))  # each needs its own traceback
         self._transport.abort()
 
     def _hand_over(self) -> None:
@@ -204,28 +208,31 @@ class Wire(asyncio.BufferedProtocol):
 
 
 def _demoted(error: Exception) -> bool:
-    """Whether a primary has become a replica: its successor may have the same address."""
+    """Return whether a primary has become a replica: the new one may have the same address."""
     return isinstance(error, told.ReadOnlyError) or "READONLY" in str(error)
 
 
-# The wires of one event loop: one for what is short, one for what would hold that up.
+# The wires of one event loop: one for short commands, and one for those that would delay them.
 
 
 LARGE: Final = 16384
-"""Bytes from which on a command does not travel with the others."""
+"""The size in bytes from which on a command is sent apart from the others."""
 
 
 class Wires:
-    """They are opened when there is something to send, and again after they broke."""
+    """The two wires of a loop, opened when there is something to send, also after they broke."""
 
     def __init__(self, pool: Any) -> None:
-        """Connections come out of the pool and go back to it. On the loop only."""
+        """Take connections from this pool. Use on the running loop only."""
         self._loop = asyncio.get_running_loop()
         self._swift = _Lane(pool)
         self._apart = _Lane(pool)
 
     def ask(self, words: Words, *, apart: bool) -> asyncio.Future[Any]:
-        """The reply to one command, which is sent once; `apart` from those of others."""
+        """Send the command once, and return the future for its reply.
+
+        A command that is `apart`, or large, is sent on the second wire.
+        """
         packed = pack(words)
         reply: asyncio.Future[Any] = self._loop.create_future()
         lane = self._apart if apart or len(packed) > LARGE else self._swift
@@ -237,13 +244,13 @@ class Wires:
         return reply
 
     async def aclose(self) -> None:
-        """The pool has its connections back. The next command opens new ones."""
+        """Give the connections back to the pool. The next command opens new ones."""
         await self._swift.aclose()
         await self._apart.aclose()
 
 
 class _Lane:
-    """One wire, or the next one that takes its place."""
+    """One wire, and the next one when it breaks."""
 
     def __init__(self, pool: Any) -> None:
         self.wire: Wire | None = None
@@ -252,7 +259,7 @@ class _Lane:
         self._opening: asyncio.Task[None] | None = None
 
     def ask_soon(self, asked: Iterable[Asked]) -> None:
-        """These are sent as soon as there is a wire, or told why there is none."""
+        """Send these as soon as a wire is open, or fail them if it cannot be opened."""
         self._queue += asked
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
@@ -277,14 +284,14 @@ class _Lane:
                 self.wire.ask(asked)  # type: ignore[union-attr]  # it has just been opened
 
     async def aclose(self) -> None:
-        """The wire is given back; what was on it is unknown."""
+        """Close the wire. The outcome of commands without a reply is unknown."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
         await self._give_back()
 
     async def _give_back(self) -> None:
-        """The pool has the connection back, without its socket."""
+        """Disconnect, and give the connection back to the pool."""
         wire, self.wire = self.wire, None
         if wire is not None:
             wire.close()

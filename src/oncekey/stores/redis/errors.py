@@ -1,4 +1,4 @@
-"""What went wrong between us and Redis, in one sentence, and whether the verb happened."""
+"""Explain errors of Redis: what is wrong, and whether the verb happened."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from redis.exceptions import (
 from oncekey.errors import ConfigurationError, StoreError
 
 CAUGHT: Final = (RedisError, RedisClusterException, OSError)
-"""What redis-py may raise for a command."""
+"""The errors that redis-py may raise for a command."""
 
 _WRONG_PASSWORD: Final = (
     AuthenticationError,
@@ -37,8 +37,8 @@ _WRONG_PASSWORD: Final = (
     AuthorizationError,
 )
 
-# A server that answers with one of these has changed nothing. Inside a script the word stands in
-# the middle of the message. A script is refused at its first write or not at all.
+# A server that answers with one of these has changed nothing. In the error of a script the word is
+# in the middle of the message. A script is refused at its first write or not at all.
 _REFUSALS: Final = {
     "READONLY": "is a read-only replica; give the address of its primary",
     "OOM": "is full (maxmemory); give it more memory or shorten ttl",
@@ -61,7 +61,7 @@ _FORBIDDEN: Final = {
     "NOAUTH": "wants a password; put it into the URL, as in redis://user:password@host:6379/0",
     "WRONGPASS": "refused the user name or the password; correct the URL",
 }
-# redis-py takes the word away where it has a class for it; the first that fits counts.
+# redis-py removes the word where it has a class for it. The first class that matches counts.
 _CLASSES: Final[dict[type[Exception], str]] = {
     ReadOnlyError: "READONLY",
     OutOfMemoryError: "OOM",
@@ -81,10 +81,10 @@ _NOT_CONNECTED: Final = re.compile(r"\bconnecting to\b|cannot be connected|^No m
 
 
 def explain(error: Exception, where: str, *, sent_once: bool) -> ConfigurationError | StoreError:
-    """The error for the caller.
+    """Return the error for the caller.
 
-    `sent_once` is False for a client that tries again by itself: that it cannot connect now does
-    not say what became of its first try.
+    `sent_once` is False for a client that retries by itself: if it cannot connect now, the outcome
+    of its first try is still unknown.
     """
     text = str(error)
     word = _word(error, text)

@@ -1,4 +1,4 @@
-"""Listening for the end of an attempt: a subscription, or a nap where there can be none."""
+"""Wait for the end of an attempt: with a subscription, or by sleeping where there is none."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _PATIENCE: Final = 5.0
 
 
 class Ears(Protocol):
-    """What hears."""
+    """Wait for a message."""
 
     hears: bool
 
     def wait(self, seconds: float, /) -> None:
-        """Something was heard, or the time is over."""
+        """Return when a message arrives, or when the time is over."""
         ...
 
 
 class AsyncEars(Protocol):
-    """The same for coroutines."""
+    """Wait for a message in a coroutine."""
 
     hears: bool
 
     async def wait(self, seconds: float, /) -> None:
-        """Something was heard, or the time is over."""
+        """Return when a message arrives, or when the time is over."""
         ...
 
 
 class Seats:
-    """How many may listen at once: each takes a connection that verbs may need more."""
+    """Limit the number of subscriptions: each needs a connection, which verbs may need more."""
 
     def __init__(self, connections: int) -> None:
-        """Out of a pool of so many connections a quarter may be used for listening."""
+        """Allow a quarter of so many connections to be used for subscriptions, at most 32."""
         self._free = [None] * min(_MOST, connections // 4)
 
     def take(self) -> bool:
-        """Whether one was free; taken in one step, so that threads need no lock."""
+        """Take a seat. Return False if none is free. This is atomic, so threads need no lock."""
         try:
             self._free.pop()
         except IndexError:
@@ -52,13 +52,16 @@ class Seats:
         return True
 
     def leave(self) -> None:
-        """The seat is free again."""
+        """Free the seat."""
         self._free.append(None)
 
 
 @contextmanager
 def listening(client: Any, channel: bytes, seats: Seats) -> Iterator[Ears]:
-    """In the block nothing that is published there goes unheard."""
+    """Subscribe to the channel. No message that is published during the block is lost.
+
+    Without a free seat or without the permission to subscribe, `wait` only sleeps, at most 0.1 s.
+    """
     if not seats.take():
         yield _Nap()
         return
@@ -73,7 +76,7 @@ def listening(client: Any, channel: bytes, seats: Seats) -> Iterator[Ears]:
 
 
 def _subscribe(subscription: Any, channel: bytes) -> bool:
-    """Whether the server has confirmed it; False where the user may not."""
+    """Return True when the server has confirmed it, or False without permission."""
     try:
         subscription.subscribe(channel)
         told = subscription.get_message(timeout=_PATIENCE)
@@ -107,7 +110,7 @@ class _Nap:
 
 @asynccontextmanager
 async def listening_async(client: Any, channel: bytes, seats: Seats) -> AsyncIterator[AsyncEars]:
-    """In the block nothing that is published there goes unheard."""
+    """Subscribe to the channel, as `listening` does."""
     if not seats.take():
         yield _AsyncNap()
         return
@@ -148,7 +151,7 @@ class _AsyncSubscription:
         self._cancellations = cancellations
 
     async def wait(self, seconds: float) -> None:
-        # Python 3.11 may forget a cancellation in the middle of a command; here that would be long.
+        # Python 3.11 may lose a cancellation in the middle of a command, and this wait may be long.
         if _cancellations() > self._cancellations:
             raise asyncio.CancelledError
         end = monotonic() + seconds

@@ -1,4 +1,4 @@
-"""How many replicas must know of a claim before its code runs: checked, and found in a URL."""
+"""The option `wait`: how many replicas must have a claim before the code runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FORM: Final = 'wait takes a number of replicas and a time-out, such as (1, "100
 
 
 class Replicas(NamedTuple):
-    """The same, as the server is told."""
+    """The option `wait` in the form of the command WAIT."""
 
     needed: int
     milliseconds: int
 
     def short(self, where: str, reached: int) -> StoreError:
-        """The error for a claim that too few replicas know of."""
+        """Return the error for a claim that too few replicas have."""
         msg = (
             f"Redis at {where} reached {reached} of {self.needed} replicas within "
             f"{self.milliseconds} ms; the claim was released and nothing ran"
@@ -30,7 +30,10 @@ class Replicas(NamedTuple):
 
 
 def replicas_of(wait: Wait | None, settings: dict[str, Any] | None) -> Replicas | None:
-    """What was asked for, if it can be done with a client of these settings; None: of a cluster."""
+    """Check the option. Raise ConfigurationError if it is not valid for a client of these settings.
+
+    `settings` is None for a cluster, where it is not possible.
+    """
     if wait is None or isinstance(wait, Replicas):
         return wait
     if not isinstance(wait, tuple) or len(wait) != 2:  # noqa: PLR2004 - a pair
@@ -56,7 +59,7 @@ def replicas_of(wait: Wait | None, settings: dict[str, Any] | None) -> Replicas 
 
 
 def taken_out(url: str, wait: Wait | None) -> tuple[str, Wait | None]:
-    """The URL without `wait`, which redis-py does not know, and what it said."""
+    """Return the URL without its option `wait`, which redis-py does not know, and the option."""
     address, _, query = url.partition("?")
     options = query.split("&")
     found = [option for option in options if option.startswith("wait=")]

@@ -1,7 +1,7 @@
 """Records in Redis or Valkey, shared by any number of machines.
 
-Each verb is one script, which reads the server's clock and decides by the rules of `machine.py`:
-one round trip, whatever the answer. Redis removes what expired by itself.
+Each verb is one Lua script, which reads the server's clock and applies the rules of `machine.py`:
+one round trip, whatever the answer. Redis removes expired records by itself.
 """
 
 # Generated from store_async.py by "make generate": do not edit.
@@ -42,7 +42,7 @@ _BATCH: Final = 500
 
 
 class RedisStore:
-    """A store in Redis, asked through a client of redis-py."""
+    """A store in Redis, which uses a client of redis-py."""
 
     remote = True
 
@@ -54,10 +54,10 @@ class RedisStore:
         wait: Wait | None = None,
         fast: bool = True,
     ) -> None:
-        """The client is yours: its settings count, and you close it. Nothing is sent yet.
+        """Use the caller's client with its settings. Nothing is sent yet; the caller closes it.
 
-        With `wait=(1, "100ms")` a claim is granted only when one replica has it within that time.
-        With `fast=False` every command goes the long way through redis-py.
+        With `wait=(1, "100ms")` a claim is granted only if one replica has it within that time.
+        With `fast=False` every command goes through redis-py, which is slower.
         """
         self._clients = Clients.of_client(client, fast=fast)
         self._prefix = prefix.encode()
@@ -73,14 +73,14 @@ class RedisStore:
         wait: Wait | None = None,
         fast: bool = True,
     ) -> RedisStore:
-        """The store at a URL, with connections of its own; `?wait=1,100ms` may be part of it."""
+        """Return a store with connections of its own. The URL may contain `?wait=1,100ms`."""
         address, wait = taken_out(url, wait)
         return cls(Clients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
-    # The verbs. Every call waits for `claim` and `settle`: they do without the step that is `_run`.
+    # The verbs. Every call needs `claim` and `settle`, so these save the extra call of `_run`.
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record."""
+        """Grant the record to the caller, or answer why not."""
         if self._replicas is not None:
             return self._claim_on_replicas(ask, self._replicas)
         name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.claim(ask)
@@ -91,15 +91,15 @@ class RedisStore:
         return codec.answer(ask, reply)
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         return self._write("renew", ask.scope, ask.key, codec.renew(ask))
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         return self._write("note", ask.scope, ask.key, codec.note(ask))
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.settle(ask)
         try:
             reply = self._send("settle", name, arguments)
@@ -108,23 +108,23 @@ class RedisStore:
         return codec.verdict(ask.scope, ask.key, reply)
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         return self._write("release", ask.scope, ask.key, codec.release(ask))
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return self._write("resolve", ask.scope, ask.key, codec.resolve(ask))
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         return self._write("forget", ask.scope, ask.key, codec.forget(ask))
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         return codec.found(scope, key, self._run("get", scope, key, ()))
 
     def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
-        """The attempt with this token may be over, or the time is."""
+        """Wait until the attempt with this token may have ended, or `seconds` are over."""
         end = monotonic() + seconds
         channel = codec.channel_of(codec.name_of(self._prefix, scope, key))
         try:
@@ -138,9 +138,9 @@ class RedisStore:
             raise self._explained(error) from error
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key.
+        """Return a page of the records that have not expired, ordered by scope and key.
 
-        Every page walks over all keys of the server, and what changes meanwhile may be missed.
+        Every page scans all keys of the server. Records that change meanwhile may be missed.
         """
         places = codec.places(self._prefix, self._names(), ask)
         records: list[Record] = []
@@ -152,15 +152,15 @@ class RedisStore:
         return codec.page(records, ask)
 
     def purge(self, _grace: int, _limit: int, /) -> int:
-        """Nothing is left to do: the server removes what expired."""
+        """Do nothing and return 0: the server removes expired records."""
         return 0
 
     def close(self) -> None:
-        """Our connections are closed. The next use opens new ones."""
+        """Close our own connections. The next use opens new ones."""
         self._clients.close()
 
     def as_async(self) -> AsyncStore:
-        """Return the same store for coroutines, on threads where only we know the way to it."""
+        """Return the store for coroutines, on threads if no async client can be made."""
         from oncekey.stores.redis.store_async import AsyncRedisStore
 
         clients = self._clients.for_coroutines()
@@ -168,13 +168,13 @@ class RedisStore:
             return Threaded(self)
         return AsyncRedisStore(clients, prefix=self._prefix.decode(), wait=self._replicas)
 
-    # How a verb travels
+    # How a verb is sent
 
     def _write(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Verdict:
         return codec.verdict(scope, key, self._run(verb, scope, key, arguments))
 
     def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:
-        """What the script answers."""
+        """Run the script of a verb and return its reply."""
         name = codec.name_of(self._prefix, scope, key)
         try:
             return self._send(verb, name, arguments)
@@ -182,7 +182,7 @@ class RedisStore:
             return self._send_again(verb, name, arguments, error)
 
     def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
-        """What the script answers; a server that has not seen it yet refuses to run it."""
+        """Run the script by its hash. The server refuses one that it does not know yet."""
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
         return self._clients.ask(
@@ -196,7 +196,7 @@ class RedisStore:
     def _send_again(
         self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception
     ) -> Any:
-        """What the script answers to a server that has to be told what it is; else why not."""
+        """Send the text of a script that the server does not know. Raise any other failure."""
         try:
             if self._scripts is None or not isinstance(failed, NoScriptError):
                 raise failed
@@ -206,7 +206,7 @@ class RedisStore:
             raise self._explained(error) from error
 
     def _claim_on_replicas(self, ask: Claim, wanted: Replicas) -> Answer:
-        """A grant that enough replicas have, or none."""
+        """Claim, and release the grant again if too few replicas have it. Raise StoreError then."""
         name = codec.name_of(self._prefix, ask.scope, ask.key)
         sent_once = self._clients.sent_once
         try:
@@ -216,7 +216,7 @@ class RedisStore:
                 answer = codec.answer(ask, reply)
                 if not isinstance(answer, Granted):
                     return answer
-                sent_once = False  # whatever breaks now, the claim has happened
+                sent_once = False  # if the connection breaks from here on, the claim has happened
                 reached = line.ask(("WAIT", *wanted))
                 if reached >= wanted.needed:
                     return answer
@@ -229,7 +229,7 @@ class RedisStore:
     def _load(self) -> Scripts:
         try:
             facts = self._clients.facts()
-        except NoPermissionError:  # then the oldest form, which every server reads
+        except NoPermissionError:  # then use the oldest form, which every server can read
             facts = {}
         self._scripts = scripts_for(facts)
         return self._scripts
@@ -249,7 +249,7 @@ class RedisStore:
             raise self._explained(error) from error
 
     def _read(self, places: list[codec.Place]) -> list[Record]:
-        """The living among the records at these places, in one round trip."""
+        """Return those of the records at these places that have not expired, in one round trip."""
         try:
             script = (self._scripts or self._load())["get"]
             client = self._clients.client()
@@ -262,7 +262,7 @@ class RedisStore:
         records: list[Record] = []
         for (scope, key), reply in zip(places, replies, strict=True):
             if isinstance(reply, Exception):
-                if "WRONGTYPE" in str(reply):  # somebody else's
+                if "WRONGTYPE" in str(reply):  # a key of another program
                     continue
                 raise self._explained(reply)
             record = codec.found(scope or None, key, reply)
@@ -285,7 +285,7 @@ def _asked(
     name: bytes,
     arguments: codec.Arguments,
 ) -> Any:
-    """What the script answers. A server that does not know it has not run it: it is told."""
+    """Run the script on this connection. Send its text if the server does not know it."""
     try:
         return line.ask(("EVALSHA", script.sha, 1, name, *arguments))
     except NoScriptError:

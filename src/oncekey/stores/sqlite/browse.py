@@ -1,8 +1,7 @@
 """List and count the records of a SQLite file.
 
-Rows are numbered in the order in which records were made. A page walks down the numbers, at most
-so many of them. Once there are too many records to count, their number is told by probing numbers
-at random.
+Rowids have the order in which the records were created. A page goes down a limited number of
+rowids. If there are too many records to count, their number is estimated from random rowids.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite.store import SQLiteStore
 
 COUNTED: Final = 20_000
-"""Records are counted one by one where no more numbers than this were given out."""
+"""The largest range of rowids whose records are counted one by one."""
 _COLUMNS: Final = file.COLUMNS.replace("result,", "NULL,")
 
 HIGHEST: Final = "SELECT max(rowid) FROM oncekey_records WHERE rowid < ?"
@@ -45,7 +44,7 @@ COUNT: Final = f"SELECT status, count(*) FROM oncekey_records WHERE {_LIVING}"  
 
 
 HELD_INDEX: Final = "oncekey_records_held"
-"""Only held records never expire. `oncekey migrate` makes the index; nothing else needs it."""
+"""The index of held records, the only ones that never expire. `oncekey migrate` creates it."""
 MAKE_HELD_INDEX: Final = (
     f"CREATE INDEX IF NOT EXISTS {HELD_INDEX} ON oncekey_records (expires) WHERE expires = 0"
 )
@@ -61,17 +60,17 @@ DUE: Final = (
 
 
 _WINDOW: Final = 2000
-"""Numbers that one page walks over."""
+"""The number of rowids that one page covers."""
 _RUNS: Final = 12
 _RUN: Final = 10
-"""Numbers that stand for all of them: neighbours, which stand in one page of the file."""
+"""The sample has _RUNS runs of _RUN neighbouring rowids, which lie in one page of the file."""
 _NEWEST: Final = 400
-"""Numbers at the top that are counted one by one: what runs now is there."""
+"""The number of newest rowids that are counted one by one: running calls are among them."""
 _SIZE, _ROWID = 21, 22
 
 
 def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
-    """A page, newest first."""
+    """Return a page of records, newest first."""
     now = _now(store)
     start = _start(store, ask, now)
     if start is None:
@@ -96,7 +95,7 @@ def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
 
 
 def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
-    """All of them where few numbers were given out, else what some numbers show."""
+    """Count all records if the range of rowids is small or `exact` is set, else estimate."""
     now = _now(store)
     lowest, highest = _rows(store, ENDS)[0]
     if exact or highest is None or highest - lowest < COUNTED:
@@ -116,14 +115,14 @@ def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
 
 
 def count_due(store: SQLiteStore, grace: int) -> int:
-    """How many have expired so long ago, a million at most."""
+    """Return the number of records that expired `grace` microseconds ago, at most a million."""
     then = _now(store) - grace
     count: int = _rows(store, DUE, then, then)[0][0]
     return count
 
 
 def read_newer(store: SQLiteStore, scope: str | None, key: str) -> Record | None:
-    """The record, as far as this release understands it."""
+    """Return the record, as far as this release understands it, or None."""
     rows = _rows(store, file.SELECT_ONE, scope or "", key)
     record = _read(rows[0]) if rows else None
     return None if record is None or 0 < record.expires <= _now(store) else record
@@ -135,7 +134,7 @@ def _counted(by_status: dict[str, int], looked_at: int, now: int, *, exact: bool
 
 
 def _start(store: SQLiteStore, ask: RecordQuery, now: int) -> int | None:
-    """The highest number of the page; None when there is nothing that low."""
+    """Return the highest rowid of the page, or None if there are no more."""
     try:
         below = 2**63 - 1 if ask.after is None else whole_number(ask.after)
     except ValueError:
@@ -147,7 +146,7 @@ def _start(store: SQLiteStore, ask: RecordQuery, now: int) -> int | None:
 
 
 def _older(store: SQLiteStore, highest: int, created: int) -> int | None:
-    """The highest number up to this one whose record was created by then: half and half again."""
+    """Return the highest rowid, at most `highest`, of a record created by then: binary search."""
     ((lowest, _),) = _rows(store, ENDS)
     low, high = lowest - 1, highest
     while low < high:
@@ -161,7 +160,7 @@ def _older(store: SQLiteStore, highest: int, created: int) -> int | None:
 
 
 def _below(store: SQLiteStore, floor: int, ask: RecordQuery, now: int) -> int | None:
-    """Where the next page starts, if there is anything under this one that may be wanted."""
+    """Return the cursor of the next page, or None if no record below can match."""
     found = _rows(store, AT, floor)
     if not found or (ask.newer and found[0][1] < now - ask.newer):
         return None
@@ -170,7 +169,7 @@ def _below(store: SQLiteStore, floor: int, ask: RecordQuery, now: int) -> int | 
 
 
 def _wish(ask: RecordQuery, now: int) -> tuple[str, list[object]]:
-    """What was chosen by, and the values for it."""
+    """Return the conditions of the query as SQL, and their values."""
     wishes: dict[str, object] = {}
     if ask.status is not None:
         wishes["status = ?"] = ask.status
@@ -191,7 +190,7 @@ def _wish(ask: RecordQuery, now: int) -> tuple[str, list[object]]:
 
 
 def _read(row: Any) -> Record:
-    """The record in a row, also when a newer release wrote it."""
+    """Return the record of a row, also if a newer release wrote it."""
     if row[20] <= FORMAT:
         return file.from_row(row)
     return replace(file.from_row((*row[:20], FORMAT)), version=row[20])

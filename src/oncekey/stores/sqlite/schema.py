@@ -1,4 +1,4 @@
-"""Opening a SQLite file, and bringing its tables up to date."""
+"""Open a SQLite file and migrate its tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
 
 _PAGES_IN_LOG: Final = 4000
-"""16 MiB, four times what is usual."""
+"""16 MiB, four times the default."""
 
 
 def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Connection:
-    """A connection in WAL mode, with the tables as this release needs them."""
+    """Open the file in WAL mode, and migrate its tables to this release.
+
+    Raise ConfigurationError or StoreError if that fails.
+    """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
         raise ConfigurationError(msg)
@@ -40,7 +43,7 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Con
 def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: float) -> None:
     _use_wal(connection, busy_timeout)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
-    if synchronous == "NORMAL":  # who waits for the disk only at checkpoints need not wait so often
+    if synchronous == "NORMAL":  # only checkpoints wait for the disk then: make them rarer
         connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")
     migrations = _migrations()
     version = _schema(connection)
@@ -55,7 +58,10 @@ def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: flo
 
 
 def _schema(connection: sqlite3.Connection) -> int:
-    """How many migrations the file has seen. `user_version` belongs to whoever owns the file."""
+    """Return the number of applied migrations.
+
+    It has a table of its own, because `user_version` may be used by the owner of the file.
+    """
     if not connection.execute(_HAS_SCHEMA).fetchone():
         return 0
     (version,) = connection.execute("SELECT version FROM oncekey_schema").fetchone()
@@ -63,7 +69,7 @@ def _schema(connection: sqlite3.Connection) -> int:
 
 
 def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Changing the mode needs the file for itself for a moment, and does not wait for it."""
+    """Switch to WAL. This needs exclusive access, for which SQLite itself does not wait."""
     give_up = time.monotonic() + busy_timeout
     while True:
         try:
@@ -77,7 +83,7 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
-    """Several processes may come here at once: the lock lets one do it, the others see it done."""
+    """Apply what is missing. The lock lets one process do it, and others find it done."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for script in migrations[_schema(connection) :]:
@@ -91,7 +97,7 @@ def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """One at a time, because `executescript` would commit first."""
+    """Yield single statements, because `executescript` would commit first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

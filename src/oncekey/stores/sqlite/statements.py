@@ -1,4 +1,4 @@
-"""What is said to a SQLite file, and its rows as records."""
+"""The SQL statements for a SQLite file, and the conversion between rows and records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLUMNS: Final = (
     "revision, uncertain, label, reference, created, started, updated, finished, expires, version"
 )
 _SET: Final = ", ".join(f"{column.strip()} = ?" for column in COLUMNS.split(",")[2:])
-# What is due already stays so, and no index changes, unless it would expire before.
+# Keep `due`, so that no index changes, unless the record would expire before it.
 _DUE: Final = "due = CASE WHEN due BETWEEN 1 AND ? THEN due ELSE ? END"
 
 UNFIT: Final = (OverflowError, UnicodeError)
-"""What is raised, before anything is written, for a value that SQLite has no form for."""
+"""Raised, before anything is written, for a value that SQLite cannot represent."""
 
 SELECT_ONE: Final = f"SELECT {COLUMNS} FROM oncekey_records WHERE scope = ? AND key = ?"  # noqa: S608 - only constants
 SELECT_PAGE: Final = (
@@ -35,12 +35,12 @@ _STAMP: Final = (
     "AND updated = ? AND expires = ?"
 )
 UPDATE_SAME: Final = f"{UPDATE} AND {_STAMP}"
-# A record that starts afresh goes to the end: rows are numbered as the records were made.
+# A record that starts again moves to the end: rowids have the order of creation.
 RESTART: Final = UPDATE.replace(
     "SET ", "SET rowid = (SELECT max(rowid) + 1 FROM oncekey_records), ", 1
 )
-# What `machine.settle` does for an owner; whoever is none, or has settled already, changes nothing.
-# It does not say when the record is due, so that no index is touched.
+# The same as `machine.settle` for the owner of a record that is not settled; others change nothing.
+# It does not set `due`, so that no index is updated.
 SETTLE: Final = (
     "UPDATE oncekey_records SET status = ?, result = nullif(?, 0), error = nullif(?, 0), "  # noqa: S608 - only constants
     "uncertain = 0, updated = ?, finished = ?, expires = ? "
@@ -52,20 +52,20 @@ RESTART_SAME: Final = f"{RESTART} AND {_STAMP}"
 DELETE: Final = "DELETE FROM oncekey_records WHERE scope = ? AND key = ?"
 DELETE_SAME: Final = f"{DELETE} AND {_STAMP}"
 EXPIRED: Final = "due > 0 AND due <= ? AND expires > 0 AND expires <= ?"
-"""The first half is found by an index; the second is what counts. Both are about one moment."""
+"""The first half uses the index; the second one is decisive. Pass the same time for both."""
 ANY_EXPIRED: Final = f"SELECT 1 FROM oncekey_records WHERE {EXPIRED} LIMIT 1"  # noqa: S608 - only constants
 PURGE: Final = (
     "DELETE FROM oncekey_records WHERE rowid IN "  # noqa: S608 - only constants
     f"(SELECT rowid FROM oncekey_records WHERE {EXPIRED} LIMIT ?)"
 )
 
-# Statements about several records. No mark has a number, though several mean the same value: the
-# first releases of Python 3.12 warn of numbers, each time that they meet one.
+# Statements about several records. The parameters have no numbers, though some have the same value:
+# the first releases of Python 3.12 warn about numbered ones each time.
 
 
 @cache
 def select_many(number: int) -> str:
-    """Those of so many places that there are."""
+    """Return the statement that selects the records at `number` places."""
     columns = COLUMNS.replace(", ", ", t.")
     marks = ", ".join(["(?, ?)"] * number)
     return (
@@ -76,7 +76,7 @@ def select_many(number: int) -> str:
 
 @cache
 def insert_many(number: int) -> str:
-    """So many rows as first claims make them, where there are none; see `new_row`."""
+    """Return the INSERT for `number` first claims, which skips existing rows; see `new_row`."""
     row = (
         f"(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, {FORMAT}, ?)"
     )
@@ -86,7 +86,7 @@ def insert_many(number: int) -> str:
 
 @cache
 def settle_many(number: int) -> str:
-    """What SETTLE does for so many; see `settled_many`."""
+    """Return the statement that does for `number` records what SETTLE does; see `settled_many`."""
     rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * number)
     return (
         "UPDATE oncekey_records AS t SET status = a.column1, result = nullif(a.column2, 0), "  # noqa: S608 - only constants
@@ -104,7 +104,7 @@ _NOBODY: Final = (0,) * 8
 
 
 def to_row(record: Record) -> tuple[object, ...]:
-    """The record as the columns of its row."""
+    """Return the columns of the record."""
     return (
         record.scope or "",
         record.key,
@@ -131,7 +131,7 @@ def to_row(record: Record) -> tuple[object, ...]:
 
 
 def new_row(record: Record, ttl: int) -> tuple[object, ...]:
-    """What INSERT needs of a record that was claimed for the first time."""
+    """Return the values for INSERT of a record that was claimed for the first time."""
     created = record.created
     return (
         record.scope or "",
@@ -151,9 +151,10 @@ def new_row(record: Record, ttl: int) -> tuple[object, ...]:
 
 
 def changed(record: Record, ask: Request) -> tuple[object, ...]:
-    """What UPDATE needs of a record that was changed, without its place.
+    """Return the values for UPDATE of a changed record, without scope and key.
 
-    Whoever was granted it may settle it at once, and then it lives as long as the asker said.
+    After a grant the owner may settle at once, and then the record expires `ttl` after that: so
+    this is the earliest time at which it can be due.
     """
     if isinstance(ask, Claim) and record.expires:
         return (*to_row(record)[2:], 0, record.started + ask.ttl)
@@ -161,13 +162,13 @@ def changed(record: Record, ask: Request) -> tuple[object, ...]:
 
 
 def settled(ask: Settle, now: int) -> tuple[object, ...]:
-    """What SETTLE needs."""
+    """Return the values for SETTLE."""
     status, result, error, expires, *owner = _settled(ask, now)
     return status, result, error, now, now, expires, *owner, now, expires
 
 
 def settled_many(asks: list[Settle], now: int, size: int) -> list[object]:
-    """What the statement for so many needs: those that are too many find no record."""
+    """Return the values for `settle_many`, padded with rows that match no record."""
     values: list[object] = [now, now]
     for ask in asks:
         values += _settled(ask, now)
@@ -177,10 +178,10 @@ def settled_many(asks: list[Settle], now: int, size: int) -> list[object]:
 
 
 def _settled(ask: Settle, now: int) -> tuple[object, ...]:
-    """What differs between settles of one moment.
+    """Return the values that differ between settles at the same time.
 
-    Before it binds bytes or None, Python asks whether somebody adapts them, and finds nobody: that
-    takes longer than binding them. So 0 stands for None, and bytes are handed over in an array.
+    Before it binds bytes or None, the sqlite3 module looks for an adapter and finds none, which
+    takes longer than binding them. So 0 stands for None, and bytes are passed as a bytearray.
     """
     result = 0 if ask.result is None else bytearray(ask.result)
     error = 0 if ask.error is None else bytearray(ask.error)
@@ -189,7 +190,7 @@ def _settled(ask: Settle, now: int) -> tuple[object, ...]:
 
 
 def stamp(record: Record) -> tuple[object, ...]:
-    """What no two states of one record have in common: every verb that changes it changes these."""
+    """Return values that differ between any two states of a record: every change changes them."""
     return (
         record.token,
         record.nonce,
@@ -203,7 +204,7 @@ def stamp(record: Record) -> tuple[object, ...]:
 
 
 def from_row(row: Any) -> Record:
-    """The record in a row; refused when a newer release wrote it."""
+    """Return the record of a row. Raise UnreadableError if a newer release wrote it."""
     if row[20] > FORMAT:
         msg = (
             f"the record of {row[1]!r} was written by a newer release (format {row[20]}, this one "
@@ -236,12 +237,12 @@ def from_row(row: Any) -> Record:
 
 
 def unfit(error: Exception) -> StoreError:
-    """What is said to whoever wants to write what SQLite has no form for."""
+    """Return the error for a value that SQLite cannot represent."""
     return StoreError(f"SQLite cannot hold what was to be written: {error}", happened=False)
 
 
 def explain(error: sqlite3.Error, path: Path) -> ConfigurationError | StoreError:
-    """What is wrong with the file, in one sentence; whether the verb happened, where it may."""
+    """Return the error for the caller: what is wrong, and whether the verb happened."""
     text = str(error)
     if isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text):
         msg = f"the SQLite file {path} stayed locked by another process; nothing was changed"

@@ -53,10 +53,10 @@ Transition = Callable[[Record | None, R, int], tuple[Record | None, A]]
 def swap(
     change: Transition[R, A], ask: R, clock: Callable[[], int], connection: sqlite3.Connection
 ) -> A | None:
-    """The answer, if nobody else changed the record between our reading and our writing.
+    """Return the answer, or None if the record was changed between reading and writing.
 
-    The one statement that writes is a transaction by itself, and writes nothing unless the
-    row is still what was read: a BEGIN and its COMMIT are spared.
+    The statement that writes is a transaction by itself, and writes nothing unless the row is still
+    the one that was read. This saves BEGIN and COMMIT.
     """
     place = (ask.scope or "", ask.key)
     row = connection.execute(file.SELECT_ONE, place).fetchone()
@@ -77,7 +77,7 @@ def swap(
 
 
 def apply(change: Transition[R, A], ask: R, connection: sqlite3.Connection, now: int) -> A:
-    """The answer, inside a transaction that lets nobody else write."""
+    """Apply the rule inside of a transaction that locks out other writers. Return the answer."""
     place = (ask.scope or "", ask.key)
     row = connection.execute(file.SELECT_ONE, place).fetchone()
     before = None if row is None else file.from_row(row)
@@ -95,15 +95,14 @@ def apply(change: Transition[R, A], ask: R, connection: sqlite3.Connection, now:
 
 
 def _first(record: Record | None, ask: Request) -> tuple[object, ...]:
-    """What INSERT needs: only a claim makes a record where there was none."""
+    """Return the values for INSERT. Only a claim creates a record."""
     assert record is not None  # noqa: S101 - see above
     return file.new_row(record, cast("Claim", ask).ttl)
 
 
-# Records in one SQLite file, shared by any number of threads and processes of one machine.
-#
-# Reads go past each other. Writes of one process share a writer: whoever gets the lock commits
-# what everybody has queued by then in one transaction, so that sixteen callers pay for one fsync.
+# Reads run concurrently. Writes of one process share a writer: the caller that gets the lock
+# commits everything that is queued by then in one transaction, so that sixteen callers pay for one
+# fsync.
 
 
 class SQLiteStore:
@@ -120,7 +119,7 @@ class SQLiteStore:
         clock: Callable[[], int] | None = None,
         fast: bool = True,
     ) -> None:
-        """The file is opened, and created, at first use.
+        """Check the options. The file is opened, or created, at first use.
 
         `NORMAL` survives a crash of the process but may lose the last commits at a power cut.
         Without `fast` every write is a transaction of its own, instead of sharing one with others.
@@ -134,7 +133,7 @@ class SQLiteStore:
         self.fast = checked_fast(fast)
         self.path = Path(path)
         self.file = self.path.absolute()
-        """The same file, also after the process has changed its folder."""
+        """The absolute path, which stays right when the process changes its directory."""
         self._connect = partial(
             connect,
             self.file,
@@ -155,12 +154,12 @@ class SQLiteStore:
     # The verbs
 
     def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record. A claim that changes nothing writes nothing."""
+        """Grant the record to the caller, or answer why not. Write only if something changes."""
         asked = self._alone(machine.claim, ask) or self.read_claim(ask)
         return cast("Answer", self._commit(asked)) if isinstance(asked, Job) else asked
 
     def read_claim(self, ask: Claim) -> Answer | Job:
-        """The answer to a claim that changes nothing, or the job that it takes to tell."""
+        """Return the answer to a claim that changes nothing, or else the job that writes it."""
         before = self._read(ask.scope, ask.key)
         if before is not None:
             after, answer = machine.claim(before, ask, self._clock())
@@ -169,7 +168,7 @@ class SQLiteStore:
         return self.job(machine.claim, ask, plain=before is None)
 
     def read_claims(self, jobs: list[Job]) -> list[Job]:
-        """The same for many: those that it takes a write to answer; the others have theirs."""
+        """Answer the claims that change nothing. Return the jobs that need a write."""
         places = [(job.ask.scope or "", job.ask.key) for job in jobs if job.ask is not None]
         try:
             found = {(row[0], row[1]): row for row in self._rows_at(places)}
@@ -177,7 +176,7 @@ class SQLiteStore:
             for job in jobs:
                 job.error = copy(error)
             return []
-        except file.UNFIT:  # whose it is will be seen
+        except file.UNFIT:  # the writer will find out which job is at fault
             return jobs
         now = self._clock()
         return [
@@ -187,38 +186,38 @@ class SQLiteStore:
         ]
 
     def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         return self._write(machine.renew, ask)
 
     def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         return self._write(machine.note, ask)
 
     def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         if self.fast and self.writer.alone(partial(self._settle, ask)):
             return Verdict.DONE
         return self._write(machine.settle, ask, plain=True)
 
     def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         return self._write(machine.release, ask)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return self._write(machine.resolve, ask)
 
     def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         return self._write(machine.forget, ask)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         record = self._read(scope, key)
         return None if record is None or machine.expired(record, self._clock()) else record
 
     def scan(self, ask: Scan, /) -> Page:
-        """Some of the living records, in the order of scope and key."""
+        """Return a page of the records that have not expired, ordered by scope and key."""
         after = ask.after or ("", "")
         rows = self._rows(
             file.SELECT_PAGE,
@@ -235,20 +234,20 @@ class SQLiteStore:
         return Page(records, (rows[ask.limit - 1][0], rows[ask.limit - 1][1]) if more else None)
 
     def purge(self, grace: int, limit: int, /) -> int:
-        """At most `limit` records that expired `grace` microseconds ago are gone; how many."""
+        """Remove at most `limit` records that expired `grace` microseconds ago. Return how many."""
 
         def work(connection: sqlite3.Connection, now: int) -> int:
             then = now - grace
             return connection.execute(file.PURGE, (then, then, limit)).rowcount
 
-        # Most of the time nothing has expired; looking costs no commit.
+        # Most of the time nothing has expired; a read costs no commit.
         then = self._clock() - grace
         if not self._rows(file.ANY_EXPIRED, then, then):
             return 0
         return cast("int", self._commit(Job(work)))
 
     def close(self) -> None:
-        """The file is closed. The next use opens it again."""
+        """Close the file. The next use opens it again."""
         self.writer.close()
         with self._read_lock:
             reader, self._reader = self._reader, None
@@ -256,21 +255,21 @@ class SQLiteStore:
                 reader.close()
 
     def __del__(self) -> None:
-        """Who is not needed any more has closed the file. Python 3.13 would complain else."""
-        made = vars(self)  # little, where an argument was refused
+        """Close the connections. Python 3.13 warns about those that are left open."""
+        made = vars(self)  # incomplete, if an argument was refused
         writer: Writer | None = made.get("writer")
         for connection in (made.get("_reader"), writer and writer.connection):
             if connection is not None:
                 connection.close()
 
     def as_async(self) -> AsyncSQLiteStore:
-        """The same store for coroutines: they share its writer, and a thread leads for them."""
+        """Return the store for coroutines, which share its writer by way of one thread."""
         from oncekey.stores.sqlite.store_async import AsyncSQLiteStore
 
         return AsyncSQLiteStore(self)
 
     def after_fork(self) -> None:
-        """The parent's connections are never touched again, not even to close them."""
+        """Drop the parent's connections without closing them."""
         leave_alone(self._reader, self.writer.connection)
         self._reset()
 
@@ -281,7 +280,7 @@ class SQLiteStore:
         return file.from_row(rows[0]) if rows else None
 
     def _rows_at(self, places: list[tuple[str, str]]) -> Iterator[Any]:
-        """The rows of these places, in few statements."""
+        """Return the rows of these places, with few statements."""
         for start in range(0, len(places), sets.LARGEST):
             some = places[start : start + sets.LARGEST]
             nowhere = [0, 0] * (sets.padded(len(some)) - len(some))
@@ -300,29 +299,29 @@ class SQLiteStore:
     # Writing
 
     def _write(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> A:
-        """The answer of one rule of the machine, applied to one record."""
+        """Apply one rule of the machine to one record. Return its answer."""
         answer = self._alone(change, ask)
         if answer is None:
             answer = self._commit(self.job(change, ask, plain=plain))
         return answer
 
     def _settle(self, ask: Settle, connection: sqlite3.Connection) -> bool | None:
-        """Whether the owner has settled a record that was not; one statement, as in `swap`."""
+        """Settle a running or held record with one statement. Return whether there was one."""
         now = self._clock()
         return connection.execute(file.SETTLE, file.settled(ask, now)).rowcount == 1
 
     def _alone(self, change: Transition[R, A], ask: R) -> A | None:
-        """The same, where nobody else writes just now."""
+        """Apply the rule without a queue. Return None if another caller is writing."""
         if not self.fast:
             return None
         return self.writer.alone(partial(swap, change, ask, self._clock))
 
     def transition(self, change: Transition[R, A], ask: R) -> Callable[..., A]:
-        """The work of a job that applies one rule of the machine to one record."""
+        """Return a function that applies one rule of the machine to one record."""
         return partial(apply, change, ask)
 
     def job(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> Job:
-        """The job that applies one rule of the machine to one record."""
+        """Return the job that applies one rule of the machine to one record."""
         return Job(self.transition(change, ask), ask=ask, plain=plain)
 
     def _commit(self, job: Job) -> Any:
@@ -333,7 +332,7 @@ class SQLiteStore:
 
 
 def _answered(job: Job, row: Any, now: int) -> bool:
-    """Whether the claim changes nothing, and has its answer, or cannot have one."""
+    """Answer a claim that changes nothing or cannot be read. Return False if it must write."""
     try:
         before = file.from_row(row)
     except OncekeyError as error:

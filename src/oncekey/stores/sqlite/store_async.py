@@ -1,8 +1,8 @@
 """The SQLite store for coroutines.
 
-A duplicate is read on the loop, which takes microseconds. Writes are queued beside those of the
-blocking callers, and one thread commits for all loops of the process, one batch after another.
-So `store.py` is not the same code without `await`, and both are written by hand.
+A duplicate is read on the loop, which takes microseconds. Writes are queued with those of blocking
+callers, and one thread commits them for all loops of the process, one batch after another. So
+`store.py` is not the same code without `await`, and both are written by hand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from oncekey.stores.sqlite.writer import Job, tell_here
 _log = logging.getLogger("oncekey")
 
 _APART: Final = 64
-"""Claims that are read one by one before it is looked again whether several come at once."""
+"""How many claims are read one by one before trying again to read those of one turn together."""
 
 
 class AsyncSQLiteStore(Threaded):
@@ -42,12 +42,12 @@ class AsyncSQLiteStore(Threaded):
     blocking: SQLiteStore
 
     def __init__(self, store: SQLiteStore) -> None:
-        """The coroutines share the writer of `store`."""
+        """Share the connections and the writer of `store`."""
         super().__init__(store)
         self._leader = _Leader(store)
 
     async def claim(self, ask: Claim, /) -> Answer:
-        """One asker is granted the record. A claim that changes nothing writes nothing."""
+        """Grant the record to the caller, or answer why not. Write only if something changes."""
         if not self._leader.crowded():
             asked = self.blocking.read_claim(ask)
             return await self._leader.hand(asked) if isinstance(asked, Job) else asked
@@ -57,33 +57,33 @@ class AsyncSQLiteStore(Threaded):
         return answer
 
     async def renew(self, ask: Renew, /) -> Verdict:
-        """The owner's lease is moved."""
+        """Extend the owner's lease."""
         return await self._write(machine.renew, ask)
 
     async def note(self, ask: Note, /) -> Verdict:
-        """The owner's notes are kept."""
+        """Store the owner's notes."""
         return await self._write(machine.note, ask)
 
     async def settle(self, ask: Settle, /) -> Verdict:
-        """The owner's answer is kept."""
+        """Store the owner's answer."""
         job = self.blocking.job(machine.settle, ask, plain=True)
         verdict: Verdict = await self._leader.hand(job)
         return verdict
 
     async def release(self, ask: Release, /) -> Verdict:
-        """The owner's claim is over."""
+        """Release the owner's claim."""
         return await self._write(machine.release, ask)
 
     async def resolve(self, ask: Resolve, /) -> Verdict:
-        """A held record has ended."""
+        """End a held record."""
         return await self._write(machine.resolve, ask)
 
     async def forget(self, ask: Forget, /) -> Verdict:
-        """There is no such record."""
+        """Remove the record."""
         return await self._write(machine.forget, ask)
 
     async def aclose(self) -> None:
-        """The thread ends and the file is closed. The next use starts and opens them again."""
+        """End the thread and close the file. The next use starts and opens them again."""
         self._leader.stop()
         await super().aclose()
 
@@ -93,7 +93,7 @@ class AsyncSQLiteStore(Threaded):
 
 
 class _Leader:
-    """The thread that commits for coroutines: whatever they handed over since it last looked."""
+    """The thread that commits for coroutines, everything that was queued since its last commit."""
 
     def __init__(self, store: SQLiteStore) -> None:
         self._store = store
@@ -108,18 +108,18 @@ class _Leader:
         self._apart = 0
 
     def crowded(self) -> bool:
-        """Whether several claims come in one turn of a loop, and may be read together.
+        """Return whether to read the claims of one turn of the loop together.
 
-        It is tried now and then; to read one alone, and at once, is quicker.
+        This is tried now and then. A single claim is read faster alone, and at once.
         """
         self._apart -= 1
         return self._apart < 0 and self._store.fast
 
     def hand(self, job: Job) -> asyncio.Future[Any]:
-        """What will come of the job. All that is handed over in one turn of a loop goes together.
+        """Queue the job and return its future. The jobs of one turn of a loop are queued together.
 
-        Called at once the thread would take the first job alone, and the loop, which wants to go
-        on to the next one, would have to wait for it.
+        If the first job were passed on at once, the thread would take it alone, and the loop would
+        have to wait for the thread before it could run the next task.
         """
         loop = running_loop()
         future = job.future = loop.create_future()
@@ -136,7 +136,7 @@ class _Leader:
     def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = self._gathered.pop(loop, None)
         if jobs is None:
-            return  # of the parent of this process
+            return  # queued by the parent process, before the fork
         claims = [job for job in jobs if job.unread]
         if claims:
             if len(claims) == 1:

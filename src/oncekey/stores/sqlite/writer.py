@@ -1,9 +1,9 @@
 """The writer of a SQLite file: one connection, one leader at a time, and no thread of its own.
 
-Whoever finds nobody leading leads. Those who come meanwhile queue; when the leader is done it
-hands over to the first of them, who commits everything that is queued by then in one transaction
-and wakes everybody it served. So a single caller pays for its own commit and nothing else, and
-sixteen callers pay for two or three.
+A caller that finds no leader becomes the leader. Callers that come meanwhile queue. When the leader
+is done it hands over to the first of them, which commits everything that is queued by then in one
+transaction and wakes the callers that it served. So a single caller pays for its own commit only,
+and sixteen callers pay for two or three.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
 
 
 class Job:
-    """One write that waits for a transaction, and what came of it."""
+    """One write that waits for a transaction, and its result or error."""
 
     __slots__ = ("ask", "error", "future", "plain", "unread", "value", "work")
 
@@ -43,10 +43,11 @@ class Job:
         plain: bool = False,
         unread: bool = False,
     ) -> None:
-        """`work` runs inside the transaction; `future` is told on its own loop.
+        """`work` runs inside of the transaction; `future` gets the result on its own loop.
 
-        `ask` is what `work` is about. It is plain if it is most likely the claim of a new key, or
-        the settle of an owner. It is unread if it is a claim that may need no transaction.
+        `ask` is the request behind `work`. `plain` says that it is most likely the claim of a new
+        key, or the settle of an owner. `unread` says that it is a claim that may need no
+        transaction.
         """
         self.work = work
         self.ask = ask
@@ -58,7 +59,7 @@ class Job:
 
 
 class _Turn:
-    """The jobs of one thread, which sleeps until they are done or until it is to lead."""
+    """The jobs of one thread, which sleeps until they are done or until it has to lead."""
 
     __slots__ = ("jobs", "leads", "wake")
 
@@ -70,7 +71,7 @@ class _Turn:
 
 
 class Writer:
-    """The connection that writes, and those who wait for it."""
+    """The connection that writes, and the queue of callers."""
 
     def __init__(
         self,
@@ -80,7 +81,10 @@ class Writer:
         *,
         fast: bool = True,
     ) -> None:
-        """The connection is opened by the first who leads, for all who wait if it may be fast."""
+        """Store the settings. The first leader opens the connection.
+
+        Without `fast` each transaction has the jobs of one caller only.
+        """
         self._fast = fast
         self._connect = connect
         self._explain = explain
@@ -91,7 +95,7 @@ class Writer:
         self.connection: sqlite3.Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """What `work` returns, if nobody leads just now; None if somebody does.
+        """Return what `work` returns, or None if another caller leads now.
 
         Each statement of `work` is a transaction of its own.
         """
@@ -109,7 +113,7 @@ class Writer:
             self._hand_over([])
 
     def commit(self, jobs: list[Job]) -> None:
-        """Every job has its value or its error, and what has a value is committed."""
+        """Run the jobs and commit them. Afterwards each has its value or its error."""
         mine = _Turn(jobs)
         with self._lock:
             self._queue.append(mine)
@@ -120,7 +124,7 @@ class Writer:
             self._lead()
 
     def close(self) -> None:
-        """The connection is closed. The next who leads opens a new one."""
+        """Close the connection. The next leader opens a new one."""
 
         def work(connection: sqlite3.Connection) -> bool:
             connection.close()
@@ -128,12 +132,12 @@ class Writer:
             return True
 
         while self.connection is not None and not self.alone(work):
-            self.commit([])  # after whoever leads now
+            self.commit([])  # queue behind the leader
 
     def _sleep(self, mine: _Turn) -> None:
         try:
             mine.wake.acquire()
-        except BaseException:  # cut off: others must not wait for who has left
+        except BaseException:  # interrupted: others must not wait for this caller
             with self._lock:
                 if mine in self._queue:
                     self._queue.remove(mine)
@@ -163,7 +167,7 @@ class Writer:
             _tell(jobs)
 
     def _hand_over(self, served: list[_Turn]) -> None:
-        """Those who were served wake up, and the first who is not leads next."""
+        """Wake the callers that were served, and make the first one in the queue the leader."""
         with self._lock:
             following = self._queue[0] if self._queue else None
             self._led = following is not None
@@ -197,7 +201,7 @@ class Writer:
     def _one_by_one(
         self, connection: sqlite3.Connection, jobs: list[Job], together: list[Set]
     ) -> None:
-        """All are done in one transaction; each by itself, but for those that go together."""
+        """Run all jobs in one transaction, one by one except for those in `together`."""
         connection.execute("BEGIN IMMEDIATE")
         now = self._clock()
         done = {job for write, some in together if write(connection, some, now) for job in some}
@@ -206,21 +210,24 @@ class Writer:
                 continue
             try:
                 job.value = job.work(connection, now)
-            except OncekeyError as error:  # about this record alone, before it was changed
+            except OncekeyError as error:  # about this record alone, which was not changed
                 job.error = error
             except UNFIT as error:
                 job.error = unfit(error)
         connection.execute("COMMIT")
 
     def _roll_back(self) -> bool:
-        """Whether what was begun is surely undone; the connection is fit for the next."""
+        """Roll back. Return whether the transaction is certainly undone.
+
+        Afterwards the connection is usable, or it is closed and the next leader opens a new one.
+        """
         connection = self.connection
         if connection is None or not connection.in_transaction:
             return False
         try:
             connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self.connection = None  # it cannot be trusted any more
+            self.connection = None  # it is in an unknown state
             connection.close()
             return False
         return True
@@ -228,11 +235,11 @@ class Writer:
 
 def _fail(jobs: list[Job], error: ConfigurationError | StoreError) -> None:
     for job in jobs:
-        job.value, job.error = None, copy(error)  # one for each who raises it
+        job.value, job.error = None, copy(error)  # a copy for each caller that raises it
 
 
 def _tell(jobs: list[Job]) -> None:
-    """Each loop that waits for some of the jobs is woken once."""
+    """Resolve the futures of the jobs. Wake each loop only once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         if job.future is not None:
@@ -240,12 +247,12 @@ def _tell(jobs: list[Job]) -> None:
     for loop, done in by_loop.items():
         try:
             loop.call_soon_threadsafe(tell_here, done)
-        except RuntimeError:  # that loop is closed: nobody waits there any more
+        except RuntimeError:  # the loop is closed, and its tasks with it
             continue
 
 
 def tell_here(jobs: list[Job]) -> None:
-    """Those who wait on this loop for the jobs have what came of them."""
+    """Resolve the futures of the jobs, which belong to the running loop."""
     for job in jobs:
         assert job.future is not None  # noqa: S101 - they were chosen by it
         if job.future.done():
@@ -258,27 +265,30 @@ def tell_here(jobs: list[Job]) -> None:
 
 # Many writes in one statement: claims of new keys, or settles of owners.
 #
-# That is what most writes are, and neither needs to read a record first. One statement keeps the
-# interpreter free for others until all of it is on the disk. Where one of them turns out to be
-# something else, each is judged by itself: to be asked again harms none that was written.
+# Most writes are one of these, and neither needs to read the record first. One statement leaves the
+# interpreter to other threads until everything is on the disk. If one of the writes turns out to be
+# something else, each job is run by itself: to repeat one that was written does no harm.
 
 
 LARGEST: Final = 64
-"""How many records one statement is about at most."""
+"""The largest number of records in one statement."""
 _STEP: Final = 8
 
 
 class Set(NamedTuple):
-    """Jobs that one statement can write, and how: whether each has its value, and is written."""
+    """Jobs that one statement can write.
+
+    `write` runs it, and returns whether all of them were written and have their values.
+    """
 
     write: Callable[[sqlite3.Connection, list[Job], int], bool]
     jobs: list[Job]
 
 
 def plain(jobs: list[Job]) -> list[Set]:
-    """Those that can be written together.
+    """Return the jobs that can be written together, as sets for one statement each.
 
-    Two jobs about one record keep their order, and so are left to be done one after the other.
+    Two jobs about the same record must keep their order, so they are left to run one by one.
     """
     named = Counter([(job.ask.scope, job.ask.key) for job in jobs if job.ask is not None])
     claims: list[Job] = []
@@ -295,7 +305,10 @@ def plain(jobs: list[Job]) -> list[Set]:
 
 
 def padded(number: int) -> int:
-    """How many records the statement for so many is about: few statements are kept prepared."""
+    """Return the number of records in the statement for so many jobs.
+
+    It is rounded up, so that few different statements have to be prepared.
+    """
     return number if number < _STEP else -(-number // _STEP) * _STEP
 
 
@@ -308,7 +321,7 @@ def _claim(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
         row = file.new_row(record, ask.ttl)
         values += row
     size = padded(len(jobs))
-    values += row * (size - len(jobs))  # again, where it is by then
+    values += row * (size - len(jobs))  # the same row again, which is ignored
     return _written(connection, file.insert_many(size), values) == len(jobs)
 
 
@@ -325,5 +338,5 @@ def _settle(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
 def _written(connection: sqlite3.Connection, statement: str, values: list[object]) -> int:
     try:
         return connection.execute(statement, values).rowcount
-    except file.UNFIT:  # before anything is written; whose it is will be seen
+    except file.UNFIT:  # nothing was written; run by itself, the job at fault gets the error
         return 0
