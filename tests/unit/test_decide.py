@@ -18,9 +18,9 @@ from oncekey.core.decide import (
     Leave,
     NotDone,
     Postpone,
+    Proceed,
     Reconcile,
     Refuse,
-    Run,
     Serve,
     Unknown,
     Wait,
@@ -67,15 +67,15 @@ def said_nothing(record):
 
 
 def test_a_granted_claim_runs(calling, recorded):
-    assert after_claim(Granted(recorded(), NOW), calling(), patience=0) == Run()
+    assert after_claim(Granted(recorded(), NOW), calling(), patience=0) == Proceed()
 
 
 def test_after_an_uncertain_end_reconcile_is_asked_if_there_is_one(calling, recorded):
     answer = Granted(recorded(uncertain=True), NOW)
     asking = calling(reconcile=said_nothing)
     assert after_claim(answer, asking, patience=0) == Reconcile()
-    assert after_claim(answer, calling(), patience=0) == Run()
-    assert after_claim(Granted(recorded(), NOW), asking, patience=0) == Run()
+    assert after_claim(answer, calling(), patience=0) == Proceed()
+    assert after_claim(Granted(recorded(), NOW), asking, patience=0) == Proceed()
 
 
 def test_a_settled_record_is_served(calling, recorded):
@@ -340,11 +340,11 @@ def test_done_with_a_value_that_cannot_be_kept_is_a_mistake(calling, recorded):
         (0, "10s", Postpone(10.0)),
         (4 * SECOND, "10s", Postpone(6.0)),
         (10 * SECOND - 1, "10s", Postpone(0.000001)),
-        (10 * SECOND, "10s", Run()),
-        (11 * SECOND, "10s", Run()),
-        (0, 0, Run()),
+        (10 * SECOND, "10s", Proceed()),
+        (11 * SECOND, "10s", Proceed()),
+        (0, 0, Proceed()),
         (599 * SECOND, None, Postpone(1.0)),
-        (600 * SECOND, None, Run()),
+        (600 * SECOND, None, Proceed()),
     ],
 )
 def test_not_done_is_believed_only_after_the_quiet_period(calling, recorded, since, quiet, choice):

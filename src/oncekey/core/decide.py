@@ -35,7 +35,7 @@ WATCHED_FOR: Final = 1.0
 """Seconds to watch for a wake-up before asking again, because a wake-up can be missed."""
 
 
-class Run(Struct):
+class Proceed(Struct):
     """Run the code: the call owns the record."""
 
 
@@ -60,8 +60,8 @@ class Refuse(Struct):
     error: OncekeyError
 
 
-Choice = Run | Reconcile | Serve | Wait | Refuse
-_RUN: Final = Run()
+Choice = Proceed | Reconcile | Serve | Wait | Refuse
+_RUN: Final = Proceed()
 _SERVE: Final = Serve()
 
 
@@ -221,7 +221,9 @@ class Hold(Struct):
     """Hold the record for a human."""
 
 
-def after_reconcile(said: object, answer: Answer, call: Call) -> Complete | Run | Postpone | Hold:
+def after_reconcile(
+    said: object, answer: Answer, call: Call
+) -> Complete | Proceed | Postpone | Hold:
     """Decide what follows from what `reconcile` returned.
 
     Raise ConfigurationError if that is none of the three answers, or a value that cannot be kept.

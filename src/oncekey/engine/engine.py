@@ -22,9 +22,9 @@ from oncekey.core.decide import (
     Complete,
     Hold,
     Postpone,
+    Proceed,
     Reconcile,
     Refuse,
-    Run,
     Wait,
     after_claim,
     after_reconcile,
@@ -253,7 +253,7 @@ class Engine:
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
                     choice = self._reconcile(call, answer, heard, flight, patience)
-                if type(choice) is Run:
+                if type(choice) is Proceed:
                     return self._start(call, answer, heard, flight)
                 if type(choice) is not Wait:
                     return self._answered(choice, call, answer, heard, flight)
@@ -385,7 +385,7 @@ class Engine:
 
     def _reconcile(
         self, call: Call, answer: Answer, heard: float, flight: Flight, patience: float
-    ) -> Run | Wait | Ticket:
+    ) -> Proceed | Wait | Ticket:
         """Ask the user's code how the uncertain attempt before this one ended."""
         ticket = self._start(call, answer, heard, None)
         try:

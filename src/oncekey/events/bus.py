@@ -35,7 +35,7 @@ from oncekey.events.log import (
     verdict,
 )
 from oncekey.events.memory import MemoryLog, Where, memory_of
-from oncekey.events.observers import Observer, Observers
+from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.events.stages import Stages
 from oncekey.extras import needing
@@ -58,7 +58,7 @@ class Bus:
         `where` is a URL, a client of redis-py, or a `Memory`.
         """
         self.settings = settings_of(domain, stages, options)
-        self._observers = Observers(self.settings.domain, observers)
+        self._observers = EventObservers(self.settings.domain, observers)
         self._log = open_log(where, self.settings, self._observers)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Bus:
         return page(job, saw, look, reason)
 
 
-def open_log(where: Where, settings: BusSettings, observers: Observers) -> EventLog:
+def open_log(where: Where, settings: BusSettings, observers: EventObservers) -> EventLog:
     """Return the log for code that blocks. Nothing is sent yet."""
     memory = memory_of(where)
     if memory is not None:

@@ -33,7 +33,7 @@ from oncekey.events.log import (
     verdict,
 )
 from oncekey.events.memory import AsyncMemoryLog, Where, memory_of
-from oncekey.events.observers import Observer, Observers
+from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.events.stages import Stages
 from oncekey.events.subscription import Following
@@ -57,7 +57,7 @@ class AsyncBus:
         `where` is a URL, a client of redis.asyncio, or a `Memory`.
         """
         self.settings = settings_of(domain, stages, options)
-        self._observers = Observers(self.settings.domain, observers)
+        self._observers = EventObservers(self.settings.domain, observers)
         self._log = open_log_async(where, self.settings, self._observers)
         # async only
         self.following = Following(self._log, self._read, self.settings.shards, self._observers)
@@ -196,7 +196,7 @@ class AsyncBus:
         return page(job, saw, look, reason)
 
 
-def open_log_async(where: Where, settings: BusSettings, observers: Observers) -> AsyncEventLog:
+def open_log_async(where: Where, settings: BusSettings, observers: EventObservers) -> AsyncEventLog:
     """Return the log for coroutines. Nothing is sent yet."""
     memory = memory_of(where)
     if memory is not None:

@@ -30,7 +30,7 @@ class Identity(NamedTuple):
     seq: int
 
 
-class Body(msgspec.Struct, frozen=True):
+class EventBody(msgspec.Struct, frozen=True):
     """An event as it is sent: the JSON in the field `data` of a stream entry."""
 
     job_id: str
@@ -84,7 +84,7 @@ class Published(NamedTuple):
         return not self.duplicate
 
 
-_decoder = msgspec.json.Decoder(Body)
+_decoder = msgspec.json.Decoder(EventBody)
 
 
 def read_event(payload: bytes, cursor: Cursor) -> Event:
@@ -157,7 +157,7 @@ def prepare(draft: Parts, settings: BusSettings) -> Append:
     shard = _shard_of(check_job(job), settings.shards)
     number = settings.stages.seq_of(stage, seq=seq, step=step)
     data = _encoded(job, stage, given, settings.data_bytes)
-    payload = _written(Body(job, settings.domain, stage, number, msgspec.Raw(data), _now()))
+    payload = _written(EventBody(job, settings.domain, stage, number, msgspec.Raw(data), _now()))
     epoch = new_nonce()
     digest = sha256(data).hexdigest()[:32]
     return Append(job, shard, stage, number, payload, digest, epoch[:8], epoch)
@@ -202,7 +202,7 @@ def _encoded(job: str, stage: str, given: Any, most: int) -> bytes:
     return data
 
 
-def _written(body: Body) -> bytes:
+def _written(body: EventBody) -> bytes:
     try:
         return _encoder.encode(body)
     except UnicodeEncodeError as error:

@@ -49,7 +49,7 @@ class Look(NamedTuple):
     entries: list[Entry]
 
 
-class Kept(NamedTuple):
+class JobState(NamedTuple):
     """The state of a job."""
 
     cursor: Cursor
@@ -67,7 +67,7 @@ class EventLog(Protocol):
         """Return at most `count` events after the start."""
         ...
 
-    def state(self, job: str, shard: int, /) -> Kept | None:
+    def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         ...
 
@@ -87,7 +87,7 @@ class AsyncEventLog(Protocol):
         """Return at most `count` events after the start."""
         ...
 
-    async def state(self, job: str, shard: int, /) -> Kept | None:
+    async def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         ...
 

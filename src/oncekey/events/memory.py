@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View
 from oncekey.events.event import Append, Published
-from oncekey.events.log import Entry, Kept, LogFull, Look, Start
+from oncekey.events.log import Entry, JobState, LogFull, Look, Start
 from oncekey.events.settings import BusSettings
 
 _Name = tuple[str, str]
@@ -38,7 +38,7 @@ class _Job:
     markers: dict[tuple[str, int], _Marker] = field(default_factory=dict)
     places: dict[int, int | None] = field(default_factory=dict)
     top: int = -1
-    state: Kept | None = None
+    state: JobState | None = None
     state_end: float = 0.0
 
     @property
@@ -92,7 +92,7 @@ class MemoryLog:
             entries = list(found.entries)[max(0, index + 1) :][:count]
             return Look(View(found.epoch, found.first, found.last, mark), offset, entries)
 
-    def state(self, job: str, _shard: int, /) -> Kept | None:
+    def state(self, job: str, _shard: int, /) -> JobState | None:
         """Return the event with the greatest seq, or None."""
         with self._memory.lock:
             found = self._living(job)
@@ -132,7 +132,7 @@ class MemoryLog:
         job.end = now + self._settings.marker_seconds
         if ask.seq > job.top:
             job.top, job.state_end = ask.seq, now + self._settings.state_seconds
-            job.state = Kept(Cursor(job.epoch, job.last, ask.mark), ask.payload)
+            job.state = JobState(Cursor(job.epoch, job.last, ask.mark), ask.payload)
         self._keep(ask.job, job, now)
         return Published(job.last, job.epoch, duplicate=False, differs=False)
 
@@ -167,7 +167,7 @@ class AsyncMemoryLog:
         """Return at most `count` events after the start."""
         return self._log.look(job, shard, start, count)
 
-    async def state(self, job: str, shard: int, /) -> Kept | None:
+    async def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq, or None."""
         return self._log.state(job, shard)
 

@@ -48,7 +48,7 @@ class Observer(Protocol):
         ...
 
 
-class Observers:
+class EventObservers:
     """The observers of one domain. Falsy if there are none."""
 
     def __init__(self, domain: str, observers: Iterable[Observer] = ()) -> None:

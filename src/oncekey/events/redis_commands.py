@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View, parse
 from oncekey.events.event import Append, Published
-from oncekey.events.log import Entry, Kept, LogFull, Look, Start
-from oncekey.events.observers import Observers
+from oncekey.events.log import Entry, JobState, LogFull, Look, Start
+from oncekey.events.observers import EventObservers
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import CAUGHT
@@ -22,7 +22,7 @@ from oncekey.stores.redis.errors import CAUGHT
 _PARTS: Final = {"publish": ("trim", "publish"), "tidy": ("trim", "tidy")}
 
 
-class Script(NamedTuple):
+class EventScript(NamedTuple):
     """The text of a script, and the SHA-1 by which a server knows it."""
 
     text: str
@@ -30,7 +30,7 @@ class Script(NamedTuple):
 
 
 @cache
-def script(name: str, first: str = "") -> Script:
+def script(name: str, first: str = "") -> EventScript:
     """Return the script of this name, after the line `first`.
 
     The text is the same for every server.
@@ -38,10 +38,10 @@ def script(name: str, first: str = "") -> Script:
     folder = resources.files("oncekey.events") / "lua"
     parts = _PARTS.get(name, (name,))
     text = first + "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return EventScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-def publish_script(settings: BusSettings) -> Script:
+def publish_script(settings: BusSettings) -> EventScript:
     """Return the script that appends an event.
 
     It contains the settings of the domain, so that they are not sent with every event.
@@ -97,12 +97,12 @@ connection, which is an AttributeError.
 """
 
 
-def words(chosen: Script, keys: tuple[str, ...], *arguments: str | bytes | int) -> Words:
+def words(chosen: EventScript, keys: tuple[str, ...], *arguments: str | bytes | int) -> Words:
     """Return the command for a server that knows the script."""
     return ("EVALSHA", chosen.sha, len(keys), *keys, *arguments)
 
 
-def whole(chosen: Script, command: Words) -> Words:
+def whole(chosen: EventScript, command: Words) -> Words:
     """Return the same command for a server that does not know the script."""
     return ("EVAL", chosen.text, *command[2:])
 
@@ -110,7 +110,7 @@ def whole(chosen: Script, command: Words) -> Words:
 class Publishing:
     """The command that appends an event of a domain, and the meaning of its reply."""
 
-    def __init__(self, settings: BusSettings, names: Names, observers: Observers) -> None:
+    def __init__(self, settings: BusSettings, names: Names, observers: EventObservers) -> None:
         """Prepare the parts that all commands share."""
         self.script = publish_script(settings)
         self._observers = observers
@@ -169,11 +169,11 @@ def _entry(name: bytes, fields: list[bytes]) -> Entry:
     return Entry(int(name.partition(b"-")[0]), fields[3].decode(), fields[1])
 
 
-def kept(reply: list[Any]) -> Kept | None:
+def kept(reply: list[Any]) -> JobState | None:
     """Return the state in a reply of id and payload, or None."""
     name, payload = reply
     cursor: Cursor | None = None if name is None else parse(name.decode())
-    return None if cursor is None else Kept(cursor, payload)
+    return None if cursor is None else JobState(cursor, payload)
 
 
 def agreed(found: bytes | None, settings: BusSettings) -> None:

@@ -11,9 +11,9 @@ from redis.exceptions import NoScriptError
 
 from oncekey.events import redis_commands as replies
 from oncekey.events.event import Append, Published
-from oncekey.events.log import Kept, LogFull, Look, Start
-from oncekey.events.observers import Observers
-from oncekey.events.redis_commands import Names, Script, script
+from oncekey.events.log import JobState, LogFull, Look, Start
+from oncekey.events.observers import EventObservers
+from oncekey.events.redis_commands import EventScript, Names, script
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
@@ -23,7 +23,7 @@ from oncekey.stores.redis.errors import explain
 class RedisLog:
     """One domain on a server, through a client of redis-py."""
 
-    def __init__(self, clients: Clients, settings: BusSettings, observers: Observers) -> None:
+    def __init__(self, clients: Clients, settings: BusSettings, observers: EventObservers) -> None:
         self._clients = clients
         self._settings = settings
         self._names = Names(settings.domain)
@@ -57,7 +57,7 @@ class RedisLog:
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
-    def state(self, job: str, shard: int, /) -> Kept | None:
+    def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         name = self._names.state(shard, job)
         try:
@@ -82,7 +82,7 @@ class RedisLog:
         replies.agreed(found, self._settings)
         self._agreed = True
 
-    def _ask(self, chosen: Script, command: Words) -> Any:
+    def _ask(self, chosen: EventScript, command: Words) -> Any:
         """Run the script. Return its reply. Send the text if the server does not know the script.
 
         A server that does not know it has not run it, so that nothing runs twice.

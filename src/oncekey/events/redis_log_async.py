@@ -13,9 +13,9 @@ from redis.exceptions import NoScriptError
 from oncekey.compat import running_loop
 from oncekey.events import redis_commands as replies
 from oncekey.events.event import Append, Published
-from oncekey.events.log import Kept, LogFull, Look, Start
-from oncekey.events.observers import Observers
-from oncekey.events.redis_commands import Names, Script, script
+from oncekey.events.log import JobState, LogFull, Look, Start
+from oncekey.events.observers import EventObservers
+from oncekey.events.redis_commands import EventScript, Names, script
 from oncekey.events.settings import BusSettings
 from oncekey.events.wakeups import Wakeups
 from oncekey.stores.redis.client import AsyncClients
@@ -26,7 +26,9 @@ from oncekey.stores.redis.errors import explain
 class AsyncRedisLog:
     """One domain on a server, through a client of redis-py."""
 
-    def __init__(self, clients: AsyncClients, settings: BusSettings, observers: Observers) -> None:
+    def __init__(
+        self, clients: AsyncClients, settings: BusSettings, observers: EventObservers
+    ) -> None:
         self._clients = clients
         self._settings = settings
         self._names = Names(settings.domain)
@@ -62,7 +64,7 @@ class AsyncRedisLog:
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
-    async def state(self, job: str, shard: int, /) -> Kept | None:
+    async def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         name = self._names.state(shard, job)
         try:
@@ -101,7 +103,7 @@ class AsyncRedisLog:
         replies.agreed(found, self._settings)
         self._agreed = True
 
-    async def _ask(self, chosen: Script, command: Words) -> Any:
+    async def _ask(self, chosen: EventScript, command: Words) -> Any:
         """Run the script. Return its reply. Send the text if the server does not know the script.
 
         A server that does not know it has not run it, so that nothing runs twice.

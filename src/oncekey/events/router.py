@@ -18,8 +18,8 @@ from oncekey.events.cursor import parse
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.event import Event, check_job, read_event
 from oncekey.events.memory import Where
-from oncekey.events.observers import Observer, Observers
-from oncekey.events.redis_commands import Names, Script, script, words
+from oncekey.events.observers import EventObservers, Observer
+from oncekey.events.redis_commands import EventScript, Names, script, words
 from oncekey.events.redis_log import RedisLog
 from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.policy import Duration, seconds
@@ -111,7 +111,7 @@ class ShardRouter:
         settings: BusSettings,
         reader: Reader,
         shard: int,
-        observers: Observers,
+        observers: EventObservers,
     ) -> None:
         self._clients = clients
         self._observers = observers
@@ -228,7 +228,7 @@ class ShardRouter:
         chosen = script(name)
         return self._ask(chosen, words(chosen, keys, *arguments))
 
-    def _ask(self, chosen: Script, command: Words) -> Any:
+    def _ask(self, chosen: EventScript, command: Words) -> Any:
         try:
             return self._clients.ask(command)
         except NoScriptError:
@@ -287,7 +287,7 @@ class Router:
         self._clients = (
             Clients.of_url(where) if isinstance(where, str) else Clients.of_client(where)
         )
-        told = Observers(settings.domain, observers)
+        told = EventObservers(settings.domain, observers)
         self._log = RedisLog(self._clients, settings, told)
         self._period = seconds(claim_after, "claim_after")
         name = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

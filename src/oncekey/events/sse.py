@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from oncekey.events.cursor import Resync
-from oncekey.events.event import Body, Event
+from oncekey.events.event import Event, EventBody
 from oncekey.events.log import Position, position
 
 HEADERS: Final = [
@@ -68,5 +68,5 @@ def frame(one: Event | Resync) -> bytes:
 def _body(event: Event) -> bytes:
     """Return the event as JSON, as it was published. JSON has no line breaks, so it is one line."""
     return _encode(
-        Body(event.job, event.domain, event.stage, event.seq, event.data, event.timestamp)
+        EventBody(event.job, event.domain, event.stage, event.seq, event.data, event.timestamp)
     )

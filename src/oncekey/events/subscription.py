@@ -16,7 +16,7 @@ from oncekey.events import sse
 from oncekey.events.cursor import Resync
 from oncekey.events.event import Event, shard_of
 from oncekey.events.log import LIMIT, AsyncEventLog, Page, Position
-from oncekey.events.observers import Observers
+from oncekey.events.observers import EventObservers
 
 # A follower of a job, with a bounded queue of what was read for it.
 
@@ -142,7 +142,9 @@ Read = Callable[[str, Position, int], Awaitable[Page]]
 class Following:
     """The readers of a bus, one for each job that is followed on an event loop."""
 
-    def __init__(self, log: AsyncEventLog, read: Read, shards: int, observers: Observers) -> None:
+    def __init__(
+        self, log: AsyncEventLog, read: Read, shards: int, observers: EventObservers
+    ) -> None:
         """Start without readers. `read` returns a page of at most the given number of events."""
         self._log = log
         self._read = read
@@ -183,7 +185,7 @@ class _Reader:
     """A task that reads the log of one job for all followers that are ready for more."""
 
     def __init__(
-        self, log: AsyncEventLog, read: Read, job: tuple[str, int], observers: Observers
+        self, log: AsyncEventLog, read: Read, job: tuple[str, int], observers: EventObservers
     ) -> None:
         self.followers: set[Follower] = set()
         self._log = log

@@ -599,10 +599,10 @@ def _read(request: DjangoRequest, body: Body) -> bool:
 def _again(body: Body) -> Any:
     """A file of the body that can be closed without closing the body."""
     file = body.stream()
-    return file if isinstance(file, io.BytesIO) else io.BufferedReader(_Reader(file))
+    return file if isinstance(file, io.BytesIO) else io.BufferedReader(_BodyReader(file))
 
 
-class _Reader(io.RawIOBase):
+class _BodyReader(io.RawIOBase):
     """A place in a file that others read too."""
 
     def __init__(self, file: Any) -> None:

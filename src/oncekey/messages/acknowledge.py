@@ -36,7 +36,7 @@ NEVER: Final = (InvalidKeyError, KeyReusedError)
 """Errors that the same message would raise again at every delivery."""
 
 
-class _Line(Struct, frozen=True):
+class _Answers(Struct, frozen=True):
     """The answers that a broker accepts for one message."""
 
     done: Callable[[], Awaitable[object]]
@@ -71,13 +71,13 @@ async def acknowledged_entry(
     async def done() -> None:
         await client.xack(stream, group, entry[0])
 
-    line = _Line(done, _leave_it, _leave_it)
+    line = _Answers(done, _leave_it, _leave_it)
     async with _told(line, from_redis_stream(stream, entry)) as message:
         yield message
 
 
 @asynccontextmanager
-async def _told(line: _Line, message: Message) -> AsyncIterator[Message]:
+async def _told(line: _Answers, message: Message) -> AsyncIterator[Message]:
     try:
         yield message
     except NOT_NOW as error:
@@ -93,7 +93,7 @@ async def _told(line: _Line, message: Message) -> AsyncIterator[Message]:
         await line.done()
 
 
-def _line_of(delivered: Any) -> _Line:
+def _line_of(delivered: Any) -> _Answers:
     for kind in type(delivered).__mro__:
         if kind.__module__.startswith("nats."):
             return _of_jetstream(delivered)
@@ -106,14 +106,14 @@ def _line_of(delivered: Any) -> _Line:
     raise ConfigurationError(msg)
 
 
-def _of_jetstream(delivered: Any) -> _Line:
+def _of_jetstream(delivered: Any) -> _Answers:
     async def again(seconds: float) -> None:
         await delivered.nak(delay=seconds or None)
 
-    return _Line(delivered.ack, again, delivered.term)
+    return _Answers(delivered.ack, again, delivered.term)
 
 
-def _of_amqp(delivered: Any) -> _Line:
+def _of_amqp(delivered: Any) -> _Answers:
     async def again(seconds: float) -> None:
         await asyncio.sleep(seconds)  # RabbitMQ delivers it again at once
         await delivered.nack(requeue=True)
@@ -121,7 +121,7 @@ def _of_amqp(delivered: Any) -> _Line:
     async def never() -> None:
         await delivered.reject(requeue=False)
 
-    return _Line(delivered.ack, again, never)
+    return _Answers(delivered.ack, again, never)
 
 
 async def _leave_it(seconds: float = 0.0) -> None:

@@ -31,7 +31,10 @@ class SQLiteConnections:
         renew_after_fork(self)
 
     def _reset(self) -> None:
-        self._lines = {False: _Line(self.path, _PATIENCE), True: _Line(self.path, _OF_KEEPER)}
+        self._lines = {
+            False: _Connection(self.path, _PATIENCE),
+            True: _Connection(self.path, _OF_KEEPER),
+        }
         self.known = ""
 
     def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:
@@ -65,7 +68,7 @@ class SQLiteConnections:
         self._reset()
 
 
-class _Line:
+class _Connection:
     def __init__(self, path: Path, patience: float) -> None:
         self._path = path
         self._patience = patience

@@ -180,7 +180,7 @@ class Acked:
 ACKED: Final = Acked()
 
 
-class ReplyCodec(Codec):
+class HandlerReplyCodec(Codec):
     """A codec for values of the annotated type, and for a `Response` with its headers."""
 
     def encode(self, value: object) -> bytes:
@@ -452,7 +452,7 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
     signature = inspect.signature(function)
     wanted = [name for name in _OURS if name in signature.parameters]
     call = function if is_async(function) else functools.partial(asyncio.to_thread, function)
-    codecs: list[ReplyCodec] = []
+    codecs: list[HandlerReplyCodec] = []
     warned: list[bool] = []
 
     @functools.wraps(function)
@@ -468,7 +468,7 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
                 _log.warning("%s runs unprotected: it was not called by FastStream", name)
             return await call(*args, **kwargs)
         if not codecs:  # annotations may name things that are defined after the function
-            codecs.append(ReplyCodec(codec_of(function).annotation))
+            codecs.append(HandlerReplyCodec(codec_of(function).annotation))
 
         async def run(delivery: AsyncDelivery, connection: object) -> Any:
             brought = {"delivery": delivery, "connection": connection}
@@ -526,7 +526,7 @@ class InboxMiddleware:
         long a message stays here while it is in progress elsewhere, before it is put back.
         """
         self._guard = HandlerGuard(inbox, transaction, wait)
-        self._known: dict[Callable[..., Any], tuple[HandlerGuard, ReplyCodec]] = {}
+        self._known: dict[Callable[..., Any], tuple[HandlerGuard, HandlerReplyCodec]] = {}
 
     def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
         """Return the middleware for one message, as FastStream asks for it."""
@@ -537,11 +537,11 @@ class InboxMiddleware:
         for subscriber in broker.subscribers:
             checked(subscriber)
 
-    def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, ReplyCodec]:
+    def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, HandlerReplyCodec]:
         """Return the guard for messages of the handler, and the codec for its replies."""
         found = self._known.get(handler)
         if found is None:
-            codec = ReplyCodec(codec_of(handler).annotation)
+            codec = HandlerReplyCodec(codec_of(handler).annotation)
             found = self._guard.of(scope_of(inspect.unwrap(handler))), codec
             self._known[handler] = found
         return found
@@ -554,7 +554,7 @@ class _OneMessage(BaseMiddleware[Any, Any]):
         /,
         *,
         context: ContextRepo,
-        known: Callable[[Callable[..., Any]], tuple[HandlerGuard, ReplyCodec]],
+        known: Callable[[Callable[..., Any]], tuple[HandlerGuard, HandlerReplyCodec]],
     ) -> None:
         super().__init__(msg, context=context)
         self._of = known

@@ -170,23 +170,23 @@ def atomic_claim(call: Call, nonce: str) -> Claim:
     return replace(call.claim(nonce), lease=call.terms.ttl)
 
 
-class Kept(Struct):
+class KeptResult(Struct):
     """A result as it is kept. If it cannot be kept, `why` is the reason."""
 
     data: bytes | None
     why: str = ""
 
 
-def kept(call: Call, value: object) -> Kept:
+def kept(call: Call, value: object) -> KeptResult:
     """Return the result as bytes, or the reason why it cannot be kept."""
     try:
         data = call.codec.encode(value)
     except NotKeepableError as error:
         hint = "" if call.codec.typed else "; pass returns= so that it can be"
-        return Kept(None, f"{error}{hint}")
+        return KeptResult(None, f"{error}{hint}")
     if len(data) > call.terms.max_result:
-        return Kept(None, f"{len(data)} bytes are more than max_result")
-    return Kept(data)
+        return KeptResult(None, f"{len(data)} bytes are more than max_result")
+    return KeptResult(data)
 
 
 def ended_inside(call: Call) -> ConfigurationError:

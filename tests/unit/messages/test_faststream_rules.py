@@ -16,8 +16,8 @@ from oncekey.core.codec import NotKeepableError, UnreadableBytesError
 from oncekey.messages import AsyncInbox, Inbox
 from oncekey.messages.faststream import (
     ACKED,
+    HandlerReplyCodec,
     InboxMiddleware,
-    ReplyCodec,
     checked,
     message_from,
     once_message,
@@ -183,16 +183,16 @@ async def test_a_handler_may_be_called_by_itself(inbox, caplog):
     ],
 )
 def test_a_response_comes_back_as_it_was(response):
-    codec = ReplyCodec(int)  # whatever the handler is annotated with
+    codec = HandlerReplyCodec(int)  # whatever the handler is annotated with
     back = codec.decode(codec.encode(response))
     assert type(back) is type(response)
     assert vars(back) == vars(response)
 
 
 def test_values_are_kept_as_ever():
-    codec = ReplyCodec(dict[str, int])
+    codec = HandlerReplyCodec(dict[str, int])
     assert codec.decode(codec.encode({"a": 1})) == {"a": 1}
-    words = ReplyCodec()
+    words = HandlerReplyCodec()
     assert words.decode(words.encode("oncekey.faststream")) == "oncekey.faststream"
     assert words.decode(words.encode(ACKED)) is ACKED
 
@@ -208,11 +208,11 @@ class FussyResponse(Response):
 )
 def test_what_a_response_holds_may_not_be_keepable(response):
     with pytest.raises(NotKeepableError):
-        ReplyCodec().encode(FussyResponse(1, 2) if response == "fussy" else response)
+        HandlerReplyCodec().encode(FussyResponse(1, 2) if response == "fussy" else response)
 
 
 def test_a_response_of_a_broker_that_is_gone_is_unreadable():
-    codec = ReplyCodec()
+    codec = HandlerReplyCodec()
     data = codec.encode(Response(1))
     renamed = data.replace(b"faststream.response", b"faststream.removed1")
     with pytest.raises(UnreadableBytesError, match="removed"):

@@ -18,7 +18,7 @@ from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import Gate
 from oncekey.stores.postgres.errors import explain
 from oncekey.stores.postgres.pool import Own
-from oncekey.stores.postgres.protocol import Line, Values, listen, perform, say
+from oncekey.stores.postgres.protocol import PostgresLine, Values, listen, perform, say
 from oncekey.stores.postgres.rows import to_number
 
 _WAITERS: Final = 8
@@ -61,7 +61,7 @@ class Watch:
         return self._target.listen and not self._room.full()
 
     def _wait(
-        self, line: Line[Connection[Any]], channel: str, record: Values, seconds: float
+        self, line: PostgresLine[Connection[Any]], channel: str, record: Values, seconds: float
     ) -> None:
         """Listen first, then mark the record as watched, so that its end cannot be missed."""
         ask, patience = line.connection.wait, self._target.timeout

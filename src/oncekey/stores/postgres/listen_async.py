@@ -15,8 +15,8 @@ from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import AsyncGate
 from oncekey.stores.postgres.errors import explain
-from oncekey.stores.postgres.pool_async import Own
-from oncekey.stores.postgres.protocol import Line, Values, listen, perform, say
+from oncekey.stores.postgres.pool_async import AsyncOwn
+from oncekey.stores.postgres.protocol import PostgresLine, Values, listen, perform, say
 from oncekey.stores.postgres.rows import to_number
 
 _WAITERS: Final = 8
@@ -31,7 +31,7 @@ class AsyncWatch:
     def __init__(self, target: Target) -> None:
         """Start without connections."""
         self._target = target
-        self._lender = Own(target)
+        self._lender = AsyncOwn(target)
         self._room = AsyncGate(_SOON, _WAITERS)
 
     async def until_changed(self, scope: str | None, key: str, token: int, seconds: float) -> None:
@@ -61,7 +61,7 @@ class AsyncWatch:
         return self._target.listen and not self._room.full()
 
     async def _wait(
-        self, line: Line[AsyncConnection[Any]], channel: str, record: Values, seconds: float
+        self, line: PostgresLine[AsyncConnection[Any]], channel: str, record: Values, seconds: float
     ) -> None:
         """Listen first, then mark the record as watched, so that its end cannot be missed."""
         ask, patience = line.connection.wait, self._target.timeout

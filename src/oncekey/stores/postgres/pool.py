@@ -24,7 +24,7 @@ from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import Target, check_colour, refuse_transaction
 from oncekey.stores.postgres.connections import Gate, hearing, stale
 from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
-from oncekey.stores.postgres.protocol import Line, Statement, Values, ask, say
+from oncekey.stores.postgres.protocol import PostgresLine, Statement, Values, ask, say
 
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
@@ -35,15 +35,15 @@ _IDLE: Final = 60.0
 class Lender(Protocol):
     """Lend a connection to one verb at a time."""
 
-    def take(self) -> Line[Connection[Any]]:
+    def take(self) -> PostgresLine[Connection[Any]]:
         """Return a connection that is idle."""
         ...
 
-    def give(self, line: Line[Connection[Any]]) -> None:
+    def give(self, line: PostgresLine[Connection[Any]]) -> None:
         """Give the connection back after the verb, whether it failed or not."""
         ...
 
-    def drop(self, line: Line[Connection[Any]]) -> None:
+    def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Close a connection whose state is unknown."""
         ...
 
@@ -58,7 +58,7 @@ class Own:
     def __init__(self, target: Target) -> None:
         """Start without connections."""
         self._target = target
-        self._idle: deque[Line[Connection[Any]]] = deque()
+        self._idle: deque[PostgresLine[Connection[Any]]] = deque()
         self._era = 0
         self._born = generation()
 
@@ -68,7 +68,7 @@ class Own:
             for line in self._idle:
                 line.connection.pgconn.finish()
 
-    def take(self) -> Line[Connection[Any]]:
+    def take(self) -> PostgresLine[Connection[Any]]:
         """Return the connection that was used last, or a new one."""
         while True:
             try:
@@ -83,9 +83,9 @@ class Own:
             connection = Connection.connect(target.conninfo, **target.options)
         except psycopg.Error as error:
             raise explain_connect(error, target.where) from error
-        return Line(connection, era, hearing(connection))
+        return PostgresLine(connection, era, hearing(connection))
 
-    def give(self, line: Line[Connection[Any]]) -> None:
+    def give(self, line: PostgresLine[Connection[Any]]) -> None:
         """Keep the connection, unless it is broken or the store was closed meanwhile."""
         if line.era != self._era or line.connection.pgconn.status == _BAD:
             line.connection.close()
@@ -95,7 +95,7 @@ class Own:
         if len(self._idle) > _KEPT:
             self._close_the_oldest(line.since - _IDLE)
 
-    def drop(self, line: Line[Connection[Any]]) -> None:
+    def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Close the connection."""
         line.connection.close()
 
@@ -123,9 +123,9 @@ class Pooled:
         """Use the pool, which need not be open yet."""
         self._target = target
         self._pool = target.given
-        self._lines: WeakKeyDictionary[Connection[Any], Line[Any]] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[Connection[Any], PostgresLine[Any]] = WeakKeyDictionary()
 
-    def take(self) -> Line[Connection[Any]]:
+    def take(self) -> PostgresLine[Connection[Any]]:
         """Return a connection that the server has not closed."""
         try:
             connection: Connection[Any] = self._pool.getconn()
@@ -137,14 +137,14 @@ class Pooled:
             raise explain_connect(error, self._target.where) from error
         line = self._lines.get(connection)
         if line is None:
-            line = self._lines[connection] = Line(connection)
+            line = self._lines[connection] = PostgresLine(connection)
         return line
 
-    def give(self, line: Line[Connection[Any]]) -> None:
+    def give(self, line: PostgresLine[Connection[Any]]) -> None:
         """Give the connection back. The pool replaces it if it is broken."""
         self._pool.putconn(line.connection)
 
-    def drop(self, line: Line[Connection[Any]]) -> None:
+    def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Do nothing: the pool checks what it gets back."""
 
     def close(self) -> None:
@@ -157,9 +157,9 @@ class Borrowed:
     def __init__(self, target: Target) -> None:
         """Keep the connection. Nothing is sent yet."""
         self._target = target
-        self._line: Line[Connection[Any]] = Line(target.given)
+        self._line: PostgresLine[Connection[Any]] = PostgresLine(target.given)
 
-    def take(self) -> Line[Connection[Any]]:
+    def take(self) -> PostgresLine[Connection[Any]]:
         """Return the connection. Raise ConfigurationError if it is in a transaction."""
         connection = self._line.connection
         if connection.closed:
@@ -168,10 +168,10 @@ class Borrowed:
         refuse_transaction(connection.pgconn)
         return self._line
 
-    def give(self, line: Line[Connection[Any]]) -> None:
+    def give(self, line: PostgresLine[Connection[Any]]) -> None:
         """Do nothing: the connection is the caller's."""
 
-    def drop(self, line: Line[Connection[Any]]) -> None:
+    def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Do nothing: the caller must look after it."""
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class Link:
         """Close our connections, those in use when they are given back."""
         self._lender.close()
 
-    def _prepare(self, line: Line[Connection[Any]]) -> None:
+    def _prepare(self, line: PostgresLine[Connection[Any]]) -> None:
         """Migrate the database if needed. On failure, the verb was not sent and did not happen."""
         where = self._target.where
         schema.check_server(line.connection.pgconn.server_version, where)
@@ -241,7 +241,7 @@ class Link:
             raise (explain_connect if line.connection.closed else explain)(error, where) from error
         self._ready = True
 
-    def _migrate(self, line: Line[Connection[Any]]) -> None:
+    def _migrate(self, line: PostgresLine[Connection[Any]]) -> None:
         """Migrate in one transaction, so that a failure leaves nothing behind."""
         try:
             self._say(line, schema.BEGIN, _MIGRATING)
@@ -253,11 +253,13 @@ class Link:
                 self._say(line, b"ROLLBACK", self._target.timeout)
             raise
 
-    def _missing(self, line: Line[Connection[Any]], seconds: float) -> tuple[bytes, ...]:
+    def _missing(self, line: PostgresLine[Connection[Any]], seconds: float) -> tuple[bytes, ...]:
         """Return the migrations that the database does not have yet."""
         found = self._say(line, schema.FIND, seconds) == schema.FOUND
         read = self._say(line, schema.READ, seconds) if found else []
         return schema.missing(read, schema.migrations())
 
-    def _say(self, line: Line[Connection[Any]], script: bytes, seconds: float) -> list[bytes]:
+    def _say(
+        self, line: PostgresLine[Connection[Any]], script: bytes, seconds: float
+    ) -> list[bytes]:
         return line.connection.wait(say(line, script, seconds))

@@ -22,7 +22,7 @@ from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import Target, check_colour, refuse_transaction
 from oncekey.stores.postgres.connections import AsyncGate, hearing, stale
 from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
-from oncekey.stores.postgres.protocol import Line, Statement, Values, ask_async, say
+from oncekey.stores.postgres.protocol import PostgresLine, Statement, Values, ask_async, say
 
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
@@ -33,15 +33,15 @@ _IDLE: Final = 60.0
 class Lender(Protocol):
     """Lend a connection to one verb at a time."""
 
-    async def take(self) -> Line[AsyncConnection[Any]]:
+    async def take(self) -> PostgresLine[AsyncConnection[Any]]:
         """Return a connection that is idle."""
         ...
 
-    async def give(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def give(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Give the connection back after the verb, whether it failed or not."""
         ...
 
-    async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Close a connection whose state is unknown."""
         ...
 
@@ -50,13 +50,13 @@ class Lender(Protocol):
         ...
 
 
-class Own:
+class AsyncOwn:
     """Connections of our own, opened when needed, and kept."""
 
     def __init__(self, target: Target) -> None:
         """Start without connections."""
         self._target = target
-        self._idle: deque[Line[AsyncConnection[Any]]] = deque()
+        self._idle: deque[PostgresLine[AsyncConnection[Any]]] = deque()
         self._era = 0
         self._born = generation()
 
@@ -66,7 +66,7 @@ class Own:
             for line in self._idle:
                 line.connection.pgconn.finish()
 
-    async def take(self) -> Line[AsyncConnection[Any]]:
+    async def take(self) -> PostgresLine[AsyncConnection[Any]]:
         """Return the connection that was used last, or a new one."""
         while True:
             try:
@@ -81,9 +81,9 @@ class Own:
             connection = await AsyncConnection.connect(target.conninfo, **target.options)
         except psycopg.Error as error:
             raise explain_connect(error, target.where) from error
-        return Line(connection, era, hearing(connection))
+        return PostgresLine(connection, era, hearing(connection))
 
-    async def give(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def give(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Keep the connection, unless it is broken or the store was closed meanwhile."""
         if line.era != self._era or line.connection.pgconn.status == _BAD:
             await line.connection.close()
@@ -93,7 +93,7 @@ class Own:
         if len(self._idle) > _KEPT:
             await self._close_the_oldest(line.since - _IDLE)
 
-    async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Close the connection."""
         await line.connection.close()
 
@@ -114,16 +114,18 @@ class Own:
                 self._idle.appendleft(oldest)
 
 
-class Pooled:
+class AsyncPooled:
     """Connections of the caller's pool, with the limits and time-outs of that pool."""
 
     def __init__(self, target: Target) -> None:
         """Use the pool, which need not be open yet."""
         self._target = target
         self._pool = target.given
-        self._lines: WeakKeyDictionary[AsyncConnection[Any], Line[Any]] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[AsyncConnection[Any], PostgresLine[Any]] = (
+            WeakKeyDictionary()
+        )
 
-    async def take(self) -> Line[AsyncConnection[Any]]:
+    async def take(self) -> PostgresLine[AsyncConnection[Any]]:
         """Return a connection that the server has not closed."""
         try:
             connection: AsyncConnection[Any] = await self._pool.getconn()
@@ -135,29 +137,29 @@ class Pooled:
             raise explain_connect(error, self._target.where) from error
         line = self._lines.get(connection)
         if line is None:
-            line = self._lines[connection] = Line(connection)
+            line = self._lines[connection] = PostgresLine(connection)
         return line
 
-    async def give(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def give(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Give the connection back. The pool replaces it if it is broken."""
         await self._pool.putconn(line.connection)
 
-    async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Do nothing: the pool checks what it gets back."""
 
     async def close(self) -> None:
         """Do nothing: the caller closes the pool."""
 
 
-class Borrowed:
+class AsyncBorrowed:
     """The caller's connection, which the caller uses too."""
 
     def __init__(self, target: Target) -> None:
         """Keep the connection. Nothing is sent yet."""
         self._target = target
-        self._line: Line[AsyncConnection[Any]] = Line(target.given)
+        self._line: PostgresLine[AsyncConnection[Any]] = PostgresLine(target.given)
 
-    async def take(self) -> Line[AsyncConnection[Any]]:
+    async def take(self) -> PostgresLine[AsyncConnection[Any]]:
         """Return the connection. Raise ConfigurationError if it is in a transaction."""
         connection = self._line.connection
         if connection.closed:
@@ -166,10 +168,10 @@ class Borrowed:
         refuse_transaction(connection.pgconn)
         return self._line
 
-    async def give(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def give(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Do nothing: the connection is the caller's."""
 
-    async def drop(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Do nothing: the caller must look after it."""
 
     async def close(self) -> None:
@@ -179,9 +181,11 @@ class Borrowed:
 def lender(target: Target) -> Lender:
     """Return the lender for what the caller passed."""
     if target.given is None:
-        return Own(target)
+        return AsyncOwn(target)
     check_colour(target.given, AsyncConnection)
-    return Borrowed(target) if isinstance(target.given, AsyncConnection) else Pooled(target)
+    return (
+        AsyncBorrowed(target) if isinstance(target.given, AsyncConnection) else AsyncPooled(target)
+    )
 
 
 # Run statements on a lent connection, and migrate the database first.
@@ -228,7 +232,7 @@ class AsyncLink:
         """Close our connections, those in use when they are given back."""
         await self._lender.close()
 
-    async def _prepare(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def _prepare(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Migrate the database if needed. On failure, the verb was not sent and did not happen."""
         where = self._target.where
         schema.check_server(line.connection.pgconn.server_version, where)
@@ -239,7 +243,7 @@ class AsyncLink:
             raise (explain_connect if line.connection.closed else explain)(error, where) from error
         self._ready = True
 
-    async def _migrate(self, line: Line[AsyncConnection[Any]]) -> None:
+    async def _migrate(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Migrate in one transaction, so that a failure leaves nothing behind."""
         try:
             await self._say(line, schema.BEGIN, _MIGRATING)
@@ -251,13 +255,15 @@ class AsyncLink:
                 await self._say(line, b"ROLLBACK", self._target.timeout)
             raise
 
-    async def _missing(self, line: Line[AsyncConnection[Any]], seconds: float) -> tuple[bytes, ...]:
+    async def _missing(
+        self, line: PostgresLine[AsyncConnection[Any]], seconds: float
+    ) -> tuple[bytes, ...]:
         """Return the migrations that the database does not have yet."""
         found = await self._say(line, schema.FIND, seconds) == schema.FOUND
         read = await self._say(line, schema.READ, seconds) if found else []
         return schema.missing(read, schema.migrations())
 
     async def _say(
-        self, line: Line[AsyncConnection[Any]], script: bytes, seconds: float
+        self, line: PostgresLine[AsyncConnection[Any]], script: bytes, seconds: float
     ) -> list[bytes]:
         return await line.connection.wait(say(line, script, seconds))

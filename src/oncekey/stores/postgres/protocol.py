@@ -56,7 +56,7 @@ class Statement(NamedTuple):
     """The variant for a session with a lock_timeout, which need not set one in each call."""
 
 
-class Line(Generic[C]):
+class PostgresLine(Generic[C]):
     """A connection, and what is known about its session."""
 
     def __init__(self, connection: C, era: int = 0, hears: Hears | None = None) -> None:
@@ -71,7 +71,7 @@ class Line(Generic[C]):
 
 
 def perform(
-    line: Line[C], statement: Statement, values: Values, seconds: float
+    line: PostgresLine[C], statement: Statement, values: Values, seconds: float
 ) -> PQGen[list[bytes]]:
     """Run one statement in a transaction of its own. Return its only column."""
     pgconn = line.connection.pgconn
@@ -86,7 +86,7 @@ def perform(
 
 
 def go_on(
-    line: Line[C],
+    line: PostgresLine[C],
     statement: Statement,
     values: Values,
     seconds: float,
@@ -104,14 +104,14 @@ def go_on(
     return _column(result)
 
 
-def say(line: Line[C], script: bytes, seconds: float) -> PQGen[list[bytes]]:
+def say(line: PostgresLine[C], script: bytes, seconds: float) -> PQGen[list[bytes]]:
     """Run a script. Return the first column of its last statement, as text."""
     line.connection.pgconn.send_query(script)
     result = yield from _answer(line.connection.pgconn, seconds)
     return _column(result)
 
 
-def listen(line: Line[C], channel: bytes, seconds: float) -> PQGen[None]:
+def listen(line: PostgresLine[C], channel: bytes, seconds: float) -> PQGen[None]:
     """Return when there is a notification on the channel, or when the time is over."""
     end = monotonic() + seconds
     pgconn = line.connection.pgconn
@@ -121,13 +121,13 @@ def listen(line: Line[C], channel: bytes, seconds: float) -> PQGen[None]:
             _pass_on(pgconn)
 
 
-def _bind(line: Line[C], seconds: float) -> PQGen[None]:
+def _bind(line: PostgresLine[C], seconds: float) -> PQGen[None]:
     """Set lock_timeout for the session, unless a pooler shares it with others."""
     own = line.connection.pgconn.backend_pid  # a pooler makes this up
     line.bound = bool((yield from say(line, _BOUND % own, seconds)))
 
 
-def _prepare(line: Line[C], statement: Statement, seconds: float) -> PQGen[None]:
+def _prepare(line: PostgresLine[C], statement: Statement, seconds: float) -> PQGen[None]:
     pgconn = line.connection.pgconn
     # A server answers with its own spelling, a pooler with that of the client.
     encoding = pgconn.parameter_status(b"client_encoding") or b""
@@ -197,7 +197,7 @@ _CANCELLING: Final = 5.0
 
 
 def ask(
-    line: Line[Connection[Any]], statement: Statement, values: Values, seconds: float
+    line: PostgresLine[Connection[Any]], statement: Statement, values: Values, seconds: float
 ) -> list[bytes]:
     """Run one statement in a transaction of its own. Return its only column."""
     hears = line.hears
@@ -227,7 +227,7 @@ def ask(
 
 
 async def ask_async(
-    line: Line[AsyncConnection[Any]], statement: Statement, values: Values, seconds: float
+    line: PostgresLine[AsyncConnection[Any]], statement: Statement, values: Values, seconds: float
 ) -> list[bytes]:
     """Run one statement in a transaction of its own. Return its only column."""
     return await line.connection.wait(perform(line, statement, values, seconds))
