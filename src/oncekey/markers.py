@@ -59,16 +59,16 @@ class Markers:
 
     def __init__(self, core: Core, store: Store) -> None:
         """The markers of this store, in a scope of their own."""
-        self._core = core
+        self.core = core
         self._store = store
 
     def check(self, scope: str | None, key: str, terms: Terms) -> bool:
         """Whether the key is new: True for one caller until the ttl is over."""
         call = check_call(scope, key, terms)
-        observers = self._core.observers
+        observers = self.core.observers
         started = perf_counter()
         try:
-            insist = self._core.engine().insist
+            insist = self.core.engine().insist
             answer = insist(self._store.claim, call.claim(new_nonce()))
             new = type(answer) is Granted
             if new:
@@ -114,16 +114,16 @@ class AsyncMarkers:
 
     def __init__(self, core: Core, store: AsyncStore) -> None:
         """The markers of this store, in a scope of their own."""
-        self._core = core
+        self.core = core
         self._store = store
 
     async def check(self, scope: str | None, key: str, terms: Terms) -> bool:
         """Whether the key is new: True for one caller until the ttl is over."""
         call = check_call(scope, key, terms)
-        observers = self._core.observers
+        observers = self.core.observers
         started = perf_counter()
         try:
-            insist = self._core.engine_async().insist
+            insist = self.core.engine_async().insist
             answer = await insist(self._store.claim, call.claim(new_nonce()))
             new = type(answer) is Granted
             if new:

@@ -150,7 +150,7 @@ class Once:
     """
 
     active: bool
-    _core: Core
+    core: Core
     _options: Options
     _scope: str | None
     _terms: Terms
@@ -181,12 +181,12 @@ class Once:
         self.prefix = prefix or os.environ.get("ONCEKEY_PREFIX") or DEFAULT_PREFIX
         self.active = active and not off_in_environment()
         told = (LogObserver(),) if observers is None else observers
-        self._core = Core(store, told, cache, self.prefix)
+        self.core = Core(store, told, cache, self.prefix)
         self._terms = self._options.terms()
         if doctor is not None:
             from oncekey.doctor.startup import StartupCheck
 
-            self._core.doctor = StartupCheck(doctor, self._core.given, ttl=self._terms.ttl / SECOND)
+            self.core.doctor = StartupCheck(doctor, self.core.given, ttl=self._terms.ttl / SECOND)
 
     # Protecting functions
 
@@ -392,10 +392,10 @@ class Once:
         return await self._records_async().purge(_grace(grace), progress)
 
     def _records(self) -> Records:
-        return Records(self._core, self._core.store)
+        return Records(self.core, self.core.store)
 
     def _records_async(self) -> AsyncRecords:
-        return AsyncRecords(self._core, self._core.store_async)
+        return AsyncRecords(self.core, self.core.store_async)
 
     # Markers and plain results
 
@@ -427,10 +427,10 @@ class Once:
         return await self._markers_async().read_result(self._scope, key, default, self._terms)
 
     def _markers(self) -> Markers:
-        return Markers(self._core, self._core.store)
+        return Markers(self.core, self.core.store)
 
     def _markers_async(self) -> AsyncMarkers:
-        return AsyncMarkers(self._core, self._core.store_async)
+        return AsyncMarkers(self.core, self.core.store_async)
 
     def _lasting(self, ttl: Duration | None) -> Terms:
         return self._terms if ttl is None else self._options.having(fields={"ttl": ttl}).terms()
@@ -445,12 +445,12 @@ class Once:
     @property
     def store(self) -> Store:
         """The store, for code that blocks."""
-        return self._core.store
+        return self.core.store
 
     @property
     def store_async(self) -> AsyncStore:
         """The store, for coroutines."""
-        return self._core.store_async
+        return self.core.store_async
 
     def having(self, **said: Any) -> Options:
         """The options of this view, with whatever is said in place of what was there."""
@@ -459,8 +459,8 @@ class Once:
     def use(self, call: Call | None, terms: Terms) -> tuple[Core, bool, Call]:
         """The core, whether it protects, and the call; one without a key has one of its own."""
         if call is None:
-            return self._core, False, Call(scope=None, key=token_hex(16), terms=terms)
-        return self._core, self.active and not switched_off(), call
+            return self.core, False, Call(scope=None, key=token_hex(16), terms=terms)
+        return self.core, self.active and not switched_off(), call
 
     def _in(self, scope: str | None) -> str | None:
         return self._scope if scope is UNSET else scope
@@ -469,8 +469,8 @@ class Once:
 
     def close(self) -> None:
         """The store's connections are closed. The next use opens new ones."""
-        self._core.store.close()
+        self.core.store.close()
 
     async def aclose(self) -> None:
         """The store's connections are closed. The next use opens new ones."""
-        await self._core.store_async.aclose()
+        await self.core.store_async.aclose()

@@ -101,7 +101,7 @@ class Records:
 
     def __init__(self, core: Core, store: Store) -> None:
         """The records of this store."""
-        self._core = core
+        self.core = core
         self._store = store
 
     def get(self, scope: str | None, key: str) -> Record | None:
@@ -131,7 +131,7 @@ class Records:
             forgettable(record, force=force)
             ask = Forget(*identity, token=record.token, force=force)
             if self._store.forget(ask) is Verdict.DONE:
-                self._core.forgotten(identity)
+                self.core.forgotten(identity)
                 return True
         return False
 
@@ -152,7 +152,7 @@ class Records:
             if progress is not None:
                 progress(total)
             if count:
-                self._core.observers.hand(Event(name="purged", count=count))
+                self.core.observers.hand(Event(name="purged", count=count))
             if count < PURGE_BATCH:
                 return total
 
@@ -165,7 +165,7 @@ class AsyncRecords:
 
     def __init__(self, core: Core, store: AsyncStore) -> None:
         """The records of this store."""
-        self._core = core
+        self.core = core
         self._store = store
 
     async def get(self, scope: str | None, key: str) -> Record | None:
@@ -195,7 +195,7 @@ class AsyncRecords:
             forgettable(record, force=force)
             ask = Forget(*identity, token=record.token, force=force)
             if await self._store.forget(ask) is Verdict.DONE:
-                self._core.forgotten(identity)
+                self.core.forgotten(identity)
                 return True
         return False
 
@@ -216,6 +216,6 @@ class AsyncRecords:
             if progress is not None:
                 progress(total)
             if count:
-                self._core.observers.hand(Event(name="purged", count=count))
+                self.core.observers.hand(Event(name="purged", count=count))
             if count < PURGE_BATCH:
                 return total

@@ -62,7 +62,7 @@ def other(street, path):
 def commits(street, other, monkeypatch):
     """How many commits the settles of all take, when the file is free only after they came."""
     said, handed = [], []
-    leader = street.once._core.store_async._leader
+    leader = street.once.core.store_async._leader
     hand = leader.hand
     monkeypatch.setattr(leader, "hand", lambda job: handed.append(job) or hand(job))
     street.store.writer.connection.set_trace_callback(said.append)
@@ -167,7 +167,7 @@ async def test_a_file_that_somebody_holds_loses_nobody(street, opened, other):
 
 async def test_an_argument_that_sqlite_does_not_take_spoils_only_its_own_claim(street):
     """Half a character cannot be written down: the others are committed beside it."""
-    store = street.once._core.store_async
+    store = street.once.core.store_async
     asks = [ask(f"c{number}") for number in range(CROWD)]
     asks[ODD].label = "\ud800"
     async with asyncio.timeout(PATIENCE):

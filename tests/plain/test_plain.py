@@ -34,9 +34,9 @@ def slow(store):
 def test_every_way_to_open_a_store_is_slow(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     once = Once(url)
-    assert slow(open_store(url)) and slow(once._core.given)
-    assert slow(once._core.store_async if "sqlite" not in url else once._core.store)
-    assert once._core.cache is None
+    assert slow(open_store(url)) and slow(once.core.given)
+    assert slow(once.core.store_async if "sqlite" not in url else once.core.store)
+    assert once.core.cache is None
 
 def test_every_store_is_slow(tmp_path):
     assert slow(RedisStore.from_url(REDIS)) and slow(AsyncRedisStore.from_url(REDIS))

@@ -309,8 +309,8 @@ async def test_the_front_door_in_both_colours(postgres_url):
     assert await once.run_async("k", work) == {"paid": 12}
     assert await asyncio.to_thread(once.run, "k", lambda: ran.append(2)) == {"paid": 12}
     assert ran == [1]
-    await once._core.store_async.aclose()
-    once._core.store.close()
+    await once.core.store_async.aclose()
+    once.core.store.close()
 
 
 # What is named

@@ -138,7 +138,7 @@ def _check_store(once: Once) -> None:
 
 def _join(once: Once, counter: CallCounter) -> None:
     """Add the counter to the observers of this `Once`."""
-    once._core.observers.add(counter)  # noqa: SLF001 - whoever looks later than it was made
+    once.core.observers.add(counter)
 
 
 def _name(once: Once) -> str:

@@ -47,7 +47,7 @@ class Atomic:
         """Raise ConfigurationError if the connection is outside a transaction."""
         self._config = config
         self._rules = config.rules
-        self._observers = config.once._core.observers  # noqa: SLF001 - the same library
+        self._observers = config.once.core.observers
         self._given = connection
         self._message = message
         self._transaction = Transaction(config, connection)

@@ -115,7 +115,7 @@ def _once(target: str | Once, table: Table | None, said: InboxSettings) -> Once:
         return Once(target if table is None else table, observers=said.observers, cache=False)
     if table is None:
         return target
-    core = target._core  # noqa: SLF001 - the same library
+    core = target.core
     told = core.observers.everybody if said.observers is None else said.observers
     return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
 
@@ -130,7 +130,7 @@ def connections_of(target: str | Once) -> Connections | None:
     if not isinstance(target, Once):
         msg = f"an inbox needs a Once or the URL of a database, not {target!r}"
         raise ConfigurationError(msg)
-    behind = _store_of(target)
+    behind: Any = target.core.given
     if isinstance(behind, SQLiteStore):
         return SQLiteConnections(behind.file)
     if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
@@ -150,13 +150,6 @@ def _own_postgres(url: str) -> Connections:
         from oncekey.messages.connections_postgres import PostgresConnections
 
     return PostgresConnections(url)
-
-
-def _store_of(once: Once) -> Any:
-    core = once._core  # noqa: SLF001 - the same library
-    if core._blocking is not None:  # noqa: SLF001 - the same library
-        return core._blocking  # noqa: SLF001 - the same library
-    return getattr(core._awaiting, "_store", None)  # noqa: SLF001 - the same library
 
 
 # Calls of blocking functions in both colours

@@ -286,12 +286,12 @@ class HandlerGuard:
         self.transaction = transaction
         self._wait = seconds(wait, "wait", zero=True)
         if transaction is not None:
-            inbox._config.tables("transaction=")  # noqa: SLF001 - the same package
+            inbox.config.tables("transaction=")
 
     @property
     def consumer(self) -> str:
         """The name of the consumer."""
-        return self.inbox._config.rules.consumer  # noqa: SLF001 - the same package
+        return self.inbox.config.rules.consumer
 
     def of(self, handler: str) -> HandlerGuard:
         """Return a guard for one of several handlers, which is a consumer of its own."""

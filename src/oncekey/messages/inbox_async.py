@@ -58,7 +58,7 @@ class AsyncInbox:
         with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
         waits in atomic mode. Rows stay for `grace` after they expired.
         """
-        self._config = configure(
+        self.config = configure(
             target,
             consumer,
             InboxSettings(
@@ -74,13 +74,13 @@ class AsyncInbox:
             ),
         )
         self._grace = grace
-        self._owned: dict[str, Claim] = {}
+        self.claims: dict[str, Claim] = {}
 
     def for_consumer(self, consumer: str) -> AsyncInbox:
         """Return the same inbox for another consumer. It shares settings and connections."""
         other = copy(self)
-        other._config = self._config.for_consumer(consumer)  # noqa: SLF001 - of this class
-        other._owned = {}  # noqa: SLF001 - of this class
+        other.config = self.config.for_consumer(consumer)
+        other.claims = {}
         return other
 
     def atomic(self, connection: Any, message: Any, *, returns: object = None) -> AsyncAtomic:
@@ -90,7 +90,7 @@ class AsyncInbox:
         transaction. A concurrent duplicate waits for the end of it and then gets the result.
         `returns` is the type of the result, if it is more than plain values.
         """
-        return AsyncAtomic(self._config, connection, message_of(message), returns)
+        return AsyncAtomic(self.config, connection, message_of(message), returns)
 
     def leased(self, message: Any, *, returns: object = None) -> AsyncLeased:
         """Return a block for `async with inbox.leased(message) as delivery`.
@@ -98,11 +98,11 @@ class AsyncInbox:
         Its claim is committed first. Use it for work that is long or has effects elsewhere.
         Complete it in your own transaction with `await delivery.complete(result, connection=...)`.
         """
-        return AsyncLeased(self._config, message_of(message), returns)
+        return AsyncLeased(self.config, message_of(message), returns)
 
     async def migrate(self) -> None:
         """Make the table or bring it up to date, which the first use would do otherwise."""
-        await on_thread(self._config.tables("migrate").own.identity)
+        await on_thread(self.config.tables("migrate").own.identity)
 
     async def purge(
         self, *, grace: Duration | None = None, progress: Callable[[int], None] | None = None
@@ -111,7 +111,7 @@ class AsyncInbox:
 
         `progress` is called with the total after each batch.
         """
-        table = self._config.tables("purge")
+        table = self.config.tables("purge")
         chosen = self._grace if grace is None else grace
         since = microseconds(seconds(chosen, "grace", zero=True))
         total = 0
@@ -125,11 +125,11 @@ class AsyncInbox:
 
     async def aclose(self) -> None:
         """Close the inbox's own connections. The next use opens new ones."""
-        await self._config.once.aclose()
+        await self.config.once.aclose()
 
     async def is_processed(self, key: str) -> bool:
         """Return whether the message was completed, and that has not expired."""
-        call = self._config.rules.key(key)
+        call = self.config.rules.key(key)
         record = await self._store.get(call.scope, call.key)
         return record is not None and record.status == "completed"
 
@@ -143,13 +143,13 @@ class AsyncInbox:
         if type(answer) is not Granted:
             return None
         record = answer.record
-        if self._config.rules.too_often(record.attempt):
+        if self.config.rules.too_often(record.attempt):
             await self._bury(call, record)
             return None
         claim = Claim(call.key, record.attempt, record.token, record.nonce, call.terms.ttl)
-        while len(self._owned) >= _MOST_OWNED:  # left by callers that never end what they began
-            self._owned.pop(next(iter(self._owned)))
-        self._owned[call.key] = claim
+        while len(self.claims) >= _MOST_OWNED:  # left by callers that never end what they began
+            self.claims.pop(next(iter(self.claims)))
+        self.claims[call.key] = claim
         return claim
 
     async def mark_completed(self, claim: Claim | str, result: object = None) -> None:
@@ -170,7 +170,7 @@ class AsyncInbox:
         )
         if await self._store.settle(ask) is not Verdict.DONE:
             raise lost(call)
-        self._owned.pop(call.key, None)
+        self.claims.pop(call.key, None)
 
     async def mark_failed(self, claim: Claim | str, error: BaseException | str) -> None:
         """Release the message, so that it may be processed again at once.
@@ -193,14 +193,14 @@ class AsyncInbox:
         )
         if await self._store.release(ask) is not Verdict.DONE:
             raise lost(call)
-        self._owned.pop(call.key, None)
+        self.claims.pop(call.key, None)
 
     @property
     def _store(self) -> AsyncStore:
-        return self._config.once.store_async
+        return self.config.once.store_async
 
     def _call(self, key: str, ttl: Duration | None) -> Call:
-        call = self._config.rules.key(key)
+        call = self.config.rules.key(key)
         if ttl is None:
             return call
         return replace(call, terms=replace(call.terms, ttl=microseconds(seconds(ttl, "ttl"))))
@@ -208,15 +208,15 @@ class AsyncInbox:
     def _of(self, claim: Claim | str) -> tuple[Call, Claim]:
         """Return the call and the claim. Raise LeaseLostError if this inbox has no such claim."""
         if isinstance(claim, Claim):
-            return replace(self._config.rules.key(claim.key), key=claim.key), claim
-        call = self._config.rules.key(claim)
-        owned = self._owned.get(call.key)
+            return replace(self.config.rules.key(claim.key), key=claim.key), claim
+        call = self.config.rules.key(claim)
+        owned = self.claims.get(call.key)
         if owned is None:
             raise lost(call)
         return call, owned
 
     async def _bury(self, call: Call, record: Record) -> None:
-        config = self._config
+        config = self.config
         if config.box is not None:
             message = Message(id=record.reference, type=record.label)
             letter = config.rules.dead_letter(message, record, record.attempt, None)

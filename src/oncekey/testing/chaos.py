@@ -361,7 +361,7 @@ class Chaos:
         if not isinstance(once, Once):
             msg = f"use takes the Once that your code has, not {once!r}"
             raise ConfigurationError(msg)
-        core = once._core  # noqa: SLF001 - the same library
+        core = once.core
         store = cast("Store", self._store)  # its methods are made in a loop
         self._moved.append((core, dict(vars(core))))
         vars(core).update(

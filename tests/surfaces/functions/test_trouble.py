@@ -444,7 +444,7 @@ def test_while_the_store_is_out_of_reach_claims_are_refused_at_once(once, store,
     assert store.calls["claim"] == asked
     until(lambda: store.calls["get"] >= 2)  # somebody knocks until it answers
     store.heal()
-    until(lambda: not once._core._breaker.open)
+    until(lambda: not once.core._breaker.open)
     once.run("breaker", runs.append, 1)
     assert runs == [1]
 
@@ -456,5 +456,5 @@ def test_an_answer_in_between_forgives_what_was_missed(once, store, runs):
             with pytest.raises(StoreError, match="refused"):
                 once.run("forgiven", runs.append, 1)
         once.run("forgiven", runs.append, 1)
-        assert once._core._breaker.misses == 0
+        assert once.core._breaker.misses == 0
     assert runs == [1]

@@ -191,7 +191,7 @@ def test_the_keeper_purges_by_itself_and_keeps_the_grace_period(table):
             f"UPDATE processed_messages SET expires_at = NOW() - INTERVAL '{days} days' "  # noqa: S608 - constants
             f"WHERE idempotency_key = '{key}'"
         )
-    store = inbox._config.once.store
+    store = inbox.config.once.store
     assert store.purge(0, 500) == 1
     assert [row[1] for row in way.marks()] == ["fresh"]
 

@@ -147,7 +147,7 @@ def test_it_looks_once(examined):
         with once.attempt(f"attempt {key}"):
             pass
     assert examined.count == 1
-    assert once._core.engine().examine is None
+    assert once.core.engine().examine is None
 
 
 async def test_those_who_come_together_wait_for_one_look(examined):
@@ -173,7 +173,7 @@ def test_a_store_that_was_dangerous_is_looked_at_again_after_a_while(examined, m
         with pytest.raises(ConfigurationError, match=r"some\.check: records vanish"):
             once.run("k", lambda: 7)
     assert examined.count == 1
-    monkeypatch.setattr(once._core.doctor, "_due", 0.0)
+    monkeypatch.setattr(once.core.doctor, "_due", 0.0)
     assert once.run("k", lambda: 7) == 7
     assert examined.count == 2
 
@@ -187,7 +187,7 @@ def test_an_examination_that_fails_stops_nothing_and_is_made_again(
     assert [once.run(key, lambda: 7) for key in "ab"] == [7, 7]
     assert examined.count == 1
     assert bool(log()) == isinstance(error, KeyError)
-    monkeypatch.setattr(once._core.doctor, "_due", 0.0)
+    monkeypatch.setattr(once.core.doctor, "_due", 0.0)
     once.run("c", lambda: 7)
     assert examined.count == 2
 
@@ -207,7 +207,7 @@ def test_a_forked_child_looks_for_itself(examined):
     child = os.fork()
     if not child:  # pragma: no cover - the child leaves without telling
         once.run("k", lambda: 7)
-        doctor = once._core.doctor
+        doctor = once.core.doctor
         doctor.check()
         os._exit(examined.count)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2

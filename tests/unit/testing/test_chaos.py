@@ -393,7 +393,7 @@ def test_code_that_swallows_everything_is_dead_all_the_same(once_chaos):
 def test_a_once_of_the_users_own_is_moved_in_and_back(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/shop.db")
     chaos = Chaos()
-    before = dict(vars(once._core))
+    before = dict(vars(once.core))
 
     @once("pay:{order}")
     def pay(order):
@@ -403,7 +403,7 @@ def test_a_once_of_the_users_own_is_moved_in_and_back(tmp_path):
     chaos.use(once)
     chaos.run(lambda: pay("A-17"))
     chaos.close()
-    assert vars(once._core) == before
+    assert vars(once.core) == before
     assert pay.record("A-17") is None
     once.close()
 
