@@ -410,7 +410,7 @@ class AsyncEngine:
         try:
             said = await invoke_async(self._reconciler(call), answer.record)
             choice = after_reconcile(said, answer, call)
-        except GeneratorExit:  # a coroutine that is being closed must not wait
+        except GeneratorExit:  # code that is being closed must not wait
             self.leave_later(ticket, call.release(ticket.record, unused=True))
             raise
         except BaseException:

@@ -62,7 +62,7 @@ class AsyncRun(BaseRun):
         """End the attempt with this error. Return True if the answer of another attempt stands."""
         ask = self._failing(error, encode_error(error))
         if not isinstance(ask, Settle):
-            if isinstance(error, GeneratorExit):  # a coroutine that is being closed must not wait
+            if isinstance(error, GeneratorExit):  # code that is being closed must not wait
                 self.engine.leave_later(self.ticket, ask)
             else:
                 await self.engine.leave(self.ticket, ask)
