@@ -28,7 +28,10 @@ MISSING: Final[Any] = object()
 
 
 def place(scope: str | None, key: str) -> Identity:
-    """Return the identity of scope and key. Raise an error if one of them is not valid."""
+    """Return the identity of scope and key.
+
+    Raise ConfigurationError if the scope is not valid, and InvalidKeyError if the key is not.
+    """
     return checked_scope(scope), checked_key(key)
 
 
