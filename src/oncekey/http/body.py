@@ -52,7 +52,7 @@ class Body:
         self._file.write(chunk)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the whole body in chunks, at least one if it is in memory."""
+        """Yield the whole body in chunks, at least one."""
         if self._file is None:
             yield self._first
             return
