@@ -1,4 +1,8 @@
-"""Attempts: what code that runs sees of its call, in both colours and from worker threads."""
+"""Attempts: what user code sees of the call that it runs in, and `current()` to find it.
+
+`Attempt` is for blocking code and `AsyncAttempt` for coroutines. Blocking code on a worker thread
+of an async framework gets an `Attempt` too, which goes through the event loop.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class BaseAttempt:
     """One attempt at a call, or the settled record that answers it."""
 
     def __init__(self, run: Any) -> None:
-        """Show the run, which is of the same colour."""
+        """Show this run, which is blocking or async as the attempt is."""
         self._run = run
 
     @property
@@ -40,13 +44,13 @@ class BaseAttempt:
 
     @property
     def duplicate(self) -> bool:
-        """Whether the call was made before: there is a result and nothing to do."""
+        """Whether the call was made before: there is a result, and nothing to do."""
         duplicate: bool = self._run.ticket.duplicate
         return duplicate
 
     @property
     def number(self) -> int:
-        """Which attempt this is, the first being 1."""
+        """The number of the attempt. The first is 1."""
         return self.record.attempt
 
     @property
@@ -56,13 +60,13 @@ class BaseAttempt:
 
     @property
     def lost(self) -> bool:
-        """Whether another attempt is known to own the record by now; it pays to stop then."""
+        """Whether another attempt is known to own the record. The code should stop then."""
         lost: bool = self._run.ticket.lost
         return lost
 
     @property
     def protected(self) -> bool:
-        """Whether a store knows of this attempt."""
+        """Whether the store knows of this attempt."""
         protected: bool = self._run.ticket.protected
         return protected
 
@@ -79,15 +83,15 @@ class BaseAttempt:
 
     @property
     def token(self) -> int:
-        """A number larger than that of every earlier attempt, for systems that can fence."""
+        """The fencing token: a number larger than that of every earlier attempt."""
         self._run.must_live("token")
         return self.record.token
 
     @property
     def result(self) -> Any:
-        """The result of the call: what was completed here, or a copy of the first one.
+        """The result of the call: the value completed here, or for a duplicate a copy of the first.
 
-        On a duplicate of a kept failure this raises that failure.
+        For a duplicate of a kept failure this raises the failure.
         """
         return self._run.result
 
@@ -119,19 +123,18 @@ class Attempt(BaseAttempt):
         self._run.note(facts)
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Return the result of the step, which is not done again by a later attempt."""
+        """Run the step and keep its result. Return it, or the one an earlier attempt kept."""
         value: T = self._run.step(name, function, args, kwargs)
         return value
 
     def complete(self, value: object = None) -> None:
-        """Complete the call: duplicates get this value from now on."""
+        """Complete the call. Duplicates get this value from now on."""
         self._run.complete(value)
 
     def release(self, why: str = "", *, uncertain: bool = False) -> None:
         """Free the key, as after an error: the next call runs.
 
-        `uncertain` says that the effect may have happened: then the policy decides, as after a
-        crash.
+        With `uncertain` the effect may have happened. The policy then decides, as after a crash.
         """
         self._run.release(why, uncertain=uncertain)
 
@@ -175,18 +178,17 @@ class AsyncAttempt(BaseAttempt):
     async def step(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
-        """Return the result of the step, which is not done again by a later attempt."""
+        """Run the step and keep its result. Return it, or the one an earlier attempt kept."""
         return await self._run.step(name, function, args, kwargs)
 
     async def complete(self, value: object = None) -> None:
-        """Complete the call: duplicates get this value from now on."""
+        """Complete the call. Duplicates get this value from now on."""
         await self._run.complete(value)
 
     async def release(self, why: str = "", *, uncertain: bool = False) -> None:
         """Free the key, as after an error: the next call runs.
 
-        `uncertain` says that the effect may have happened: then the policy decides, as after a
-        crash.
+        With `uncertain` the effect may have happened. The policy then decides, as after a crash.
         """
         await self._run.release(why, uncertain=uncertain)
 
@@ -206,9 +208,10 @@ class AsyncAttempt(BaseAttempt):
 
 
 def current() -> Attempt:
-    """Return the attempt whose code this is, inside a protected function that blocks.
+    """Return the current attempt, inside a protected function that blocks.
 
-    Code that a coroutine has sent to a thread finds the attempt of that coroutine.
+    In blocking code that a coroutine runs on a thread, return the attempt of that coroutine. Raise
+    ConfigurationError if there is none, or if it is async: use `current_async`.
     """
     run = _running_here()
     if isinstance(run, AsyncRun) and run.loop is not None and not _on_a_loop():
@@ -219,7 +222,10 @@ def current() -> Attempt:
 
 
 def current_async() -> AsyncAttempt:
-    """Return the attempt whose code this is, inside a protected coroutine function."""
+    """Return the current attempt, inside a protected coroutine function.
+
+    Raise ConfigurationError if there is none, or if it is blocking: use `current`.
+    """
     run = _running_here()
     if not isinstance(run, AsyncRun):
         raise ConfigurationError("the running attempt is of the other colour; use current()")
@@ -231,7 +237,7 @@ def attempt_of(run: Run) -> Attempt: ...
 @overload
 def attempt_of(run: AsyncRun) -> AsyncAttempt: ...
 def attempt_of(run: BaseRun) -> Any:
-    """Return what user code sees of the run, which is the same object each time."""
+    """Return the attempt that user code sees of the run, the same object each time."""
     if run.attempt is None:
         run.attempt = AsyncAttempt(run) if isinstance(run, AsyncRun) else Attempt(run)
     return run.attempt
@@ -247,7 +253,7 @@ def _running_here() -> BaseRun:
 
 
 def _on_a_loop() -> bool:
-    """Return whether this is a coroutine's thread, which must not block."""
+    """Return whether an event loop runs in this thread, which must not block then."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -255,12 +261,12 @@ def _on_a_loop() -> bool:
     return True
 
 
-# Frameworks of coroutines run blocking handlers on threads. What those tell the store goes through
-# the event loop of the coroutine that waits for them.
+# Async frameworks run blocking handlers on threads. The requests of such a handler to the store go
+# through the event loop of the coroutine that waits for it.
 
 
 class _RunOnLoop(Run):
-    """The run of a coroutine, for blocking code on a thread: one life, seen from two sides."""
+    """An async run for blocking code on a thread. It shares the state of the async run."""
 
     def __init__(self, run: AsyncRun, loop: asyncio.AbstractEventLoop) -> None:
         self.__dict__ = run.__dict__
@@ -268,12 +274,12 @@ class _RunOnLoop(Run):
 
     @property
     def engine(self) -> Any:  # type: ignore[override]  # an engine in all that is asked of it
-        """The engine of the loop. A property comes before what the shared life holds."""
+        """The engine of the loop. A property takes precedence over the shared `__dict__`."""
         return self._through
 
 
 class _EngineOnLoop:
-    """The engine of coroutines, for code that blocks."""
+    """The async engine for blocking code: it runs each request on the loop and waits."""
 
     def __init__(self, engine: AsyncEngine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine

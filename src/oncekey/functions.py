@@ -1,4 +1,4 @@
-"""Functions that are protected: what they may be, how their arguments get names, their options."""
+"""Protected functions: checks, scope and label, argument binding, options, and the wrappers."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from oncekey.once import Once
 
 
-# The function that is to be protected: what it may be, and what it is called.
+# Checks of the function to protect, and its name and scope.
 
 
 def checked_function(function: object) -> Callable[..., Any]:
-    """The function itself, if a call of it has one result to keep."""
+    """Return the function. Raise ConfigurationError if a call of it has no single result."""
     if isinstance(function, type):
         msg = f"{function.__name__} is a class; protect a function or one of its methods"
         raise ConfigurationError(msg)
@@ -66,7 +66,7 @@ def _generates(function: object) -> bool:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling it gives a coroutine, as far as that can be seen."""
+    """Return whether calling it gives a coroutine, as far as inspection can tell."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.iscoroutinefunction(function):
@@ -76,14 +76,17 @@ def is_async(function: object) -> bool:
 
 
 def name_of(function: object) -> str:
-    """The name of the function, for people and as label."""
+    """Return the qualified name of the function, for messages and as label."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 def scope_of(function: Callable[..., Any]) -> str:
-    """Module and qualified name: the scope of a function that was given none."""
+    """Return module and qualified name, which are the default scope of a function.
+
+    Raise ConfigurationError for a lambda, which has no name.
+    """
     name = name_of(function)
     if "<lambda>" in name:
         msg = "a lambda has no name to keep its records under; give it one with scope=..."
@@ -92,7 +95,10 @@ def scope_of(function: Callable[..., Any]) -> str:
 
 
 def _module_of(function: Callable[..., Any]) -> str:
-    """The module's name, also when it is the program itself: a worker imports it by that name."""
+    """Return the name of the function's module.
+
+    For `__main__` return the name by which a worker imports it.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     module = getattr(function, "__module__", None) or type(function).__module__
@@ -107,7 +113,7 @@ def _module_of(function: Callable[..., Any]) -> str:
     return Path(file).stem if file else module
 
 
-# The arguments of a call by name, without the cost of `inspect` at every call.
+# Binding of arguments to names, without the cost of `inspect` in every call.
 
 
 _EMPTY = inspect.Parameter.empty
@@ -115,10 +121,10 @@ _RECEIVERS = ("self", "cls")
 
 
 class Arguments:
-    """How the arguments of one function get their names."""
+    """The parameters of one function, to bind the arguments of its calls to names."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """The signature is read once."""
+        """Read the signature. Raise ConfigurationError if the function has none."""
         try:
             self._signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -131,20 +137,20 @@ class Arguments:
         self._binder: Callable[..., dict[str, Any]] = self._bind_first
 
     def _receiver(self, function: Callable[..., Any]) -> str | None:
-        """The parameter that is the object of a method, which is no argument of the operation."""
+        """Return the name of the first parameter if it is `self` or `cls` of a method."""
         in_class = "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
         first = self.names[0] if self.names else ""
         return first if in_class and first in _RECEIVERS else None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Every parameter with its value, in the order of the signature, defaults included.
+        """Return each parameter with its value, in the order of the signature, with defaults.
 
-        TypeError when the function could not be called like this.
+        Raise TypeError if the function cannot be called with these arguments.
         """
         return self._binder(*args, **kwargs)
 
     def _bind_first(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Many a function is called only once, and not worth a binder of its own."""
+        """Bind with `inspect`: compiling a binder is not worth it for a single call."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         self._binder = self._bind_second
@@ -152,18 +158,21 @@ class Arguments:
 
     def _bind_second(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self._binder = _binder_of(self._signature)
-        self._binder.__qualname__ = self._function_name  # as Python names it when it cannot bind
+        self._binder.__qualname__ = self._function_name  # the name in Python's TypeError
         return self._binder(*args, **kwargs)
 
     def without_receiver(self, bound: dict[str, Any]) -> dict[str, Any]:
-        """What the operation is about: the arguments without `self` or `cls`."""
+        """Return the arguments without `self` or `cls`."""
         if self.receiver is None:
             return bound
         return {name: value for name, value in bound.items() if name != self.receiver}
 
 
 def _binder_of(signature: inspect.Signature) -> Callable[..., dict[str, Any]]:
-    """A function of the same parameters that gives them back by name: Python itself binds them."""
+    """Compile a function with the same parameters that returns them by name.
+
+    Python itself then binds the arguments, which costs less than `inspect`.
+    """
     given = signature.parameters.values()
     defaults = {one.name: one.default for one in given if one.default is not _EMPTY}
     bare = [
@@ -181,7 +190,7 @@ def _binder_of(signature: inspect.Signature) -> Callable[..., dict[str, Any]]:
 
 
 class _Default:
-    """Stands where a default does while a signature is written down."""
+    """A placeholder for a default value. Its repr is the code that looks the value up."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -190,11 +199,11 @@ class _Default:
         return f"defaults[{self._name!r}]"
 
 
-# What need not be found out again about a function that is run by hand.
+# Arguments and codec of functions that are passed to `Once.run`, which are found out once.
 
 
 class Known(NamedTuple):
-    """How its arguments are named and its results kept."""
+    """The arguments of a function, and the codec of its results."""
 
     arguments: Arguments
     codec: Codec
@@ -204,10 +213,10 @@ _known: Final[WeakKeyDictionary[Callable[..., Any], Known]] = WeakKeyDictionary(
 
 
 def known_of(function: Callable[..., Any]) -> Known:
-    """What is known about the function, found out at its first use."""
+    """Return the arguments and the codec of the function, found out at its first use."""
     try:
         known = _known.get(function)
-    except TypeError:  # it cannot be remembered: no hash, or no weak reference
+    except TypeError:  # no hash or no weak reference: it cannot be cached
         return Known(Arguments(function), codec_of(function))
     if known is None:
         known = Known(Arguments(function), codec_of(function))
@@ -215,11 +224,11 @@ def known_of(function: Callable[..., Any]) -> Known:
     return known
 
 
-# What can be said about a use of `Once`, and what it comes to.
+# The options of one use of `Once`.
 
 
 ALL: Final = "all arguments"
-"""The fingerprint covers every argument."""
+"""The selection of a fingerprint over every argument."""
 
 UNSET: Final[Any] = object()
 
@@ -228,7 +237,7 @@ Fingerprint = Callable[[dict[str, Any], tuple[Any, ...], dict[str, Any]], str | 
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything but the key and the function. The scope is UNSET until somebody sets it."""
+    """All options of a use but the key and the function. The scope is UNSET until it is given."""
 
     policy: Policy
     scope: Any = UNSET
@@ -240,7 +249,7 @@ class Options(Struct, frozen=True, kw_only=True):
     kind: Literal["function", "job"] = "function"
 
     def terms(self) -> Terms:
-        """The policy with every blank filled in, at last by what holds on this surface."""
+        """Return the terms: the policy, completed by the defaults of the surface."""
         return terms(self.policy.over(self.surface))
 
     def having(
@@ -254,7 +263,10 @@ class Options(Struct, frozen=True, kw_only=True):
         reference: str | None = None,
         fields: PolicyFields | None = None,
     ) -> Options:
-        """These options, with whatever is given in place of what was there."""
+        """Return a copy of the options with these changes.
+
+        Raise ConfigurationError if one of them is not valid.
+        """
         said = Policy(**fields) if fields else Policy()
         if policy is not None:
             if not isinstance(policy, Policy):
@@ -280,7 +292,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def fingerprinter(selection: object, arguments: Arguments) -> Fingerprint:
-    """How the fingerprint of a call is made, told by what the user chose."""
+    """Return the function that makes the fingerprint of a call, as the user selected it.
+
+    Raise ConfigurationError if the selection is not valid.
+    """
     if selection is None:
         return lambda _bound, _args, _kwargs: None
     if selection == ALL and arguments.receiver is None:
@@ -306,14 +321,17 @@ def _of_chosen(value: object) -> str | None:
 
 
 def made_key(made: object) -> str:
-    """What a key function returned; an empty string stands for "run, unprotected"."""
+    """Return the result of a key function. An empty string means that the call is unprotected.
+
+    Raise InvalidKeyError if it is not a string.
+    """
     if isinstance(made, str):
         return made
     msg = f"the key function returned {type(made).__name__}; it must return a string"
     raise InvalidKeyError(msg)
 
 
-# A protected function: called like the one it wraps, and run once per key. Two colours.
+# The wrappers of protected functions, for blocking functions and for coroutine functions.
 
 
 P = ParamSpec("P")
@@ -323,7 +341,7 @@ R = TypeVar("R")
 
 
 class _Protected(Generic[P]):
-    """What both colours share: from arguments to a call."""
+    """The part that both wrappers share: it makes a `Call` of the arguments."""
 
     __wrapped__: Callable[P, Any]
 
@@ -334,7 +352,7 @@ class _Protected(Generic[P]):
         key: str | Callable[..., str],
         options: Options,
     ) -> None:
-        """Every mistake that can be seen without calling the function shows now."""
+        """Wrap the function. Raise ConfigurationError for mistakes in the key or the options."""
         self._once = once
         self._function = function
         self._receiver: tuple[Any, ...] = ()
@@ -350,18 +368,18 @@ class _Protected(Generic[P]):
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __repr__(self) -> str:
-        """The function's name and scope."""
+        """Return a text with the label and the scope of the function."""
         return f"<{type(self).__name__} {self._label} in scope {self._scope!r}>"
 
     def _bound(self, instance: object) -> Any:
-        """The method of that instance."""
+        """Return the protected method, bound to the instance."""
         bound = object.__new__(type(self))
         bound.__dict__.update(self.__dict__)
         bound._receiver = (instance,)
         return bound
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of a call with these arguments; empty when it would run unprotected."""
+        """Return the key of a call with these arguments, empty if it would be unprotected."""
         return self._key_of(self._receiver + args, kwargs)
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -371,7 +389,7 @@ class _Protected(Generic[P]):
         return function_key(made) if made else ""
 
     def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """The call with these arguments; None when its key is empty."""
+        """Return the call with these arguments, or None if its key is empty."""
         bound = self._arguments.bind(args, kwargs)
         template = self._template
         key = self._key_of(args, kwargs) if template is None else template.fill(bound)
@@ -383,7 +401,10 @@ class _Protected(Generic[P]):
         return replace(self._pattern[0], key=key, fingerprint=fingerprint)
 
     def _made_pattern(self) -> Call:
-        """What all calls are like, made at the first: annotations may name what comes later."""
+        """Return the pattern of all calls.
+
+        It is made at the first call, since annotations may name things that are defined later.
+        """
         return Call(
             scope=self._scope,
             key="",
@@ -404,7 +425,7 @@ class _Protected(Generic[P]):
 
 
 class Protected(_Protected[P], Generic[P, R]):
-    """A protected function that blocks."""
+    """A protected function that blocks. It is called like the function, and runs once per key."""
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Protected[P, R]: ...
@@ -413,11 +434,11 @@ class Protected(_Protected[P], Generic[P, R]):
         self: Protected[Concatenate[S, Q], R], instance: S, owner: type | None = None
     ) -> Protected[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """On an instance, the method of that instance; on the class, the function."""
+        """Return the method bound to the instance, or on the class the function itself."""
         return self if instance is None else self._bound(instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The result of the function, which ran now or before."""
+        """Run the function once for its key. Return its result, or the one that is kept."""
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         engine = core.engine()
@@ -429,24 +450,24 @@ class Protected(_Protected[P], Generic[P, R]):
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
-        """The result, and whether it is a duplicate's."""
+        """Call the function. Return its result, and whether the call is a duplicate."""
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         return run.perform(core.engine(), call, self._function, given, kwargs, active=active)
 
     def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
-        """The record of a call with these arguments, if there is one."""
+        """Return the record of a call with these arguments, or None if there is none."""
         return self._once.get(self._named(args, kwargs), scope=self._scope)
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """A call with these arguments is as if it had never been made; whether it had been."""
+        """Forget the call with these arguments. Return whether there was a record."""
         return self._once.forget(self._named(args, kwargs), scope=self._scope)
 
 
 class AsyncProtected(_Protected[P], Generic[P, R]):
-    """A protected coroutine function."""
+    """A protected coroutine function. It is called like the function, and runs once per key."""
 
-    # What `asyncio.iscoroutinefunction` and, from Python 3.12 on, `inspect` look for.
+    # `asyncio.iscoroutinefunction` and, from Python 3.12 on, `inspect` look for these.
     _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", True)
     _is_coroutine_mark = getattr(inspect, "_is_coroutine_mark", None)
 
@@ -457,11 +478,11 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
         self: AsyncProtected[Concatenate[S, Q], R], instance: S, owner: type | None = None
     ) -> AsyncProtected[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """On an instance, the method of that instance; on the class, the function."""
+        """Return the method bound to the instance, or on the class the function itself."""
         return self if instance is None else self._bound(instance)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The result of the function, which ran now or before."""
+        """Run the function once for its key. Return its result, or the one that is kept."""
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         engine = core.engine_async()
@@ -473,7 +494,7 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
         return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
-        """The result, and whether it is a duplicate's."""
+        """Call the function. Return its result, and whether the call is a duplicate."""
         given = self._receiver + args
         core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
         return await run_async.perform(
@@ -481,9 +502,9 @@ class AsyncProtected(_Protected[P], Generic[P, R]):
         )
 
     async def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
-        """The record of a call with these arguments, if there is one."""
+        """Return the record of a call with these arguments, or None if there is none."""
         return await self._once.get_async(self._named(args, kwargs), scope=self._scope)
 
     async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """A call with these arguments is as if it had never been made; whether it had been."""
+        """Forget the call with these arguments. Return whether there was a record."""
         return await self._once.forget_async(self._named(args, kwargs), scope=self._scope)

@@ -1,4 +1,7 @@
-"""Markers and results without functions, in both colours."""
+"""Markers of keys that were seen, and results that are kept without a function.
+
+`Markers` is for blocking code and `AsyncMarkers` for coroutines. Their code is the same.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,24 @@ from oncekey.observe import Name
 from oncekey.policy import Terms
 from oncekey.stores.base import AsyncStore, Store
 
-# Where they are kept, for both colours.
+# The records that hold markers and results, for both classes.
 
 
 def check_call(scope: str | None, key: str, terms: Terms) -> Call:
-    """The marker of a key."""
+    """Return the call that stands for the marker of the key."""
     return _call("oncekey.check", scope, key, terms)
 
 
 def result_call(scope: str | None, key: str, terms: Terms) -> Call:
-    """The plain result of a key."""
+    """Return the call that stands for the plain result of the key."""
     return _call("oncekey.result", scope, key, terms)
 
 
 def result_of(call: Call, value: object) -> bytes:
-    """The bytes of a plain result, which must be plain and small enough."""
+    """Return the bytes of a plain result.
+
+    Raise ConfigurationError if the value is not plain, or larger than max_result.
+    """
     try:
         data = call.codec.encode(value)
     except NotKeepableError as error:
@@ -48,22 +54,25 @@ def _call(kind: str, scope: str | None, key: str, terms: Terms) -> Call:
     return Call(scope=place, key=checked_key(key), terms=terms, label=kind, surface="mark")
 
 
-# For code that blocks.
+# For blocking code.
 
 
 _TRIES: Final = 8
 
 
 class Markers:
-    """A key is new, or it is not; a result is there, or it is not."""
+    """Check whether keys are new, and keep and read plain results."""
 
     def __init__(self, core: Core, store: Store) -> None:
-        """The markers of this store, in a scope of their own."""
+        """Use the markers of this store, which have scopes of their own."""
         self.core = core
         self._store = store
 
     def check(self, scope: str | None, key: str, terms: Terms) -> bool:
-        """Whether the key is new: True for one caller until the ttl is over."""
+        """Mark the key. Return True if it is new: one caller gets True until the ttl is over.
+
+        While the store is down, return True if the terms fail open, else raise StoreError.
+        """
         call = check_call(scope, key, terms)
         observers = self.core.observers
         started = perf_counter()
@@ -84,10 +93,13 @@ class Markers:
         return new
 
     def keep_result(self, scope: str | None, key: str, value: object, terms: Terms) -> None:
-        """The value is kept under the key until the ttl is over, whatever was there before."""
+        """Keep the value under the key until the ttl is over, in place of an earlier one.
+
+        Raise StoreError if others replace it each time in `_TRIES` tries.
+        """
         call = result_call(scope, key, terms)
         result = result_of(call, value)
-        for _ in range(_TRIES):  # somebody who keeps a result at this moment is overtaken
+        for _ in range(_TRIES):  # replace a result that another caller keeps just now
             answer = self._store.claim(call.claim(new_nonce()))
             record = answer.record
             if type(answer) is Granted:
@@ -98,7 +110,7 @@ class Markers:
         raise StoreError(msg, happened=False)
 
     def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:
-        """The value that was kept, or the default."""
+        """Return the value that was kept under the key, or the default."""
         call = result_call(scope, key, terms)
         record = self._store.get(*call.identity)
         if record is None or record.status != "completed":
@@ -110,15 +122,18 @@ class Markers:
 
 
 class AsyncMarkers:
-    """A key is new, or it is not; a result is there, or it is not."""
+    """Check whether keys are new, and keep and read plain results."""
 
     def __init__(self, core: Core, store: AsyncStore) -> None:
-        """The markers of this store, in a scope of their own."""
+        """Use the markers of this store, which have scopes of their own."""
         self.core = core
         self._store = store
 
     async def check(self, scope: str | None, key: str, terms: Terms) -> bool:
-        """Whether the key is new: True for one caller until the ttl is over."""
+        """Mark the key. Return True if it is new: one caller gets True until the ttl is over.
+
+        While the store is down, return True if the terms fail open, else raise StoreError.
+        """
         call = check_call(scope, key, terms)
         observers = self.core.observers
         started = perf_counter()
@@ -139,10 +154,13 @@ class AsyncMarkers:
         return new
 
     async def keep_result(self, scope: str | None, key: str, value: object, terms: Terms) -> None:
-        """The value is kept under the key until the ttl is over, whatever was there before."""
+        """Keep the value under the key until the ttl is over, in place of an earlier one.
+
+        Raise StoreError if others replace it each time in `_TRIES` tries.
+        """
         call = result_call(scope, key, terms)
         result = result_of(call, value)
-        for _ in range(_TRIES):  # somebody who keeps a result at this moment is overtaken
+        for _ in range(_TRIES):  # replace a result that another caller keeps just now
             answer = await self._store.claim(call.claim(new_nonce()))
             record = answer.record
             if type(answer) is Granted:
@@ -153,7 +171,7 @@ class AsyncMarkers:
         raise StoreError(msg, happened=False)
 
     async def read_result(self, scope: str | None, key: str, default: Any, terms: Terms) -> Any:
-        """The value that was kept, or the default."""
+        """Return the value that was kept under the key, or the default."""
         call = result_call(scope, key, terms)
         record = await self._store.get(*call.identity)
         if record is None or record.status != "completed":

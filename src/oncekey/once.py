@@ -1,4 +1,7 @@
-"""Once: the front door. A plain name blocks; a name that ends in `_async` is a coroutine's."""
+"""Once: protect functions and blocks, read and change records, and keep markers and results.
+
+A method with a plain name blocks. Its twin for coroutines has a name that ends in `_async`.
+"""
 
 from __future__ import annotations
 
@@ -60,22 +63,22 @@ from oncekey.policy import (
 from oncekey.records import MISSING, AsyncRecords, Records, resolution
 from oncekey.stores import AsyncStore, Store
 
-# The way into an attempt block, in both colours.
+# The attempt block, for blocking code and for coroutines.
 
 
 class AttemptBlock:
-    """The way into an attempt: `with` it in code that blocks, `async with` it in coroutines."""
+    """The block of one attempt: use it with `with` in blocking code, `async with` in coroutines."""
 
     _run: Run
     _run_async: AsyncRun
 
     def __init__(self, view: Once, call: Call) -> None:
-        """The call that is to be attempted."""
+        """Prepare the attempt. Nothing is claimed before the block is entered."""
         self._view = view
         self._call = call
 
     def __enter__(self) -> Attempt:
-        """The attempt: running, or a duplicate with its result."""
+        """Claim the key. Return the attempt, which runs or is a duplicate with its result."""
         core, active, call = self._view.use(self._call, self._call.terms)
         self._run = blocking.enter(core.engine(), call, active=active)
         return attempt_of(self._run.__enter__())
@@ -86,11 +89,11 @@ class AttemptBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The attempt has ended."""
+        """End the attempt, unless it has ended: complete it, or fail it with the error."""
         self._run.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncAttempt:
-        """The attempt: running, or a duplicate with its result."""
+        """Claim the key. Return the attempt, which runs or is a duplicate with its result."""
         core, active, call = self._view.use(self._call, self._call.terms)
         engine = core.engine_async()
         self._run_async = await awaiting.enter(engine, call, active=active)
@@ -102,7 +105,7 @@ class AttemptBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The attempt has ended."""
+        """End the attempt, unless it has ended: complete it, or fail it with the error."""
         await self._run_async.__aexit__(kind, error, trace)
 
 
@@ -129,7 +132,7 @@ Reconciler = Callable[[Record], Any]
 
 
 class Decorator(Protocol):
-    """What `once(...)` gives: it protects a function of either colour."""
+    """The decorator that `once(...)` returns. It takes functions and coroutine functions."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a coroutine function is a function too
@@ -167,12 +170,13 @@ class Once:
         active: bool = True,
         doctor: Literal["warn", "refuse"] | None = None,
     ) -> None:
-        """Nothing is opened before the first use.
+        """Set the store and the defaults. Nothing is opened before the first use.
 
-        `store` is a URL or a store; without one, `$ONCEKEY_STORE`, `$REDIS_URL`, or a file here.
-        `prefix` opens the name of every record in a store that others share.
-        `cache` is the size of the local cache, or False; by default remote stores have one.
-        `doctor` has the store examined before its first use: dangers are logged, or refused.
+        `store` is a URL or a store. Without one, `$ONCEKEY_STORE` is used, then `$REDIS_URL`, then
+        the file `oncekey.db` in the working directory.
+        `prefix` is put before the name of every record, for a store that others share.
+        `cache` is the size of the local cache, or False. By default remote stores have one.
+        `doctor` examines the store before its first use: "warn" logs dangers, "refuse" raises.
         """
         environment = from_environment(os.environ)
         base = Options(policy=environment).having(policy=policy)
@@ -188,7 +192,7 @@ class Once:
 
             self.core.doctor = StartupCheck(doctor, self.core.given, ttl=self._terms.ttl / SECOND)
 
-    # Protecting functions
+    # Protect functions and blocks
 
     def __call__(
         self,
@@ -201,9 +205,9 @@ class Once:
         policy: Policy | None = None,
         **fields: Unpack[PolicyFields],
     ) -> Decorator:
-        """A decorator: calls of the function with one key run once.
+        """Return a decorator. A call of the function runs once for each key.
 
-        `key` is a template over the arguments, or a function of them.
+        `key` is a template over the arguments, or a function of them that returns the key.
         """
         if not isinstance(key, str) and (isinstance(key, type) or not callable(key)):
             msg = f"a key is a template such as 'charge:{{order.id}}' or a function, not {key!r}"
@@ -234,7 +238,7 @@ class Once:
         policy: Policy | None = None,
         **fields: Unpack[PolicyFields],
     ) -> Once:
-        """The same `Once` with other options: it shares the store and everything around it."""
+        """Return a view of this `Once` with other options. It shares store, cache and engine."""
         view = object.__new__(Once)
         view.__dict__.update(self.__dict__)
         view._options = self._options.having(
@@ -251,7 +255,10 @@ class Once:
         return view
 
     def run(self, key: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """What the function returns, now or the first time."""
+        """Run the function once for this key. Return its result, or the one that is kept.
+
+        Raise ConfigurationError for a coroutine function: use `run_async`.
+        """
         checked_function(function)
         if is_async(function):
             msg = f"{name_of(function)} is a coroutine function; use `await once.run_async(...)`"
@@ -268,7 +275,7 @@ class Once:
         *args: Any,
         **kwargs: Any,
     ) -> T:
-        """What the coroutine function returns, now or the first time."""
+        """Run the coroutine function once for this key. Return its result, or the kept one."""
         checked_function(function)
         core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
         done = await awaiting.perform(
@@ -279,10 +286,11 @@ class Once:
     def attempt(
         self, key: str, *, fingerprint: object = None, returns: object = None
     ) -> AttemptBlock:
-        """A block that runs once: `with once.attempt(key) as attempt:`, or `async with`.
+        """Return a block to use as `with once.attempt(key) as attempt:`, or with `async with`.
 
-        `fingerprint` is whatever tells this operation from another one under the same key;
-        `returns` is the type of the result, where it is more than plain values.
+        `fingerprint` is a value that differs for different operations: if the same key comes with
+        another one, KeyReusedError is raised. `returns` is the type of the result, needed where it
+        is more than plain values.
         """
         call = self._call(
             checked_key(key),
@@ -317,20 +325,21 @@ class Once:
     # Records
 
     def get(self, key: str, *, scope: str | None = UNSET) -> Record | None:
-        """The record of the key, if there is one."""
+        """Return the record of the key, or None if there is none."""
         return self._records().get(self._in(scope), key)
 
     def scan(self, *, scope: str | None = UNSET, status: Status | None = None) -> Iterator[Record]:
-        """All records, or those of one scope or status, in the order of scope and key."""
+        """Iterate over all records, or those of one scope or status, by scope and key."""
         within = None if scope is UNSET else checked_scope(scope)
         return self._records().scan(
             within, any_scope=scope is UNSET, status=_checked_status(status)
         )
 
     def forget(self, key: str, *, scope: str | None = UNSET, force: bool = False) -> bool:
-        """The key is as if it had never been used; whether it had been.
+        """Forget the key. Return whether there was a record.
 
-        A running or held record is only forgotten by force, and its attempt is lost.
+        A running or held record is forgotten only with `force`, and its attempt is lost. Without
+        it, InProgressError or OutcomeUnknownError is raised.
         """
         return self._records().forget(self._in(scope), key, force=force)
 
@@ -343,25 +352,29 @@ class Once:
         error: BaseException | None = None,
         retry: bool = False,
     ) -> bool:
-        """A held record ends with this result or error, or may run again; False: it is not held."""
+        """End a held record with a result or an error, or let it run again with `retry`.
+
+        Return False if the record is not held. Raise ConfigurationError unless exactly one of
+        `result`, `error` and `retry` is given.
+        """
         ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
         return self._records().resolve(self._in(scope), key, ended)
 
     def purge(self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None) -> int:
-        """Records that expired longer ago than `grace` are gone; how many.
+        """Remove the records that expired longer ago than `grace`. Return how many.
 
-        `progress` hears the count after each batch.
+        `progress` is called with the count so far after each batch.
         """
         return self._records().purge(_grace(grace), progress)
 
     async def get_async(self, key: str, *, scope: str | None = UNSET) -> Record | None:
-        """The record of the key, if there is one."""
+        """Return the record of the key, or None if there is none."""
         return await self._records_async().get(self._in(scope), key)
 
     def scan_async(
         self, *, scope: str | None = UNSET, status: Status | None = None
     ) -> AsyncIterator[Record]:
-        """All records, or those of one scope or status, in the order of scope and key."""
+        """Iterate over all records, or those of one scope or status, by scope and key."""
         within = None if scope is UNSET else checked_scope(scope)
         records = self._records_async()
         return records.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
@@ -369,7 +382,7 @@ class Once:
     async def forget_async(
         self, key: str, *, scope: str | None = UNSET, force: bool = False
     ) -> bool:
-        """The key is as if it had never been used; whether it had been."""
+        """Forget the key. Return whether there was a record. See `forget`."""
         return await self._records_async().forget(self._in(scope), key, force=force)
 
     async def resolve_async(
@@ -381,14 +394,14 @@ class Once:
         error: BaseException | None = None,
         retry: bool = False,
     ) -> bool:
-        """A held record ends with this result or error, or may run again; False: it is not held."""
+        """End a held record. Return False if it is not held. See `resolve`."""
         ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
         return await self._records_async().resolve(self._in(scope), key, ended)
 
     async def purge_async(
         self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None
     ) -> int:
-        """Records that expired longer ago than `grace` are gone; how many."""
+        """Remove the records that expired longer ago than `grace`. Return how many. See `purge`."""
         return await self._records_async().purge(_grace(grace), progress)
 
     def _records(self) -> Records:
@@ -400,30 +413,30 @@ class Once:
     # Markers and plain results
 
     def check(self, key: str, ttl: Duration | None = None) -> bool:
-        """Whether the key is new: True for one caller until the ttl is over.
+        """Mark the key. Return True if it is new: one caller gets True until the ttl is over.
 
-        While the store is down, True where calls fail open, else StoreError.
+        While the store is down, return True if the policy fails open, else raise StoreError.
         """
         return self._markers().check(self._scope, key, self._lasting(ttl))
 
     def keep_result(self, key: str, value: object, ttl: Duration | None = None) -> None:
-        """The plain value is kept under the key until the ttl is over."""
+        """Keep a plain value under the key until the ttl is over, in place of an earlier one."""
         self._markers().keep_result(self._scope, key, value, self._lasting(ttl))
 
     def read_result(self, key: str, default: Any = None) -> Any:
-        """The plain value that was kept, or the default."""
+        """Return the plain value that was kept under the key, or the default."""
         return self._markers().read_result(self._scope, key, default, self._terms)
 
     async def check_async(self, key: str, ttl: Duration | None = None) -> bool:
-        """Whether the key is new: True for one caller until the ttl is over."""
+        """Mark the key. Return True if it is new. See `check`."""
         return await self._markers_async().check(self._scope, key, self._lasting(ttl))
 
     async def keep_result_async(self, key: str, value: object, ttl: Duration | None = None) -> None:
-        """The plain value is kept under the key until the ttl is over."""
+        """Keep a plain value under the key until the ttl is over, in place of an earlier one."""
         await self._markers_async().keep_result(self._scope, key, value, self._lasting(ttl))
 
     async def read_result_async(self, key: str, default: Any = None) -> Any:
-        """The plain value that was kept, or the default."""
+        """Return the plain value that was kept under the key, or the default."""
         return await self._markers_async().read_result(self._scope, key, default, self._terms)
 
     def _markers(self) -> Markers:
@@ -435,29 +448,32 @@ class Once:
     def _lasting(self, ttl: Duration | None) -> Terms:
         return self._terms if ttl is None else self._options.having(fields={"ttl": ttl}).terms()
 
-    # What HTTP, jobs and messages stand on
+    # For HTTP, jobs and messages
 
     @property
     def policy(self) -> Policy:
-        """What was said about protection so far, and nothing that was not."""
+        """The policy as it was given, without defaults."""
         return self._options.policy
 
     @property
     def store(self) -> Store:
-        """The store, for code that blocks."""
+        """The store for blocking code."""
         return self.core.store
 
     @property
     def store_async(self) -> AsyncStore:
-        """The store, for coroutines."""
+        """The store for coroutines."""
         return self.core.store_async
 
     def having(self, **said: Any) -> Options:
-        """The options of this view, with whatever is said in place of what was there."""
+        """Return the options of this view with these changes. See `Options.having`."""
         return self._options.having(**said)
 
     def use(self, call: Call | None, terms: Terms) -> tuple[Core, bool, Call]:
-        """The core, whether it protects, and the call; one without a key has one of its own."""
+        """Return the core, whether protection is active, and the call.
+
+        If `call` is None, the key was empty: return a call with a random key, without protection.
+        """
         if call is None:
             return self.core, False, Call(scope=None, key=token_hex(16), terms=terms)
         return self.core, self.active and not switched_off(), call
@@ -465,12 +481,12 @@ class Once:
     def _in(self, scope: str | None) -> str | None:
         return self._scope if scope is UNSET else scope
 
-    # The end
+    # Close
 
     def close(self) -> None:
-        """The store's connections are closed. The next use opens new ones."""
+        """Close the connections of the store. The next use opens new ones."""
         self.core.store.close()
 
     async def aclose(self) -> None:
-        """The store's connections are closed. The next use opens new ones."""
+        """Close the connections of the store. The next use opens new ones."""
         await self.core.store_async.aclose()

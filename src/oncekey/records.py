@@ -1,4 +1,7 @@
-"""Records, looked at and changed by hand, in both colours."""
+"""Read and change records by hand: get, scan, forget, resolve, purge.
+
+`Records` is for blocking code and `AsyncRecords` for coroutines. Their code is the same.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from oncekey.errors import ConfigurationError, InProgressError, OutcomeUnknownEr
 from oncekey.observe import Event
 from oncekey.stores.base import AsyncStore, Store
 
-# What may be done, for both colours.
+# Checks and requests that both classes use.
 
 
 PURGE_BATCH: Final = 500
@@ -25,12 +28,15 @@ MISSING: Final[Any] = object()
 
 
 def place(scope: str | None, key: str) -> Identity:
-    """The identity that a person named, if it can be one."""
+    """Return the identity of scope and key.
+
+    Raise ConfigurationError if the scope is not valid, and InvalidKeyError if the key is not.
+    """
     return checked_scope(scope), checked_key(key)
 
 
 def forgettable(record: Record, *, force: bool) -> None:
-    """Nothing, unless the record is alive and nobody insists."""
+    """Raise InProgressError or OutcomeUnknownError if the record needs `force` to be forgotten."""
     if force:
         return
     if record.status == "running":
@@ -42,7 +48,7 @@ def forgettable(record: Record, *, force: bool) -> None:
 
 
 class Resolution(Struct):
-    """How a held record ends."""
+    """The end that a held record is given."""
 
     status: Literal["completed", "failed", "released"]
     result: bytes | None
@@ -50,7 +56,7 @@ class Resolution(Struct):
     ttl: int
 
     def request(self, record: Record) -> Resolve:
-        """The request for the record as it was read."""
+        """Return the request to resolve the record, valid for the token that was read."""
         return Resolve(
             record.scope,
             record.key,
@@ -63,7 +69,10 @@ class Resolution(Struct):
 
 
 def resolution(*, result: object, error: BaseException | None, retry: bool, ttl: int) -> Resolution:
-    """What a person said: exactly one of a result, an error and a retry."""
+    """Return the resolution for a result, an error or a retry.
+
+    Raise ConfigurationError unless exactly one of them is given, and can be kept.
+    """
     said = [result is not MISSING, error is not None, retry]
     if sum(said) != 1:
         msg = "resolve needs exactly one of result=..., error=... and retry=True"
@@ -90,28 +99,28 @@ def _encode(result: object) -> bytes:
         raise ConfigurationError(msg) from None
 
 
-# For code that blocks.
+# For blocking code.
 
 
 _TRIES: Final = 8
 
 
 class Records:
-    """The verbs for people: get, scan, forget, resolve, purge."""
+    """Get, scan, forget, resolve and purge records."""
 
     def __init__(self, core: Core, store: Store) -> None:
-        """The records of this store."""
+        """Use the records of this store."""
         self.core = core
         self._store = store
 
     def get(self, scope: str | None, key: str) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         return self._store.get(*place(scope, key))
 
     def scan(
         self, scope: str | None, *, any_scope: bool, status: Status | None
     ) -> Iterator[Record]:
-        """The living records in the order of scope and key."""
+        """Yield the records that have not expired, in the order of scope and key."""
         ask = Scan(scope=scope, any_scope=any_scope, status=status)
         while True:
             page = self._store.scan(ask)
@@ -122,9 +131,12 @@ class Records:
             ask.after = page.after
 
     def forget(self, scope: str | None, key: str, *, force: bool) -> bool:
-        """The key is as if it had never been used; whether it had been."""
+        """Forget the key. Return whether there was a record.
+
+        Raise InProgressError or OutcomeUnknownError for a running or held record without `force`.
+        """
         identity = place(scope, key)
-        for _ in range(_TRIES):  # a record that changes under our hands is read again
+        for _ in range(_TRIES):  # read again if the record changed meanwhile
             record = self._store.get(*identity)
             if record is None:
                 return False
@@ -136,7 +148,7 @@ class Records:
         return False
 
     def resolve(self, scope: str | None, key: str, resolution: Resolution) -> bool:
-        """The held record ends as said; False when it is not held, or not any more."""
+        """End the held record. Return False if it is not held, or not any more."""
         identity = place(scope, key)
         record = self._store.get(*identity)
         if record is None or record.status != "held":
@@ -144,7 +156,10 @@ class Records:
         return self._store.resolve(resolution.request(record)) is Verdict.DONE
 
     def purge(self, grace: int, progress: Callable[[int], None] | None) -> int:
-        """What expired longer ago than the grace period is gone; how many records."""
+        """Remove the records that expired longer ago than `grace`. Return how many.
+
+        `progress` is called with the count so far after each batch.
+        """
         total = 0
         while True:
             count = self._store.purge(grace, PURGE_BATCH)
@@ -161,21 +176,21 @@ class Records:
 
 
 class AsyncRecords:
-    """The verbs for people: get, scan, forget, resolve, purge."""
+    """Get, scan, forget, resolve and purge records."""
 
     def __init__(self, core: Core, store: AsyncStore) -> None:
-        """The records of this store."""
+        """Use the records of this store."""
         self.core = core
         self._store = store
 
     async def get(self, scope: str | None, key: str) -> Record | None:
-        """The living record, if there is one."""
+        """Return the record, or None if there is none or it has expired."""
         return await self._store.get(*place(scope, key))
 
     async def scan(
         self, scope: str | None, *, any_scope: bool, status: Status | None
     ) -> AsyncIterator[Record]:
-        """The living records in the order of scope and key."""
+        """Yield the records that have not expired, in the order of scope and key."""
         ask = Scan(scope=scope, any_scope=any_scope, status=status)
         while True:
             page = await self._store.scan(ask)
@@ -186,9 +201,12 @@ class AsyncRecords:
             ask.after = page.after
 
     async def forget(self, scope: str | None, key: str, *, force: bool) -> bool:
-        """The key is as if it had never been used; whether it had been."""
+        """Forget the key. Return whether there was a record.
+
+        Raise InProgressError or OutcomeUnknownError for a running or held record without `force`.
+        """
         identity = place(scope, key)
-        for _ in range(_TRIES):  # a record that changes under our hands is read again
+        for _ in range(_TRIES):  # read again if the record changed meanwhile
             record = await self._store.get(*identity)
             if record is None:
                 return False
@@ -200,7 +218,7 @@ class AsyncRecords:
         return False
 
     async def resolve(self, scope: str | None, key: str, resolution: Resolution) -> bool:
-        """The held record ends as said; False when it is not held, or not any more."""
+        """End the held record. Return False if it is not held, or not any more."""
         identity = place(scope, key)
         record = await self._store.get(*identity)
         if record is None or record.status != "held":
@@ -208,7 +226,10 @@ class AsyncRecords:
         return await self._store.resolve(resolution.request(record)) is Verdict.DONE
 
     async def purge(self, grace: int, progress: Callable[[int], None] | None) -> int:
-        """What expired longer ago than the grace period is gone; how many records."""
+        """Remove the records that expired longer ago than `grace`. Return how many.
+
+        `progress` is called with the count so far after each batch.
+        """
         total = 0
         while True:
             count = await self._store.purge(grace, PURGE_BATCH)

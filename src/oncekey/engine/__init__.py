@@ -1,1 +1,1 @@
-"""The shell around the rules: asks stores, waits, recovers from what goes wrong between."""
+"""Everything around the rules of `core` that does I/O: asking stores, waiting and recovering."""

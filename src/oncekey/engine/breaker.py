@@ -1,8 +1,9 @@
-"""The breaker: while a store cannot be reached, claims are refused at once instead of waiting.
+"""The circuit breaker: refuse claims at once while the store cannot be reached.
 
-It opens after a few claims in a row that did not reach the store; refusals of the store itself do
-not count. While it is open the keeper knocks, and the first answer closes it. What ends an attempt
-(settle, renew, release) never asks it: that must get through whenever it can.
+It opens after `OPENS_AFTER` claims in a row that did not reach the store. An error that the store
+itself returned does not count. While the breaker is open, the keeper asks the store every
+`KNOCK_EVERY` seconds, and the first answer closes it. Settle, renew and release do not check the
+breaker: they end an attempt, so they are sent whenever they can be.
 """
 
 from __future__ import annotations
@@ -22,37 +23,37 @@ _UNHEARD: Final = Observers(())
 
 
 class Breaker:
-    """Whether it is worth asking the store."""
+    """The circuit breaker of one store."""
 
     def __init__(self, store: Store, observers: Observers = _UNHEARD) -> None:
-        """Closed: every claim asks."""
+        """Start closed: every claim goes to the store."""
         self._store = store
         self._observers = observers
         self.misses = 0
-        """How many claims in a row did not reach the store."""
+        """The number of claims in a row that did not reach the store."""
         self.open = False
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """A child asks for itself: what the parent knocks with stays with the parent."""
+        """Start closed in a forked child: the chore that would close it runs in the parent only."""
         self.misses = 0
         self.open = False
 
     def check(self) -> None:
-        """Nothing, unless the store is known to be out of reach."""
+        """Raise StoreError if the breaker is open."""
         if self.open:
             msg = "the store was out of reach a moment ago and has not answered since"
             raise StoreError(msg, happened=False, unreachable=True)
 
     def answered(self) -> None:
-        """The store was reached."""
+        """Close the breaker: the store was reached."""
         self.misses = 0
         if self.open:
             self.open = False
             self._observers.hand(Event(name="breaker_closed"))
 
     def missed(self, error: StoreError) -> None:
-        """A claim failed; if it did not reach the store, the breaker may open."""
+        """Count a failed claim that did not reach the store, and open after `OPENS_AFTER`."""
         if not error.unreachable or self.open:
             return
         self.misses += 1
@@ -63,7 +64,7 @@ class Breaker:
 
 
 class _Knock(Chore):
-    """Asks the store for nothing in particular until it answers."""
+    """The chore that reads a record that does not exist until the store answers."""
 
     __slots__ = ("_breaker", "_store")
 
@@ -83,7 +84,7 @@ class _Knock(Chore):
             self._store.get(None, _NOBODY)
         except StoreError:
             return KNOCK_EVERY
-        except OncekeyError:  # it answers, if only to say what is wrong with it
+        except OncekeyError:  # an answer all the same: the store was reached
             self._breaker.answered()
             return None
         self._breaker.answered()

@@ -1,10 +1,10 @@
-"""Settled records kept in this process: a duplicate of them asks no store at all.
+"""The local cache: answer duplicates of settled records without asking the store.
 
-A record comes in with its first duplicate. Most calls have none, and to keep all of them would
-cost every call some of its time, and the process its memory.
+A record is cached when its first duplicate arrives. Most calls have no duplicate, and caching
+every record would cost time in every call, and memory.
 
-Bounded in bytes, oldest out first. A record leaves after `FRESH` seconds at the latest, so that
-a `forget` made elsewhere is missed no longer than that.
+The cache is bounded in bytes, and drops its oldest records first. It keeps a record for at most
+`FRESH` seconds: that is the longest time for which a `forget` in another process goes unnoticed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Answer
 
 FRESH: Final = 30.0
-_OVERHEAD: Final = 600  # bytes of a record's own objects, near enough
+_OVERHEAD: Final = 600  # bytes that the objects of a record take, approximately
 
 
 class Cache:
-    """The settled records that were seen last."""
+    """The settled records that were seen last, by scope and key."""
 
     def __init__(self, size: int) -> None:
-        """Empty, and never larger than `size` bytes."""
+        """Start empty. The cache holds at most `size` bytes."""
         self._size = size
         self._used = 0
         self._dropped_at = 0.0
@@ -37,7 +37,10 @@ class Cache:
         renew_after_fork(self)
 
     def get(self, identity: Identity) -> Answer | None:
-        """What the store would answer now, as far as it can be told without asking."""
+        """Return the cached record with the store's present time, or None.
+
+        The time is estimated: the time at which the store answered, plus what has passed since.
+        """
         kept = self._kept.get(identity)
         if kept is None:
             return None
@@ -51,9 +54,10 @@ class Cache:
         return Answer(answer.record, now)
 
     def put(self, record: Record, now: int, since: float) -> None:
-        """The record is kept if it fits, and whatever is oldest makes room for it.
+        """Cache the record if it fits, and drop the oldest ones to make room.
 
-        The store was asked for it `since` then: what was dropped meanwhile may have been this one.
+        `since` is the time at which the store was asked for the record. If anything was dropped
+        after that, the record is not cached, since it may be the one that was dropped.
         """
         weight = _OVERHEAD + len(record.noted) + len(record.result or record.error or b"")
         if weight > self._size:
@@ -69,13 +73,13 @@ class Cache:
                 self._remove(next(iter(self._kept)))
 
     def drop(self, identity: Identity) -> None:
-        """The record is not kept."""
+        """Remove the record from the cache."""
         with self._lock:
             self._dropped_at = monotonic()
             self._remove(identity)
 
     def after_fork(self) -> None:
-        """A child starts with an empty cache."""
+        """Start with an empty cache in a forked child."""
         self._lock = threading.Lock()
         self._kept = OrderedDict()
         self._used = 0

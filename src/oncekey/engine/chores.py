@@ -1,4 +1,4 @@
-"""What the keeper does for calls: renew, settle later, give back, purge."""
+"""The chores of the keeper: renew leases, repeat requests that failed, release claims, purge."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ _log = logging.getLogger("oncekey")
 
 RETRY: Final = 0.5
 BEGIN_WITHIN: Final = 1.0
-"""Seconds after which what was granted and not begun is given back."""
+"""Seconds after which a claim that was granted is released if its code has not begun to run."""
 MOST_WAITING: Final = 64 * 1024 * 1024
-"""How many bytes of results wait for a store that cannot be told; beyond, only that it is done."""
+"""The most bytes of results that wait in memory for a store that is down.
+
+Beyond that, only the fact that the call is done is kept.
+"""
 PURGE_EVERY: Final = 30.0
 PURGE_BATCH: Final = 500
 _PURGE_AGAIN: Final = 0.2
 
 
 class Asking(Chore):
-    """Something that a store is asked."""
+    """A chore that asks a store, and runs in the lane of that store."""
 
     __slots__ = ("_store",)
     _store: Any
@@ -47,15 +50,15 @@ class Asking(Chore):
 
 
 class Renewal(Asking):
-    """Moves the end of a lease while its code runs."""
+    """The chore that renews the lease of an attempt while its code runs."""
 
     __slots__ = ("_failures", "_flights", "_observers", "_ticket", "_until")
 
     def __init__(
         self, store: Store, ticket: Ticket, observers: Observers, flights: Flights
     ) -> None:
-        """Go on until the record has another owner, has ended, or `max_run` is over."""
-        self.queue = None  # every attempt has a renewal: not even the base is called for it
+        """Renew until the record has another owner or has ended, or until `max_run` is over."""
+        self.queue = None  # instead of super().__init__(): every attempt makes one
         self._store = store
         self._ticket = ticket
         self._observers = observers
@@ -65,10 +68,11 @@ class Renewal(Asking):
         self._until = None if longest is None else ticket.taken_at + longest
 
     def do(self) -> float | None:
-        """Renew once. Whatever refuses that, it is tried again: the lease is not lost yet.
+        """Renew the lease once. Return the seconds until the next renewal, or None to stop.
 
-        No lease lasts longer than `max_run`, so that whoever hangs loses it then. What was torn
-        away from its code is not renewed any more, and is dealt with as after a crash.
+        After an error the renewal is tried again, since the lease is not lost yet. A lease never
+        lasts longer than `max_run`, so that code that hangs loses it then. If the code was left
+        without an end (`has_left`), its lease is not renewed, and runs out as after a crash.
         """
         ticket = self._ticket
         if has_left(ticket.runner):
@@ -102,28 +106,29 @@ class Renewal(Asking):
         return None
 
     def _land(self) -> None:
-        """Let nobody here wait for the run; whoever comes next asks the store."""
+        """Land the flight, so that callers in this process ask the store instead of waiting."""
         flight = self._ticket.flight
         if flight is not None:
             self._flights.land(flight)
 
 
 class Unbegun(Chore):
-    """Gives back what was granted to callers who were torn away before they began.
+    """The chore that releases claims that were granted to callers that never began to run.
 
-    An exception that a signal raises may come between any two lines of the library.
+    A signal handler may raise an exception between any two lines of the library, so a caller can
+    be interrupted between the claim and the start of its code.
     """
 
     __slots__ = ("_flights", "_give_back")
 
     def __init__(self, flights: Flights, give_back: Callable[[Ticket, Release], None]) -> None:
-        """Look once a second, for as long as there is something to look at."""
+        """Check every `BEGIN_WITHIN` seconds while any granted claim has not begun."""
         super().__init__()
         self._flights = flights
         self._give_back = give_back
 
     def do(self) -> float | None:
-        """Give back what is older than a second."""
+        """Release the claims that were granted `BEGIN_WITHIN` seconds ago or earlier."""
         granted, now = self._flights.granted, monotonic()
         for ticket, since in list(granted.items()):
             if now - since >= BEGIN_WITHIN and granted.pop(ticket, None) is not None:
@@ -136,17 +141,20 @@ class Unbegun(Chore):
 
 
 class Insisting(Asking):
-    """Something that must get through to the store: tried until the store answers."""
+    """A request that must reach the store: it is repeated until the store answers."""
 
     __slots__ = ("_refused",)
 
     def __init__(self) -> None:
-        """Nothing was refused yet."""
+        """Start without an error logged: only the first one is."""
         super().__init__()
         self._refused = False
 
     def do(self) -> float | None:
-        """Try once; again after a while, whatever the trouble is, until the store answers."""
+        """Send the request once. Return `RETRY` after an error, or None when it is done.
+
+        An unreadable record is logged and given up.
+        """
         try:
             self.insist()
         except StoreError:
@@ -161,28 +169,28 @@ class Insisting(Asking):
         return None
 
     def insist(self) -> None:
-        """Ask the store, which may fail."""
+        """Send the request to the store. Any error means that it is repeated."""
         raise NotImplementedError
 
     @property
     def urgent(self) -> bool:
-        """What happened must be recorded before the process ends, if that can be."""
+        """Always True: the request is tried once more before the process ends."""
         return True
 
 
 class Unsettled(Insisting):
-    """Goes on with a settle or a release that could not be made, until the store answers."""
+    """The chore that repeats a settle or a release that failed, until the store answers."""
 
     __slots__ = ("_ask",)
 
     def __init__(self, store: Store, ask: Settle | Release) -> None:
-        """The request is the one that was sent already: repeating it is harmless."""
+        """Repeat the request that was sent before. Settle and release are safe to repeat."""
         super().__init__()
         self._store = store
         self._ask = ask
 
     def insist(self) -> None:
-        """Ask once more."""
+        """Send the request again."""
         if isinstance(self._ask, Settle):
             self._store.settle(self._ask)
         else:
@@ -190,38 +198,44 @@ class Unsettled(Insisting):
 
 
 class Abandoned(Insisting):
-    """Gives back a claim whose asker left before it heard the answer."""
+    """The chore that releases a claim if its caller was interrupted before the answer arrived."""
 
     __slots__ = ("_call", "_nonce")
 
     def __init__(self, store: Store, call: Call, nonce: str) -> None:
-        """The nonce tells which claim it was."""
+        """Release the claim that was sent with this nonce."""
         super().__init__()
         self._store = store
         self._call = call
         self._nonce = nonce
 
     def insist(self) -> None:
-        """Ask again with the same nonce: if it was granted, it is granted again, and released."""
+        """Claim again with the same nonce, and release the claim if it is granted.
+
+        A claim that was granted before is granted again to the same nonce.
+        """
         answer = self._store.claim(self._call.claim(self._nonce))
         if type(answer) is Granted:
             self._store.release(self._call.release(answer.record, unused=True))
 
 
 class LateClaim(Asking):
-    """Claims for a run that began while the store was down, and renews its lease from then on."""
+    """The chore that claims for a run that began while the store was down, and then renews it."""
 
     __slots__ = ("_record", "_ticket")
 
     def __init__(self, store: Store, ticket: Ticket) -> None:
-        """The claim has the nonce of the run, so that its end can prove that it is the same."""
+        """Claim with the nonce of the run, so that `LateEnd` is granted the same claim again."""
         super().__init__()
         self._store = store
         self._ticket = ticket
         self._record: Record | None = None
 
     def do(self) -> float | None:
-        """Claim, or renew; over when somebody else has the record."""
+        """Claim, or renew. Return the seconds until the next time, or None to stop.
+
+        It stops when another attempt owns the record.
+        """
         call = self._ticket.call
         try:
             if self._record is None:
@@ -246,14 +260,14 @@ class LateClaim(Asking):
 
 
 class LateEnd(Insisting):
-    """Records how a run ended that no store knew of when it began."""
+    """The chore that records the end of a run that began while the store was down."""
 
     __slots__ = ("_ask", "_call", "_observers")
 
     def __init__(
         self, store: Store, call: Call, ask: Settle | Release, observers: Observers
     ) -> None:
-        """The request, with the token that the run gave itself."""
+        """Record the end with `ask`. Its token is replaced by the one that the store grants."""
         super().__init__()
         self._store = store
         self._call = call
@@ -261,11 +275,14 @@ class LateEnd(Insisting):
         self._observers = observers
 
     def insist(self) -> None:
-        """Claim with the nonce of the run, and end it; where others ran it, their record stands."""
+        """Claim with the nonce of the run, then settle or release.
+
+        If another attempt has the record, that record stands, and "lost" is reported.
+        """
         ask = self._ask
         answer = self._store.claim(self._call.claim(ask.nonce))
         if type(answer) is not Granted:
-            if answer.record.nonce != ask.nonce:  # else it is recorded, and the reply was lost
+            if answer.record.nonce != ask.nonce:  # if equal: recorded, but the reply was lost
                 detail = "it ran unprotected beside another attempt"
                 self._observers.tell("lost", self._call, 1, detail=detail)
         elif isinstance(ask, Settle):
@@ -275,33 +292,36 @@ class LateEnd(Insisting):
 
 
 class Purging(Asking):
-    """Removes expired records in small batches, as long as somebody uses the store."""
+    """The chore that removes expired records in small batches for as long as the store exists."""
 
     __slots__ = ("_observers",)
     _store: Callable[[], Store | None]
 
     def __init__(self, store: Store, observers: Observers) -> None:
-        """The store is not kept alive for it."""
+        """Hold the store by a weak reference, so that this chore does not keep it alive."""
         super().__init__()
         try:
             self._store = ref(store)
-        except TypeError:  # it has slots and no place for a weak reference
+        except TypeError:  # a class with slots and without __weakref__
             self._store = lambda: store
         self._observers = observers
 
     @property
     def lane(self) -> object:
-        """The store, as long as there is one."""
+        """The store, or None once it is gone."""
         return self._store()
 
     def do(self) -> float | None:
-        """Purge one batch; the next follows soon when there is more."""
+        """Purge one batch. Return the seconds until the next one, or None once the store is gone.
+
+        After a full batch the next one follows in `_PURGE_AGAIN` seconds.
+        """
         store = self._store()
         if store is None:
             return None
         try:
             count = store.purge(0, PURGE_BATCH)
-        except OncekeyError:  # calls will hear of it; purging can wait
+        except OncekeyError:  # calls meet the same error and report it
             return PURGE_EVERY
         if count:
             self._observers.hand(Event(name="purged", count=count))

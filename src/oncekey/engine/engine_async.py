@@ -1,7 +1,8 @@
-"""The engine: brings calls through one store, from the claim to the settled record.
+"""The engine: take calls from the claim to the settled record, on one store.
 
-No rule is decided here: `machine.py` says what may happen to a record and `decide.py` what a
-caller does next. The engine asks, waits, tells, and cleans up after whatever goes wrong between.
+The rules are elsewhere: `machine.py` says what may happen to a record, and `decide.py` what a
+caller does next. The engine sends the requests, waits, reports to observers, and cleans up after
+errors and interruptions.
 """
 
 from __future__ import annotations
@@ -76,11 +77,13 @@ A = TypeVar("A")
 
 _ASK_AGAIN: Final = (0.0, 0.05, 0.2)
 ASK_PATIENCE: Final = 2.0
-"""Seconds after which a verb is not asked for once more: whoever stays silent is waited for twice,
-and not four times."""
+"""Seconds after which a request is not repeated any more.
+
+A store that does not answer is then waited for twice, and not four times.
+"""
 SETTLE_PATIENCE: Final = 2.0
 _MOMENT: Final = 0.001
-"""Seconds that are waited at least: a clock may stand still for less."""
+"""The shortest wait in seconds: within less, the clock may not have moved."""
 
 
 _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
@@ -92,10 +95,10 @@ _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
 
 
 class AsyncEngine:
-    """Brings calls through one store."""
+    """Claims, settles and releases calls on one store."""
 
     examine: Callable[[], Any] | None = None
-    """Looks at the store before it is used; True when it need not be looked at again."""
+    """The check of the store before its use. It returns True when it need not run again."""
 
     def __init__(  # noqa: PLR0917 - what a core is made of
         self,
@@ -106,7 +109,7 @@ class AsyncEngine:
         cache: Cache | None,
         breaker: Breaker,
     ) -> None:
-        """`behind` is the same store as the keeper's thread can use it."""
+        """Use `store` for calls, and `behind`, the same store for blocking code, in the keeper."""
         self._breaker = breaker
         self._store = store
         self._behind = behind
@@ -115,7 +118,10 @@ class AsyncEngine:
         self._cache = cache
 
     async def enter(self, call: Call) -> Ticket:
-        """The right to run the call, or the record that answers it; else why not, raised."""
+        """Return a ticket: the right to run the call, or the record that answers it.
+
+        Raise InProgressError, KeyReusedError, OutcomeUnknownError or StoreError if it is refused.
+        """
         if self.examine is not None and await invoke_async(self.examine):
             self.examine = None
         if self.observers.trace:
@@ -129,7 +135,7 @@ class AsyncEngine:
             refusal = _REFUSALS.get(type(error))
             if refusal is not None:
                 took = monotonic() - started
-                # Other refusals name the key, which an observer may have to hide.
+                # The messages of the other errors name the key, which observers may have to hide.
                 detail = str(error) if refusal == "refused" else ""
                 self.observers.tell(refusal, call, seconds=took, detail=detail)
             raise
@@ -152,15 +158,16 @@ class AsyncEngine:
         return None if answer is None else self._judge(call, answer, patience=0.0)
 
     def _enter(self, call: Call, started: float) -> Awaitable[Ticket | None]:
-        """Of all who come with one key, one leads and the others follow."""
+        """Lead the flight of the key, or follow the caller that leads it."""
         deadline = started + call.terms.wait
         flight, leads = self._flights.join(call.identity)
         return self._lead(call, flight, deadline) if leads else self._follow(call, flight, deadline)
 
     async def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
-        """Wait for another caller here, and be judged by what it leaves; it may lead the next.
+        """Wait for the caller that leads the flight, and answer from the record that it leaves.
 
-        When what is known of the flight is too old, one of those who follow asks the store.
+        If it leaves none, this caller may lead the next flight. When what is known of the flight
+        is too old, one of the callers that follow it asks the store.
         """
         waited = False
         while True:
@@ -206,19 +213,22 @@ class AsyncEngine:
 
     @staticmethod
     def _refuse_another(call: Call, flight: Flight) -> None:
-        """Refuse a call that is known to be another one than that of the flight."""
+        """Raise KeyReusedError if the flight is known to have another fingerprint."""
         seen = flight.answer
         if seen is not None and differ(seen.record.fingerprint, call.fingerprint):
             raise reused(call)
 
     @staticmethod
     def _refused(call: Call, flight: Flight) -> InProgressError:
-        """Return the refusal of a caller that does not wait for the flight any longer."""
+        """Return the error for a caller that does not wait for the flight any longer."""
         seen = flight.answer
         return in_progress(call, call.terms.retry_after) if seen is None else busy(seen, call)
 
     def _judge(self, call: Call, seen: Answer, patience: float) -> Ticket | None:
-        """What a record that was seen here means for the call; None: only the store can tell."""
+        """Return the ticket of a duplicate if the record answers the call.
+
+        Raise the error if the record refuses the call. Return None if the store must be asked.
+        """
         if machine.answers(seen.record, call.fingerprint, seen.now):
             return Ticket(call, seen.record, seen.now, monotonic(), duplicate=True)
         after, answer = machine.claim(seen.record, call.claim(""), seen.now)
@@ -228,9 +238,10 @@ class AsyncEngine:
         return None
 
     async def _lead(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
-        """Ask the store until it is clear what to do; whoever waits here is told if it fails.
+        """Claim until the call may run, is answered or is refused. Return its ticket.
 
-        None: the run of the flight that this one replaced goes on, and is followed again.
+        Return None if the run of the flight that this one replaced goes on: it is to be followed
+        again. If this fails, the flight lands, so that those who follow it go on.
         """
         polls = 0
         try:
@@ -263,7 +274,7 @@ class AsyncEngine:
             raise
 
     def _goes_on(self, flight: Flight, answer: Answer, heard: float) -> bool:
-        """Take in the answer. Return whether the run of the flight that was replaced goes on."""
+        """Note the answer in the flight. Return whether the run of the replaced flight goes on."""
         if self._breaker.misses:
             self._breaker.answered()
         flight.heard(answer, heard)
@@ -280,7 +291,7 @@ class AsyncEngine:
         return False
 
     async def _wait(self, call: Call, answer: Answer, choice: Wait, polls: int) -> None:
-        """The time is over, or the store has told that the record may have changed."""
+        """Wait until the time of `choice` is over, or the store reports a change of the record."""
         if not polls:
             self.observers.tell("waiting", call)
         watch = getattr(self._store, "watch", None) if choice.seconds >= WORTH_WATCHING else None
@@ -290,7 +301,7 @@ class AsyncEngine:
         record = answer.record
         try:
             await watch(record.scope, record.key, record.token, min(choice.patience, WATCHED_FOR))
-        except StoreError:  # the next claim meets the same trouble, and knows what to do about it
+        except StoreError:  # the next claim meets and handles the same error
             await pause_async(choice.seconds)
 
     def _answered(
@@ -301,7 +312,10 @@ class AsyncEngine:
         heard: float,
         flight: Flight,
     ) -> Ticket:
-        """The ticket of a call that does not run; those who wait here judge by the same record."""
+        """Return the ticket of a call that does not run, or raise the error of its refusal.
+
+        The flight lands with the record, which answers the callers that follow it too.
+        """
         if type(choice) is Ticket:
             return choice
         self._flights.land(flight, answer.record)
@@ -310,9 +324,9 @@ class AsyncEngine:
         return Ticket(call, answer.record, answer.now, heard, duplicate=True)
 
     async def _claim_again(self, call: Call, ask: Claim, failed: BaseException) -> Answer:
-        """The answer to a claim that failed just now, if the store can tell it.
+        """Repeat a claim that failed. Return the answer, or raise the error.
 
-        A claim that nobody waits for any more is given back.
+        If the caller was interrupted, the keeper releases the claim, which may have been granted.
         """
         try:
             if not isinstance(failed, StoreError):
@@ -333,19 +347,20 @@ class AsyncEngine:
         return call.reconcile
 
     def _start(self, call: Call, answer: Answer, heard: float, flight: Flight | None) -> Ticket:
-        """The ticket of a granted claim, whose lease is renewed from now on."""
+        """Return the ticket of a granted claim, and start to renew its lease."""
         ticket = Ticket(call, answer.record, answer.now, heard, flight)
         if flight is not None:
             self._grant(ticket, flight)
         if call.terms.heartbeat:
             ticket.renewal = Renewal(self._behind, ticket, self.observers, self._flights)
-            # A claim whose reply was lost is granted again, with what is left of its lease.
+            # If the reply to a claim was lost, the repeated claim is granted what is left of the
+            # lease, so the lease has to be renewed at once.
             late = answer.record.lease_end - answer.now < call.terms.lease
             keeper.take_up(ticket.renewal, 0.0 if late else call.terms.heartbeat_every)
         return ticket
 
     def _grant(self, ticket: Ticket, flight: Flight) -> None:
-        """Have the ticket given back if nobody begins to run it: its caller may be torn away."""
+        """Have the claim released if its code does not begin: the caller may be interrupted."""
         flights, flight.ticket, ticket.watched = self._flights, ticket, True
         flights.granted[ticket] = ticket.taken_at
         if not flights.watched:
@@ -353,7 +368,7 @@ class AsyncEngine:
             keeper.take_up(Unbegun(flights, self.leave_later), BEGIN_WITHIN)
 
     def begin(self, ticket: Ticket, runner: Runner | None) -> bool:
-        """Return whether the ticket may be run; False where it was given back meanwhile."""
+        """Return whether the code may run. Return False if the claim was released meanwhile."""
         if not ticket.begun:
             ticket.runner = runner
             if ticket.watched and self._flights.granted.pop(ticket, None) is None:
@@ -364,9 +379,10 @@ class AsyncEngine:
     def _without_store(
         self, call: Call, flight: Flight, nonce: str, error: StoreError, deadline: float
     ) -> Ticket:
-        """The ticket of a run that no store knows of; its claim may have been granted unheard.
+        """Return an unprotected ticket if the call may fail open, else raise the error.
 
-        Nothing runs beside a run that is known here: whoever replaced its flight is refused.
+        If the outcome of the claim is unknown, the keeper releases it. A call is refused if its
+        flight replaced one with a run in this process, since it would run beside that one.
         """
         before = self._flights.put_back(flight)
         if not call.terms.fail_open or before is not None:
@@ -385,12 +401,16 @@ class AsyncEngine:
     async def _reconcile(
         self, call: Call, answer: Answer, heard: float, flight: Flight, patience: float
     ) -> Proceed | Wait | Ticket:
-        """Ask the user's code how the uncertain attempt before this one ended."""
+        """Ask `reconcile` how the uncertain attempt before this one ended, and do what it says.
+
+        Return a ticket if the call is answered, `Proceed` if it is to run, and `Wait` if `reconcile`
+        postponed the decision. Raise OutcomeUnknownError if the record is held.
+        """
         ticket = self._start(call, answer, heard, None)
         try:
             said = await invoke_async(self._reconciler(call), answer.record)
             choice = after_reconcile(said, answer, call)
-        except GeneratorExit:  # who is being closed must not wait any more
+        except GeneratorExit:  # code that is being closed must not wait
             self.leave_later(ticket, call.release(ticket.record, unused=True))
             raise
         except BaseException:
@@ -403,7 +423,7 @@ class AsyncEngine:
             raise unknown(call)
         if isinstance(choice, Postpone):
             told = await self.leave(ticket, call.release(ticket.record, unused=True))
-            # Who could not give it back would meet its own claim as a stranger's.
+            # A claim that was not released would refuse the next claim of this same caller.
             if patience <= 0 or not told:
                 raise in_progress(call, choice.seconds)
             return Wait(min(choice.seconds, patience))
@@ -411,7 +431,7 @@ class AsyncEngine:
         return choice
 
     async def _found_done(self, ticket: Ticket, result: bytes, flight: Flight) -> Ticket:
-        """The call is answered with what `reconcile` found."""
+        """Settle with the result that `reconcile` found, and return the ticket of a duplicate."""
         ask = ticket.call.settle(ticket.record, "completed", result=result)
         await self.settle(ticket, ask)
         if not ticket.duplicate:
@@ -420,13 +440,17 @@ class AsyncEngine:
         return ticket
 
     async def note(self, ticket: Ticket, ask: Note) -> Verdict:
-        """The notes are kept; the verdict says whether the attempt still owns its record."""
+        """Keep the notes. Return a verdict other than DONE if the attempt lost its record."""
         if not ticket.protected:
             return Verdict.DONE
         return await self.insist(self._store.note, ask)
 
     async def settle(self, ticket: Ticket, ask: Settle) -> bool:
-        """Whether the store could be told in time. Where another attempt won, its answer stands."""
+        """Settle the record. Return False if the store did not answer in time.
+
+        The keeper then repeats the request until the store answers. If another attempt owns the
+        record, its answer stands: the ticket becomes a duplicate, or the error is raised.
+        """
         if not ticket.protected:
             self._end_late(ticket, ask)
             self._end(ticket, lambda: ticket.after_settle(ask))
@@ -444,7 +468,7 @@ class AsyncEngine:
                 "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
             )
             return False
-        except BaseException:  # cut off: what was done must be recorded all the same
+        except BaseException:  # interrupted: what was done must be recorded all the same
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
             self._end_unrecorded(ticket, ask)
             raise
@@ -457,7 +481,10 @@ class AsyncEngine:
         return True
 
     async def _settle_again(self, ask: Settle, failed: StoreError) -> Verdict:
-        """The verdict on what failed just now, if the store tells it before patience ends."""
+        """Repeat a settle that failed for `SETTLE_PATIENCE` seconds. Return the verdict.
+
+        Raise the last error if the store does not answer in that time.
+        """
         give_up = monotonic() + SETTLE_PATIENCE
         while monotonic() < give_up:
             await pause_async(0.05)
@@ -468,15 +495,18 @@ class AsyncEngine:
         raise failed
 
     async def _give_way(self, ticket: Ticket) -> None:
-        """Another attempt owns the record: its answer stands, or the lease is lost."""
+        """Make the ticket a duplicate of the attempt that owns the record now.
+
+        Raise the error if that attempt has left no answer.
+        """
         call = ticket.call
         ticket.lost = True
         self.observers.tell("lost", call, ticket.record.attempt)
         try:
             record = await self._store.get(call.scope, call.key)
-        except OncekeyError:  # down, or unreadable: there is no answer to give way to
+        except OncekeyError:  # down, or unreadable: there is no other answer
             record = None
-        except BaseException:  # cut off: those who wait here must not wait for ever
+        except BaseException:  # interrupted: let the callers that follow go on
             self._end(ticket, None)
             raise
         choice = after_refusal(record, call)
@@ -487,7 +517,7 @@ class AsyncEngine:
         ticket.record, ticket.duplicate = record, True
 
     async def leave(self, ticket: Ticket, ask: Release) -> bool:
-        """The claim is given back now, or, False, as soon as the store answers."""
+        """Release the claim. Return False if the store failed, and the keeper is to repeat it."""
         started, told, mine = perf_counter(), True, True
         try:
             if ticket.protected:
@@ -497,7 +527,7 @@ class AsyncEngine:
         except OncekeyError:
             keeper.take_up(Unsettled(self._behind, ask), RETRY)
             told = False
-        except BaseException:  # cut off: the key must not stay taken for a lease
+        except BaseException:  # interrupted: the key must not stay taken for a whole lease
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
             self._end(ticket, None)
             raise
@@ -509,7 +539,7 @@ class AsyncEngine:
         return told
 
     def leave_later(self, ticket: Ticket, ask: Release) -> None:
-        """The claim is given back by the keeper."""
+        """Let the keeper release the claim, without waiting for it."""
         if ticket.protected:
             keeper.take_up(Unsettled(self._behind, ask), 0.0)
         else:
@@ -517,23 +547,29 @@ class AsyncEngine:
         self._end(ticket, None)
 
     def _end_late(self, ticket: Ticket, ask: Settle | Release) -> None:
-        """A run that began while the store was down is recorded as soon as it is back."""
+        """Let the keeper record the end of a run that began while the store was down."""
         if ticket.renewal is not None:
             keeper.take_up(LateEnd(self._behind, ticket.call, ask, self.observers), 0.0)
 
     def let_go(self, ticket: Ticket) -> None:
-        """The lease of the ticket is not renewed any more, and nobody here waits for it."""
+        """Stop renewing the lease, and let the callers that follow this run go on."""
         self._end(ticket, None)
 
     async def insist(self, verb: Callable[[R], Awaitable[A]], ask: R) -> A:
-        """The answer of the verb; while its outcome is unknown it is asked for again."""
+        """Send a request to the store, and repeat it while its outcome is unknown.
+
+        Return the answer, or raise StoreError.
+        """
         try:
             return await verb(ask)
         except StoreError as error:
             return await self._ask_again(verb, ask, error)
 
     async def _ask_again(self, verb: Callable[[R], Awaitable[A]], ask: R, failed: StoreError) -> A:
-        """The answer of a verb that failed just now, if that was not the end of it."""
+        """Repeat a request that failed, unless it is known that it did not happen.
+
+        Return the answer, or raise StoreError after `ASK_PATIENCE` seconds or the last try.
+        """
         if failed.happened is False:
             raise failed
         give_up = monotonic() + ASK_PATIENCE
@@ -542,13 +578,17 @@ class AsyncEngine:
             try:
                 return await verb(ask)
             except StoreError as error:
-                failed = error  # no later try tells what became of the first
+                failed = error  # a later failure does not say what became of the first try
             if monotonic() >= give_up:
                 break
         raise doubted(failed) from None
 
     def _end_unrecorded(self, ticket: Ticket, ask: Settle) -> None:
-        """Those who wait here are told what the store does not know only where nobody insists."""
+        """End a run that is not recorded yet.
+
+        Callers that follow it get its result only where calls may fail open: the store does not
+        know the result yet.
+        """
         told = ticket.call.terms.fail_open
         self._end(ticket, (lambda: ticket.after_settle(ask)) if told else None)
 
@@ -556,7 +596,7 @@ class AsyncEngine:
         renewal, ticket.renewal = ticket.renewal, None
         if renewal is not None:
             keeper.drop(renewal)
-        flight, ticket.flight = ticket.flight, None  # `left` knows the ticket: no circle
+        flight, ticket.flight = ticket.flight, None  # `left` refers to the ticket: avoid a cycle
         self._land(flight, left)
 
     def _land(self, flight: Flight | None, left: Left) -> None:

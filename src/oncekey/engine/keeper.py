@@ -1,9 +1,9 @@
-"""The keeper: one thread per process that does what must go on while user code runs.
+"""The keeper: one background thread per process, for work that goes on while user code runs.
 
-It renews leases, goes on settling what could not be settled, and purges. All of these are
-chores: each is done again after a while, until it says that it is over. Those that ask a store
-are done on a thread of that store, as long as some are due: a store that hangs holds up nobody
-else's leases.
+It renews leases, repeats requests that failed, and purges. Each of these is a chore: it is done
+again after the delay that it returns, until it returns None. Chores that ask a store form a lane,
+which has a thread of its own while any of them is due. A store that hangs thus does not delay the
+leases of other stores.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ _LAST_CHANCE: Final = 2.0
 
 
 class Chore:
-    """Something the keeper does from time to time."""
+    """Work that the keeper repeats until it is finished."""
 
     __slots__ = ("queue",)
 
     def __init__(self) -> None:
-        """A chore that nobody keeps yet."""
+        """Start outside of any queue."""
         self.queue: dict[Chore, float] | None = None
 
     def do(self) -> float | None:
-        """Do it once; the answer is after how many seconds again, or None for never."""
+        """Do the work once. Return the seconds until the next time, or None to stop."""
         raise NotImplementedError
 
     @property
     def urgent(self) -> bool:
-        """Whether it must be tried once more before the process ends."""
+        """Whether the chore must be tried once more before the process ends."""
         return False
 
     @property
     def lane(self) -> object:
-        """The store that it waits for; None for a chore that waits for nothing."""
+        """The store that the chore asks, or None if it asks none."""
         return None
 
 
 class Keeper:
     """The thread and its chores.
 
-    Chores with the same delay stand in one queue, in the order in which they are due; so taking
-    one up and dropping it cost the same however many there are.
+    Chores with the same delay are in one queue, in the order in which they are due. To take one up
+    or to drop it therefore costs the same however many there are.
     """
 
     def __init__(self) -> None:
-        """No thread runs before there is something to do."""
+        """Start without a thread: it is started by the first chore."""
         self._reset()
         renew_after_fork(self)
         atexit.register(self.finish)
@@ -70,25 +70,26 @@ class Keeper:
         self._stopping = False
 
     def after_fork(self) -> None:
-        """The parent's chores stay with the parent."""
+        """Start without chores in a forked child: those of the parent stay there."""
         self._reset()
 
     def take_up(self, chore: Chore, delay: float) -> None:
-        """The chore is done for the first time after `delay` seconds."""
+        """Do the chore for the first time after `delay` seconds."""
         with self._lock:
             self._enqueue(chore, delay)
 
     def drop(self, chore: Chore) -> None:
-        """The chore is not done any more."""
+        """Stop doing the chore."""
         with self._lock:
             queue, chore.queue = chore.queue, None
             if queue is not None:
                 queue.pop(chore, None)
 
     def finish(self) -> None:
-        """The thread ends, after one last try at what is urgent; of a store that fails, one.
+        """End the thread, and try each urgent chore once more.
 
-        What waits for a store that hangs comes last, so that it holds up nobody else.
+        After a failure the other chores of that store are not tried. Chores of a store that hangs
+        come last, so that they do not delay the others.
         """
         with self._lock:
             thread, self._stopping = self._thread, True
@@ -110,7 +111,7 @@ class Keeper:
         return [chore for queue in self._queues.values() for chore in queue]
 
     def _try_once_more(self, chores: list[Chore], failing: set[int]) -> set[int]:
-        """Those that are urgent were tried; the lanes that do not get through."""
+        """Try the urgent chores once. Return the lanes of the stores that failed."""
         for chore in chores:
             if not chore.urgent or id(chore.lane) in failing:
                 continue
@@ -134,7 +135,7 @@ class Keeper:
         thread = threading.Thread(target=self._run, name="oncekey-keeper", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is ending: `finish` does what must be done
+        except RuntimeError:  # the interpreter is shutting down: `finish` does the urgent chores
             return
         self._thread = thread
 
@@ -145,7 +146,7 @@ class Keeper:
                 while not due and not self._stopping:
                     self._changed.wait(max(0.0, self._wakes_at - monotonic()))
                     due = self._due()
-                if self._stopping and not due:  # what is due stands in no queue any more
+                if self._stopping and not due:  # what is due is in no queue: do it first
                     return
             for chore in due:
                 if chore.lane is None:
@@ -154,7 +155,7 @@ class Keeper:
                     self._hand_over(chore)
 
     def _hand_over(self, chore: Chore) -> None:
-        """It is done by the thread of its store, after what is due there already."""
+        """Let the thread of the chore's store do it, after the chores that are due there."""
         lane = id(chore.lane)
         with self._lock:
             due = self._lanes.get(lane)
@@ -166,11 +167,14 @@ class Keeper:
         thread = threading.Thread(target=work, name="oncekey-keeper-store", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # there can be no more threads
+        except RuntimeError:  # no more threads can be started
             work()
 
     def _work(self, lanes: dict[int, deque[Chore]], lane: int) -> None:
-        """All that is due there is done. Where one could not get through, the rest need not try."""
+        """Do all chores that are due in the lane.
+
+        After one urgent chore has failed, the other urgent ones are put off without a try.
+        """
         again: float | None = None
         while True:
             with self._lock:
@@ -186,7 +190,10 @@ class Keeper:
                 again = delay if chore.urgent else again
 
     def _due(self) -> list[Chore]:
-        """The chores whose time has come; sets when the next one's does."""
+        """Take the chores that are due out of the queues and return them, the earliest first.
+
+        Set `_wakes_at` to the time at which the next one is due.
+        """
         now = monotonic()
         ready: dict[Chore, float] = {}
         self._wakes_at = now + 3600.0
@@ -203,7 +210,7 @@ class Keeper:
         return sorted(ready, key=ready.__getitem__)
 
     def _do_and_keep(self, chore: Chore) -> float | None:
-        if chore.queue is None:  # dropped since
+        if chore.queue is None:  # dropped meanwhile
             return None
         delay = self._do(chore)
         if delay is not None:

@@ -1,4 +1,7 @@
-"""The life of one attempt in code that blocks: every surface enters, ends or abandons it here."""
+"""The life of one attempt in code that blocks: enter, complete, fail, release, abandon.
+
+Functions, attempt blocks, HTTP, jobs and messages all go through it.
+"""
 
 # Generated from run_async.py by "make generate": do not edit.
 
@@ -19,7 +22,7 @@ from oncekey.engine.ticket import Ticket, unprotected
 
 
 class Run(BaseRun):
-    """The life of one attempt: entered, then completed, failed, released or abandoned."""
+    """One attempt from its start to its end: completed, failed, released or abandoned."""
 
     engine: Engine
 
@@ -36,32 +39,32 @@ class Run(BaseRun):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of the step, which is not done again by a later attempt."""
+        """Run the function and keep its result, or return the result that was kept before."""
         codec = codec_of(function)
         if self._begin_step(name):
             return self._step_result(name, codec)
         value = invoke(function, *args, **kwargs)
         ask = self._step_noting(name, value, codec)
-        self._unnoted.add(name)  # it is done, and the next attempt would not know
+        self._unnoted.add(name)  # done, but not recorded: the next attempt would repeat it
         self._noted(self.engine.note(self.ticket, ask))
         self._unnoted.discard(name)
         return value
 
     def complete(self, value: object = None) -> None:
-        """End: the call is done, and duplicates get this value from now on."""
+        """End the attempt: the call is done, and duplicates get this value."""
         self.must_live("complete")
         recorded = self.engine.settle(self.ticket, self.settlement(value))
         self.settled(value, recorded=recorded)
 
     def release(self, why: str = "", *, uncertain: bool = False) -> None:
-        """End: the key is free again, or the policy decides where the end is uncertain."""
+        """End the attempt and free the key. If `uncertain`, the policy decides what follows."""
         self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain))
 
     def fail(self, error: BaseException) -> bool:
-        """End with this error. Return whether another attempt's answer stands instead."""
+        """End the attempt with this error. Return True if the answer of another attempt stands."""
         ask = self._failing(error, encode_error(error))
         if not isinstance(ask, Settle):
-            if isinstance(error, GeneratorExit):  # who is being closed must not wait any more
+            if isinstance(error, GeneratorExit):  # code that is being closed must not wait
                 self.engine.leave_later(self.ticket, ask)
             else:
                 self.engine.leave(self.ticket, ask)
@@ -70,7 +73,7 @@ class Run(BaseRun):
         return self.ticket.duplicate
 
     def __enter__(self) -> Self:
-        """Begin; claim again where the claim was given back, since nobody had begun."""
+        """Begin the attempt. Claim again if the keeper has released the claim meanwhile."""
         while not self.begin(None):
             self.ticket = self.engine.enter(self.call)
             self.ended = self.ticket.duplicate
@@ -82,7 +85,7 @@ class Run(BaseRun):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Complete without a value, or fail with the error, unless it has ended already."""
+        """Complete without a value or fail with the error, unless the attempt has ended."""
         self.stop_being_current()
         if self.ended:
             return
@@ -96,14 +99,15 @@ class Run(BaseRun):
 
 
 def enter(engine: Engine, call: Call, *, active: bool) -> Run:
-    """Return the run of a call, which lives or is answered already; it is not current yet."""
+    """Enter the call. Return its run, which is not current yet and may be a duplicate."""
     return Run(engine, admit(engine, call, active=active))
 
 
 def admit(engine: Engine, call: Call, *, active: bool) -> Ticket:
-    """Return the right to run the call, or the record that answers it.
+    """Return a ticket: the right to run the call, or the record that answers it.
 
-    Without protection it runs, and no store hears of it.
+    If protection is not active, the store is not asked. Raise ConfigurationError if the call is
+    made from inside itself.
     """
     if not active:
         admitted: Ticket = invoke(unprotected, call)
@@ -121,7 +125,7 @@ def perform(
     *,
     active: bool,
 ) -> Outcome[Any]:
-    """Return the outcome of the function, which runs now or ran before."""
+    """Run the function, unless a result is kept. Return the value and how it came about."""
     ticket = admit(engine, call, active=active)
     value = live(engine, ticket, function, args, kwargs)
     return Outcome(value, ticket.duplicate, call.key, ticket.record.attempt)
@@ -134,7 +138,7 @@ def live(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Return what the function returns, now or the first time."""
+    """Run the function for this ticket. Return its result, or the one that was kept before."""
     if ticket.duplicate:
         return served(ticket.record, ticket.call)
     run = Run(engine, ticket)

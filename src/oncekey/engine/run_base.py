@@ -1,4 +1,4 @@
-"""What both colours of a run share: its facts, its notes, and the requests that end it."""
+"""The part of a run that the blocking and the async one share: notes, and the ending requests."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 _NOTHING: Final = object()
 
 running: Final[ContextVar[BaseRun | None]] = ContextVar("oncekey_attempt", default=None)
-"""The run whose code this is."""
+"""The run that the current code belongs to."""
 
 
 class Outcome(Struct, Generic[T]):
-    """A value, and how it came about."""
+    """A value, whether it is a duplicate's, and the key and number of the attempt that made it."""
 
     value: T
     duplicate: bool
@@ -38,20 +38,20 @@ class Outcome(Struct, Generic[T]):
 
 
 class BaseRun:
-    """The life of one attempt: entered, then completed, failed, released or abandoned.
+    """One attempt from its start to its end: completed, failed, released or abandoned.
 
-    Every surface goes through it. What user code sees of it is an `Attempt`.
+    Functions, attempt blocks, HTTP, jobs and messages all use it. User code sees an `Attempt`.
     """
 
-    # What most runs have no need of stands here, and is not made for each.
+    # Defaults that most runs never change: class attributes cost nothing per run.
     outer: BaseRun | None = None
     """The run inside of which this one was entered."""
     keeps: bool | None = None
-    """Whether the response is to be kept whatever it is; None where there is no response."""
+    """Whether to keep the HTTP response whatever its status; None if there is no response."""
     loop: asyncio.AbstractEventLoop | None = None
-    """The loop through which blocking code on a thread may use this run of a coroutine."""
+    """The event loop of an async run, for blocking code on a thread that uses the run."""
     attempt: Any = None
-    """What user code sees of this run, made when it first asks."""
+    """The `Attempt` or `AsyncAttempt` of this run, created when it is first asked for."""
     _value: object = _NOTHING
     _notes: Notes | None = None
     _steps: set[str] | None = None
@@ -59,7 +59,7 @@ class BaseRun:
     _reset: Token[BaseRun | None] | None = None
 
     def __init__(self, engine: Any, ticket: Ticket) -> None:
-        """Live as the ticket says; the engine, of the same colour, talks to the store."""
+        """Run with this ticket. The engine is blocking or async, as the run is."""
         self.engine = engine
         self.ticket = ticket
         self.call: Final = ticket.call
@@ -80,7 +80,11 @@ class BaseRun:
 
     @property
     def result(self) -> Any:
-        """Return what was completed here, or a copy of the first result, or raise its failure."""
+        """The result: the value completed here, or for a duplicate a copy of the first one.
+
+        For a duplicate of a kept failure this raises the failure. Before the end it raises
+        ConfigurationError.
+        """
         if self.ticket.duplicate:
             return served(self.ticket.record, self.call)
         if self._value is _NOTHING:
@@ -89,7 +93,7 @@ class BaseRun:
         return self._value
 
     def must_live(self, what: str) -> None:
-        """Refuse `what` to a duplicate, and after the end."""
+        """Raise ConfigurationError if this is a duplicate or has ended. `what` names the use."""
         if self.ticket.duplicate:
             msg = f"{what} is for code that runs, but {self.call.name} is a duplicate"
             raise ConfigurationError(msg)
@@ -98,29 +102,29 @@ class BaseRun:
             raise ConfigurationError(msg)
 
     def become_current(self) -> None:
-        """Let code that is called from here find this run."""
+        """Make this the current run of the code that is called from here."""
         outer = running.get()
-        if outer is not self:  # entered once more: it is not inside of itself
+        if outer is not self:  # entered a second time: it is not its own outer run
             self.outer = outer
         self._reset = running.set(self)
         if self.call.trace is not None:
             self.call.trace.attach()
 
     def stop_being_current(self) -> None:
-        """Let code that is called from here find the run outside of this one again."""
-        self.attempt = None  # it knows this run: no circle
+        """Make the outer run the current one again."""
+        self.attempt = None  # it refers to this run: avoid a cycle
         assert self._reset is not None  # noqa: S101 - it has become current before
         try:
             running.reset(self._reset)
         except (ValueError, RuntimeError):
-            # Closed from another context, in which it never was the current one; or a `with` block
-            # of user code around the attempt has ended before.
+            # The run was closed from another context, in which it was never the current one, or a
+            # `with` block of user code around the attempt has ended before it.
             return
         if self.call.trace is not None:
             self.call.trace.detach()
 
     def begin(self, runner: Runner | None) -> bool:
-        """Become current. Return False if the claim was given back, since nobody had begun."""
+        """Become current. Return False if the keeper has released the claim meanwhile."""
         if not self.engine.begin(self.ticket, runner):
             self.ended = True
             return False
@@ -128,21 +132,24 @@ class BaseRun:
         return True
 
     def leave(self) -> None:
-        """Stop being current, and abandon what was cut off before it ended."""
+        """Stop being current, and abandon the run if it was interrupted before its end."""
         if self._reset is not None:
             self.stop_being_current()
         self.abandon()
 
     def abandon(self) -> None:
-        """Renew the lease no more and let nobody wait here, if the run was cut off at its end."""
-        self.ticket.runner = None  # it knows this run: no circle
+        """If the run has not ended, stop renewing its lease and let waiting callers go on."""
+        self.ticket.runner = None  # it refers to this run: avoid a cycle
         if not self.ended:
             self.engine.let_go(self.ticket)
 
     # Notes and steps
 
     def read_notes(self) -> Notes:
-        """Return what this run and those before it have noted."""
+        """Return the notes of this run and of those before it.
+
+        Raise UnreadableError if they cannot be decoded.
+        """
         if self._notes is None:
             try:
                 self._notes = read_notes(self.ticket.record.noted)
@@ -152,14 +159,17 @@ class BaseRun:
         return self._notes
 
     def _noting(self, change: Callable[[Notes], Notes]) -> Note:
-        """Return the request that keeps the changed notes. What is noted later holds all of it."""
+        """Return the request that keeps the changed notes.
+
+        Each request holds all notes so far, so a later one replaces an earlier one.
+        """
         with self._noting_one_by_one():
             self._notes = change(self.read_notes())
             self._revision = max(self._revision, self.ticket.record.revision) + 1
             return self.call.note(self.ticket.record, self._notes.encode(), self._revision)
 
     def _noting_one_by_one(self) -> threading.Lock:
-        """Return the lock of this run's notes, made by whoever notes first."""
+        """Return the lock of this run's notes. It is created by the first use."""
         lock: threading.Lock = vars(self).setdefault("_lock", threading.Lock())
         return lock
 
@@ -169,7 +179,10 @@ class BaseRun:
             raise lost(self.call)
 
     def _begin_step(self, name: str) -> bool:
-        """Return whether the step was done by an earlier attempt."""
+        """Return whether an earlier attempt did the step.
+
+        Raise ConfigurationError if the name is empty or was used in this attempt.
+        """
         self.must_live("step")
         if not isinstance(name, str) or not name:
             msg = "a step needs a name, for example step('load', load, path)"
@@ -204,11 +217,14 @@ class BaseRun:
     # The end
 
     def settlement(self, value: object) -> Settle:
-        """Return the request that keeps the value, or only that it is done if it cannot be kept."""
+        """Return the request that settles the record with the value.
+
+        If the value cannot be kept, only the fact that the call is done is.
+        """
         call = self.call
         data: bytes | None = None
         if self.ticket.renewal is None and not self.ticket.protected:
-            return call.settle(self.ticket.record, "completed")  # switched off: nobody reads it
+            return call.settle(self.ticket.record, "completed")  # switched off: it is never read
         try:
             data = call.codec.encode(value)
         except NotKeepableError as error:
@@ -223,7 +239,7 @@ class BaseRun:
         self.observers.tell("not_kept", self.call, self.record.attempt, detail=why + hint)
 
     def settled(self, value: object, *, recorded: bool = True) -> None:
-        """End with the value; raise NotRecordedError where the store had to be told and was not."""
+        """End with the value. Raise NotRecordedError if it is not recorded and must be."""
         self.ended = True
         if not recorded and not self.call.terms.fail_open:
             msg = (
@@ -235,7 +251,7 @@ class BaseRun:
         self._value = value
 
     def _releasing(self, why: str, *, uncertain: bool) -> Release:
-        """Return the request that frees the key, or holds it where nobody knows how it ended."""
+        """Return the request that frees the key, or holds it if the outcome is uncertain."""
         self.must_live("release")
         self.ended = True
         hold = uncertain and self.call.terms.hold and self.call.reconcile is None
@@ -253,9 +269,9 @@ class BaseRun:
 
 
 def forbid_nesting(call: Call, observers: Observers) -> None:
-    """Refuse a call inside of itself, which would wait for itself.
+    """Raise ConfigurationError for a call inside of itself, which would wait for itself.
 
-    `observers` stands for the store: every `Once` has its own.
+    `observers` identifies the store: every `Once` has its own.
     """
     outer = running.get()
     while outer is not None:

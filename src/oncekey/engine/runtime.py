@@ -1,4 +1,4 @@
-"""What every view of one `Once` shares: the store in both colours and all that stands on it."""
+"""The core that all views of one `Once` share: store, engines, single flight, cache, observers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DEFAULT_CACHE: Final = "16MiB"
 
 
 class Core:
-    """One store, reached in both colours, with single flight, cache and observers around it."""
+    """One store for blocking and async code, with single flight, cache and observers."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Core:
         cache: bool | str | int | None,  # noqa: FBT001 - as the user passes it
         prefix: str,
     ) -> None:
-        """Nothing is opened before the first use."""
+        """Choose the store. Nothing is opened before the first use."""
         self.observers: Final = Observers(observers)
         self.flights: Final = Flights()
         self._lock = threading.Lock()
@@ -62,12 +62,12 @@ class Core:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """The parent's keeper purges in the parent."""
+        """Start to purge again in a forked child: the keeper of the parent is not there."""
         self._purging = False
 
     @property
     def store(self) -> Store:
-        """The store for code that blocks."""
+        """The store for blocking code. Raise ConfigurationError if the store is async."""
         if self._blocking is None:
             msg = "this Once has an async store; use the _async methods and coroutine functions"
             raise ConfigurationError(msg)
@@ -75,7 +75,7 @@ class Core:
 
     @property
     def store_async(self) -> AsyncStore:
-        """The store for coroutines."""
+        """The store for coroutines. A blocking store is adapted."""
         if self._awaiting is None:
             blocking = self.store
             as_async = getattr(blocking, "as_async", None)
@@ -83,7 +83,7 @@ class Core:
         return cast("AsyncStore", self._awaiting)
 
     def engine(self) -> Engine:
-        """The engine for code that blocks."""
+        """Return the engine for blocking code, created at the first use."""
         if self._engine is None:
             self._engine = Engine(
                 self.store,
@@ -100,7 +100,7 @@ class Core:
         return self._engine
 
     def engine_async(self) -> AsyncEngine:
-        """The engine for coroutines."""
+        """Return the engine for coroutines, created at the first use."""
         if self._engine_async is None:
             self._engine_async = AsyncEngine(
                 self.store_async,
@@ -117,12 +117,12 @@ class Core:
         return self._engine_async
 
     def _purge_by_itself(self) -> None:
-        """Once in every process that uses the store, forked ones included."""
+        """Start to purge, once in every process that uses the store, forked ones included."""
         self._purging = True
         keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
 
     def forgotten(self, identity: tuple[str | None, str]) -> None:
-        """Drop what is known here of a record that was changed by hand, and wait for it no more."""
+        """Drop a record that was changed by hand from the cache, and land its flight."""
         if self.cache is not None:
             self.cache.drop(identity)
         self.flights.forget(identity)
@@ -164,7 +164,7 @@ def _both_colours(store: Store | AsyncStore) -> tuple[Store | None, Any]:
 
 
 def _cache(wanted: bool | str | int | None, *, remote: bool) -> Cache | None:  # noqa: FBT001 - as the user passes it
-    """A cache of the wanted size; by default only where it saves a way over a network."""
+    """Return a cache of the wanted size, or None. By default only remote stores have one."""
     if wanted is None:
         wanted = remote
     if wanted is False:

@@ -1,12 +1,13 @@
-"""Single flight: of all callers in this process with one key, one talks to the store.
+"""Single flight: of all callers in this process with one key, one asks the store.
 
-The first caller leads. The others wait for it to land and are then judged by the record that it
-left, without asking the store; if it left none, one of them leads next.
+The first caller leads the flight. The others follow: they wait until it lands, and are answered
+from the record that it left, without asking the store. If it left none, one of them leads next.
 
-What a flight knows gets old: its run may hang, and its lease end, or the record be taken over or
-forgotten elsewhere. Then one of those who follow replaces it and asks the store, while the others
-follow that one. If the store says that the run still goes on, the first flight is put back. So a
-duplicate of a call that runs here costs at most one question a second.
+What is known of a flight gets old: its run may hang until the lease ends, or the record may be
+taken over or forgotten elsewhere. Then one of the callers that follow replaces the flight and asks
+the store, while the others follow the new flight. If the store says that the run still goes on,
+the first flight is put back. The duplicates of a call that runs in this process thus ask the store
+at most once a second.
 """
 
 from __future__ import annotations
@@ -27,57 +28,60 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Answer
 
 Left = Record | Callable[[], Record | None] | None
-"""The record that a flight left, or how to work it out."""
+"""The record that a flight left, or a function that returns it."""
 
 FRESH_FOR: Final = 1.0
-"""How many seconds what the store said is good enough to refuse a duplicate, at most."""
+"""The most seconds for which an answer of the store is used to refuse duplicates."""
 
 
 class Flight(Struct, eq=False):
-    """One caller's way to the store and back, and who waits for it."""
+    """One caller that asks the store about a key, and the callers that wait for it."""
 
     identity: Identity
     thread: int
-    """Of the caller who leads it."""
+    """The id of the thread of the caller that leads it."""
     known_at: float
-    """When it began, or the store was last heard of it, by the clock of this process."""
+    """The monotonic time at which it began, or at which the store last answered about it."""
     lease_end: float = inf
-    """When the lease of its run ends, by the clock of this process; none before it is granted."""
+    """The monotonic time at which the lease of its run ends; infinite before it is granted."""
     replaced: Flight | None = None
-    """The flight that is put back if the store says that its run goes on."""
+    """The flight that this one replaced. It is put back if the store says that its run goes on."""
     ticket: Any = None
     """The ticket of the run that it led to."""
     answer: Answer | None = None
-    """What the store said last."""
+    """The last answer of the store."""
     taken_at: float = 0.0
-    """When it said so, by the clock of this process."""
+    """The monotonic time of the last answer."""
     landed: bool = False
     left: Left = None
     wake: list[Callable[[], object]] = []
-    """What is called when it lands; a list of its own, which msgspec makes for each."""
+    """The functions to call when it lands. msgspec gives each flight a list of its own."""
 
     def heard(self, answer: Answer, at: float) -> None:
-        """Take in what the store said about the record."""
+        """Note the answer of the store, and until when its lease lasts."""
         self.answer, self.taken_at = answer, at
         self.known_at = at
         self.lease_end = at + (answer.record.lease_end - answer.now) / 1_000_000
 
     def renewed(self, lease: float) -> None:
-        """Take in that the lease of the run was renewed just now, for so many seconds."""
+        """Note that the lease of the run was renewed just now, for `lease` seconds."""
         self.known_at = monotonic()
         self.lease_end = self.known_at + lease
 
     def unclaimed(self, answer: Answer, at: float) -> None:
-        """Take in that its run began without the store: until that is back nobody can tell more."""
+        """Note that the run began without the store, which has nothing newer to say meanwhile."""
         self.answer, self.taken_at = answer, at
         self.known_at = inf
 
     def good_until(self, fresh_for: float) -> float:
-        """Return until when what is known of it may be relied on."""
+        """Return the monotonic time until which what is known of the flight may be used."""
         return min(self.lease_end, self.known_at + min(fresh_for, FRESH_FOR))
 
     def outcome(self) -> Answer | None:
-        """The record that the flight left, and the store's time as far as it can be told."""
+        """Return the record that the flight left with the store's present time, or None.
+
+        The time is estimated: the time of the last answer, plus what has passed since.
+        """
         left = self.left
         record = left() if callable(left) else left
         if record is None or self.answer is None:
@@ -85,18 +89,18 @@ class Flight(Struct, eq=False):
         return Answer(record, self.answer.now + round((monotonic() - self.taken_at) * 1_000_000))
 
     def wait(self, seconds: float) -> bool | None:
-        """Block until it landed, at most so long. Return whether it did.
+        """Block until it has landed, for at most `seconds`. Return whether it has.
 
-        None: this very thread leads it, for a coroutine, and it cannot land while that blocks here.
+        Return None if this thread leads it, for a coroutine: it cannot land while this blocks.
         """
         if self.thread == threading.get_ident():
             return self.landed or None
         event = threading.Event()
         self.wake.append(event.set)
-        return self.landed or event.wait(seconds)  # it says that it landed, then looks who waits
+        return self.landed or event.wait(seconds)  # `land` sets landed, then wakes
 
     async def wait_async(self, seconds: float) -> bool:
-        """Wait until it landed, at most so long; whether it did."""
+        """Wait until it has landed, for at most `seconds`. Return whether it has."""
         loop = running_loop()
         over: asyncio.Future[bool] = loop.create_future()
         self.wake.append(partial(_has_landed, over, threading.get_ident()))
@@ -110,13 +114,13 @@ class Flight(Struct, eq=False):
 
 
 def _has_landed(over: asyncio.Future[bool], thread: int) -> None:
-    """Whoever waits on a loop of that thread knows."""
+    """Resolve the future of a waiting coroutine, on the loop of that thread."""
     try:
         if threading.get_ident() == thread:
             _tell(over, True)  # noqa: FBT003 - it did
         else:
             over.get_loop().call_soon_threadsafe(_tell, over, True)  # noqa: FBT003 - the same
-    except RuntimeError:  # that loop is closed: nobody waits there any more
+    except RuntimeError:  # that loop is closed: nothing waits there any more
         return
 
 
@@ -129,29 +133,30 @@ class Flights:
     """The flights of one store in this process."""
 
     def __init__(self) -> None:
-        """No flights yet."""
+        """Start without flights."""
         self._flights: dict[Identity, Flight] = {}
         self._lock = threading.Lock()
         self.granted: dict[Any, float] = {}
-        """The tickets whose runs have not begun yet, and since when."""
+        """The tickets of runs that have not begun yet, with the time at which they were granted."""
         self.watched = False
-        """Whether somebody looks for those that never begin."""
+        """Whether the keeper has a chore that releases those that never begin."""
         renew_after_fork(self)
 
     def join(self, identity: Identity) -> tuple[Flight, bool]:
-        """The flight of this identity, and whether the caller leads it."""
+        """Return the flight of this identity, and whether the caller leads it."""
         mine = Flight(identity, threading.get_ident(), monotonic())
-        flight = self._flights.setdefault(identity, mine)  # one step: threads need no lock
+        flight = self._flights.setdefault(identity, mine)  # atomic: needs no lock
         return flight, flight is mine
 
     def apart(self, identity: Identity) -> Flight:
-        """A flight that nobody can join."""
+        """Return a flight that no other caller can join."""
         return Flight(identity, threading.get_ident(), monotonic())
 
     def replace(self, flight: Flight, known_at: float) -> Flight | None:
-        """Return a flight that the caller leads in place of this one.
+        """Replace the flight. Return the new one, which the caller leads.
 
-        None if somebody else leads one, or has heard of this one after `known_at`.
+        Return None if another caller has replaced it, or the store has answered about it since
+        `known_at`.
         """
         with self._lock:
             if self._flights.get(flight.identity) is not flight or flight.known_at != known_at:
@@ -161,9 +166,9 @@ class Flights:
             return mine
 
     def put_back(self, flight: Flight) -> Flight | None:
-        """Let those who follow this flight follow the one that it replaced; return that one.
+        """Land this flight and put the one that it replaced back in its place. Return that one.
 
-        None where it has landed meanwhile.
+        Return None if there is none, or if it has landed meanwhile.
         """
         before, flight.replaced = flight.replaced, None
         if before is None or before.landed:
@@ -175,12 +180,12 @@ class Flights:
         return before
 
     def give_up(self, flight: Flight) -> None:
-        """Land the flight, whose leader could not find out anything; the one before goes on."""
+        """Land the flight without a record, and put the one that it replaced back."""
         if self.put_back(flight) is None:
             self.land(flight)
 
     def supersede(self, flight: Flight, owner: str) -> None:
-        """Land the flight that this one replaced: the record is not running for it any more.
+        """Land the flight that this one replaced: its run does not own the record any more.
 
         `owner` is the nonce that the record has now.
         """
@@ -199,21 +204,21 @@ class Flights:
             flight = flight.replaced
 
     def land(self, flight: Flight, left: Left = None) -> None:
-        """The flight is over; those who waited judge by the record that it left, if any.
+        """End the flight with the record that it left, if any, and wake the waiting callers.
 
-        What it left is only worked out when somebody asks.
+        If `left` is a function, it is called only when a waiting caller needs the record.
         """
         if flight.landed:
             return
         flight.left = left
         flight.landed = True
-        if self._flights.get(flight.identity) is flight:  # else: of the parent of a fork
+        if self._flights.get(flight.identity) is flight:  # not so in a forked child
             del self._flights[flight.identity]
         for wake in flight.wake:
             wake()
 
     def after_fork(self) -> None:
-        """The parent's flights land in the parent."""
+        """Start without flights in a forked child: those of the parent land there."""
         self._flights = {}
         self._lock = threading.Lock()
         self.granted = {}

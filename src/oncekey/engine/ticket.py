@@ -1,4 +1,4 @@
-"""The ticket: what a caller holds between entering a call and leaving it."""
+"""The ticket that a caller holds from entering a call to its end, and the nonces of claims."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MANY: Final = 128
 
 
 class Nonces:
-    """Nonces in stock: the system is asked for many at once."""
+    """A stock of nonces: `_MANY` at a time come from the system, which saves system calls."""
 
     def __init__(self) -> None:
-        """Nothing in stock yet."""
+        """Start with an empty stock."""
         self._stock: list[str] = []
         renew_after_fork(self)
 
     def take(self) -> str:
-        """One that nobody has taken."""
+        """Return a nonce that was not taken before."""
         try:
-            return self._stock.pop()  # one step: threads need no lock
+            return self._stock.pop()  # atomic: needs no lock
         except IndexError:
             digits = urandom(_LENGTH // 2 * _MANY).hex()
             fresh = [digits[at : at + _LENGTH] for at in range(0, len(digits), _LENGTH)]
@@ -40,19 +40,19 @@ class Nonces:
             return nonce
 
     def after_fork(self) -> None:
-        """The parent goes on with what it has: no nonce may be used in both."""
+        """Start with an empty stock in a forked child: the parent goes on to use the old one."""
         self._stock = []
 
 
 new_nonce: Final = Nonces().take
-"""A name for one claim that nobody else chooses, and nobody can guess."""
+"""Return a random name for one claim, unique and not to be guessed."""
 
 
 class Ticket(Struct, eq=False):
     """The right to run a call, or the record that answers it instead.
 
-    `protected` is False where no store knows of this run: the store is down and the call runs
-    all the same, or protection is switched off. The record is then one of this process alone.
+    `protected` is False if the store does not know of this run: the store is down and the call
+    runs all the same, or protection is switched off. The record then exists in this process only.
     """
 
     call: Call
@@ -60,34 +60,37 @@ class Ticket(Struct, eq=False):
     heard: int
     """The store's time when it answered."""
     taken_at: float
-    """The time of this process at that moment."""
+    """The monotonic time of this process at that moment."""
     flight: Flight | None = None
     duplicate: bool = False
     protected: bool = True
     renewal: Chore | None = None
     lost: bool = False
     watched: bool = False
-    """Whether it is given back if its code does not begin to run."""
+    """Whether the keeper releases the claim if its code does not begin to run."""
     begun: bool = False
     runner: Runner | None = None
-    """The frame or the task that runs it, where that can be told."""
+    """The frame or the task that runs the code, if it is known."""
 
     def now(self) -> int:
-        """The store's time, as far as it can be told without asking."""
+        """Return an estimate of the store's time, without asking it."""
         return self.heard + round((monotonic() - self.taken_at) * 1_000_000)
 
     def after_settle(self, ask: Settle) -> Record:
-        """The record as the store has it after it said yes to `ask`."""
+        """Return the record as the store has it after it has granted `ask`."""
         record, _ = machine.settle(self.record, ask, self.now())
         return record or self.record
 
     def after_release(self, ask: Release) -> Record:
-        """The record as the store has it after it said yes to `ask`."""
+        """Return the record as the store has it after it has granted `ask`."""
         record, _ = machine.release(self.record, ask, self.now())
         return record or self.record
 
 
 def unprotected(call: Call, flight: Flight | None = None, nonce: str = "") -> Ticket:
-    """A ticket for a run that no store knows of, with a record of this process's own time."""
+    """Return a ticket for a run that the store does not know of.
+
+    Its record exists in this process only, with the time of this process.
+    """
     _, answer = machine.claim(None, call.claim(nonce or new_nonce()), time_ns() // 1000)
     return Ticket(call, answer.record, answer.now, monotonic(), flight, protected=False)

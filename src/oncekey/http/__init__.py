@@ -1,7 +1,7 @@
-"""HTTP: requests, webhooks and payments that may arrive twice.
+"""HTTP: handle requests, webhooks and payments once, even if they arrive twice.
 
 The middlewares are in `oncekey.http.asgi`, `.wsgi` and `.django`, and the transports for httpx in
-`oncekey.http.client`; each is imported by name, because each needs its framework.
+`oncekey.http.client`. Import them by name, since each needs its framework.
 """
 
 from oncekey.http.profiles import IETF, PAYMENTS, STRIPE, WEBHOOK, Profile

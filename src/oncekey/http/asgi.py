@@ -1,7 +1,8 @@
 """Middleware for ASGI: Starlette, FastAPI, Litestar, Quart and any other.
 
-A request that is not covered goes through untouched. A covered one is read whole, and its response
-is held back until the record says how it ended: no client hears "done" before.
+A request that is not covered is passed on unchanged. A covered request is read completely, and its
+response is held back until the end of the request is recorded, so that no client is told "done"
+before.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PLACE: Final = "oncekey.exchange"
-"""Where the exchange is in the scope."""
+"""The key of the exchange in the ASGI scope."""
 
 _HELD_FOR: Final = 1.0
 _IDENTITY: Final = (b"accept-encoding", b"identity")
-# The response would go past us by these, or without us.
+# With these extensions parts of the response would bypass the middleware.
 _PAST_US: Final = frozenset(
     f"http.response.{name}" for name in ("pathsend", "zerocopysend", "trailers", "push")
 )
@@ -53,21 +54,21 @@ _LOWER: Final = frozenset(
 
 
 class IdempotencyMiddleware:
-    """Makes requests that arrive twice happen once.
+    """ASGI middleware that runs a request once, even if it arrives twice.
 
-    With `claim="handler"` nothing is claimed before the handler says `await claim(request, ...)`,
-    after it has authenticated the user; the middleware then only holds the response back.
+    With `claim="handler"` nothing is claimed before the handler calls `await claim(request, ...)`,
+    after it has authenticated the user. The middleware then only holds the response back.
     """
 
     def __init__(self, app: App, once: Once | None = None, **settings: Unpack[Settings]) -> None:
-        """Every setting is checked now, and nothing is opened."""
+        """Check every setting. Nothing is opened before the first request."""
         self.app: Final = app
         self.rules: Final = Rules(once, **settings)
         self._running: dict[asyncio.Task[None], asyncio.Future[None]] = {}
-        self._when_over: Final = self._is_over  # one for all requests
+        self._when_over: Final = self._is_over  # one bound method for all requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application has answered, now or before."""
+        """Run the application for the request, or send the answer that is kept."""
         rules = self.rules
         if scope["type"] != "http" or rules.passes(scope["headers"]):
             await self._pass(scope, receive, send)
@@ -84,7 +85,7 @@ class IdempotencyMiddleware:
             task = loop.create_task(exchange.call(self.app, _inner(scope, exchange)))
             over = self._running[task] = loop.create_future()
             task.add_done_callback(self._when_over)
-            try:  # it runs to its end, also when nobody waits for it any more
+            try:  # the task runs to its end, also when the client is gone
                 await over
             except asyncio.CancelledError:
                 exchange.detach()
@@ -93,13 +94,13 @@ class IdempotencyMiddleware:
             task.result()
 
     def _pass(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """The application answers, and nothing is touched."""
+        """Pass the request on to the application, unchanged."""
         if self.rules.by_handler:
-            scope.setdefault(PLACE, None)  # so that a handler knows that we are there
+            scope.setdefault(PLACE, None)  # tells `claim` that the middleware is installed
         return self.app(scope, receive, send)
 
     async def _tell(self, scope: Scope, send: Send) -> None:
-        """Whoever asks has heard how the request is doing."""
+        """Answer a request for a status."""
         rules = self.rules
         try:
             pointing = rules.looked_for(_request_of(scope))
@@ -118,17 +119,17 @@ class IdempotencyMiddleware:
 
 
 def _tell_of_failure(task: asyncio.Task[None]) -> None:
-    """Nobody else would hear of it."""
+    """Log the failure: no other code sees it once the client is gone."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("a request failed after its client had gone", exc_info=task.exception())
 
 
 async def claim(request: Any, *, scope: str | None = UNSET) -> AsyncAttempt | None:
-    """The attempt at this request, for a handler that has authenticated it; None without a key.
+    """Claim the request in a handler that has authenticated it. Return the attempt.
 
-    A duplicate does not come back from here: the middleware sends the first answer again.
-    `scope` is whose request it is, such as the id of the user. With None it runs unprotected; with
-    EVERYBODY all clients may see each other's answers.
+    Return None if the request has no key. For a duplicate raise AnsweredError: the middleware
+    sends the first answer again. `scope` is the owner of the request, such as the id of the user.
+    With None the request runs unprotected. With EVERYBODY all clients may see each other's answers.
     """
     asgi: Scope = request if isinstance(request, dict) else getattr(request, "scope", {})
     if "type" not in asgi:
@@ -142,39 +143,40 @@ async def claim(request: Any, *, scope: str | None = UNSET) -> AsyncAttempt | No
 
 
 class ASGIExchange(AsyncExchange):
-    """One covered request: it is read and claimed, the application runs, its response is held."""
+    """One covered request: read and claim it, run the application, hold the response back."""
 
-    _unclaimed: tuple[Asked, Body] | None = None  # what a handler can still claim
-    _body: Body | None = None  # where it is on disk, or still needed for a claim
+    _unclaimed: tuple[Asked, Body] | None = None  # the request that a handler can still claim
+    _body: Body | None = None  # the body, if it is on disk or needed for a claim
     _message: Message | None = None  # the body, if it came in one piece
-    _messages: Iterator[Message] | None = None  # the body, if it did not
+    _messages: Iterator[Message] | None = None  # the body, if it came in several pieces
     _sending = False
-    _listening: asyncio.Event | None = None  # told when the response goes out
+    _listening: asyncio.Event | None = None  # set when the response goes out
     _timer: asyncio.Task[None] | None = None
-    _changing: asyncio.Lock | None = None  # there is one where there is a timer
+    _changing: asyncio.Lock | None = None  # needed only if there is a timer
     _start: Message
-    _headers: Headers  # those of the start, in lower case
+    _headers: Headers  # the headers of the start, names in lower case
     _parts: list[bytes] | None = None
     _held = 0
     _finished = False
     _deaf = False
 
     def __init__(self, rules: Rules, receive: Receive, send: Send) -> None:
-        """Read nothing yet."""
+        """Start without reading the request."""
         self.rules = rules
         self._from_client = receive
         self._to_client = send
 
     def detach(self) -> None:
-        """Send nothing more: nobody waits for the response."""
+        """Send nothing more: the client is gone."""
         self._deaf = True
 
     # The claim
 
     async def enter(self, scope: Scope) -> bool | None:
-        """Return whether the application is to run; None: the request is not covered.
+        """Read and claim the request. Return whether the application is to run.
 
-        If it is not, the client has its answer, or is gone.
+        Return None if the request is not covered. After False the client has its answer, or is
+        gone.
         """
         rules = self.rules
         try:
@@ -190,7 +192,7 @@ class ASGIExchange(AsyncExchange):
             while True:
                 message = await self._from_client()
                 if message["type"] == "http.disconnect":
-                    return False  # and nothing has begun
+                    return False  # nothing has begun
                 body.feed(message.get("body", b""))
                 if not message.get("more_body", False):
                     break
@@ -211,7 +213,7 @@ class ASGIExchange(AsyncExchange):
         return runs
 
     def _keep(self, asked: Asked, body: Body) -> None:
-        """Keep what is needed while the application runs."""
+        """Keep the body for the application, and what a handler needs to claim."""
         if body.spooled:
             self._messages = _messages_of(body)
         else:
@@ -223,7 +225,10 @@ class ASGIExchange(AsyncExchange):
             self._body = body
 
     async def claim_for(self, principal: str | None) -> AsyncAttempt | None:
-        """Return the attempt of a handler that claims by itself; None where there is no key."""
+        """Claim for a handler. Return the attempt, or None if there is no key.
+
+        Raise AnsweredError if the request must not run.
+        """
         rules = self.rules
         if principal is not UNSET and not rules.by_handler:
             raise ConfigurationError("the middleware has claimed already; tell it claim='handler'")
@@ -241,7 +246,7 @@ class ASGIExchange(AsyncExchange):
         return None if self.run is None else attempt_of(self.run)
 
     async def call(self, app: App, scope: Scope) -> None:
-        """Run the application, record what it answered, and send that."""
+        """Run the application, record its response, and send it."""
         if self.run is not None:
             self.run.become_current()
         try:
@@ -264,9 +269,9 @@ class ASGIExchange(AsyncExchange):
             await self._reply(self.answer)
 
     def _leave(self) -> None:
-        """Let the run know neither its context nor its loop any more.
+        """Cut the references of the run to its context and its loop.
 
-        Else every request would leave garbage that only the collector finds.
+        Otherwise every request would leave a reference cycle to the garbage collector.
         """
         run = self.run
         if run is not None:
@@ -280,12 +285,13 @@ class ASGIExchange(AsyncExchange):
         if self._listening is not None:
             self._listening.set()
 
-    # What the application reads
+    # The request, for the application
 
     async def receive(self) -> Message:
-        """Return the body, piece by piece; then nothing, until the response goes out.
+        """Return the body, piece by piece, then wait until the response goes out.
 
-        A client that leaves before cannot stop the work; a stream may end with its client.
+        A client that disconnects before that does not stop the work. Later messages, such as a
+        disconnect during a stream, are passed on.
         """
         message, self._message = self._message, None
         if message is None and self._messages is not None:
@@ -299,10 +305,10 @@ class ASGIExchange(AsyncExchange):
             return {"type": "http.disconnect"}
         return await self._from_client()
 
-    # What the application answers
+    # The response of the application
 
     def send(self, message: Message) -> Coroutine[Any, Any, None]:
-        """Send the response to the client when it is recorded how the request ended."""
+        """Send the response to the client, after the end of the request is recorded."""
         if self._changing is None or self.sent:
             return self._send(message)
         return self._send_in_turn(message, self._changing)
@@ -313,7 +319,7 @@ class ASGIExchange(AsyncExchange):
 
     async def _send(self, message: Message) -> None:
         if self.answer is not None:
-            return  # whatever the framework makes of AnsweredError is not the answer
+            return  # drop the response that the framework makes of AnsweredError
         kind = message["type"]
         if self.run is None or self.sent:
             await self._forward(message)
@@ -325,7 +331,7 @@ class ASGIExchange(AsyncExchange):
             await self._forward(message)
         elif message.get("more_body", False):
             await self._hold(message.get("body", b""))
-        else:  # the whole response is here: it is recorded, then sent
+        else:  # the response is complete: record it, then send it
             body, status = message.get("body", b""), self._start["status"]
             if self._parts is not None:
                 body = b"".join([*self._parts, body])
@@ -368,10 +374,10 @@ class ASGIExchange(AsyncExchange):
             await self._reply(reply)
         self.sent = True
 
-    # What the client gets
+    # The response, for the client
 
     def _started(self) -> Message:
-        """Return the start of the response, with the key where it is sent back."""
+        """Return the start of the response, with the key if it is sent back."""
         headers = self._headers
         for pair in self.echo:
             if pair[0] not in dict(headers):
@@ -379,7 +385,7 @@ class ASGIExchange(AsyncExchange):
         return {**self._start, "headers": headers}
 
     async def _reply(self, reply: Reply) -> None:
-        """Send our answer, and nothing more of the application's."""
+        """Send this reply, and nothing more of the application's response."""
         await _send_reply(self._forward, reply)
         self._deaf = True
 
@@ -394,12 +400,12 @@ class ASGIExchange(AsyncExchange):
 
 
 def _find(rules: Rules, scope: Scope) -> Asked | None:
-    """The request, if it is covered."""
+    """Return the request if it is covered, else None."""
     return rules.find(scope["method"], scope["path"], scope["headers"], partial(_request_of, scope))
 
 
 def _request_of(scope: Scope) -> Request:
-    """The request for the rules. Its user is whom another middleware has found."""
+    """Return the request for the rules. Its user is the one that another middleware has set."""
     return Request(
         scope["method"],
         scope["path"],
@@ -411,7 +417,10 @@ def _request_of(scope: Scope) -> Request:
 
 
 def _user(user: Any) -> str | None:
-    """Who it is: Starlette's `identity`, Django's `pk`, or the user itself if it is a name."""
+    """Return Starlette's `identity`, Django's `pk`, or the user itself if it is a name.
+
+    Return None if the user is not authenticated. Raise ConfigurationError for other objects.
+    """
     if user is None or getattr(user, "is_authenticated", True) is False:
         return None
     for name in ("identity", "pk", "id"):
@@ -429,7 +438,7 @@ def _user(user: Any) -> str | None:
 
 
 def _url_of(scope: Scope) -> str:
-    """As the client wrote it."""
+    """Return the URL as the client sent it."""
     headers = dict(scope["headers"])
     host = headers.get(b"host", b"localhost").decode("latin-1")
     query = scope.get("query_string", b"").decode("latin-1")
@@ -439,7 +448,7 @@ def _url_of(scope: Scope) -> str:
 
 
 def _inner(scope: Scope, exchange: object) -> Scope:
-    """The request as the application sees it: its response is whole, plain and through us."""
+    """Return the scope for the application, so that its response is uncompressed and comes here."""
     headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     headers.append(_IDENTITY)
     seen = {**scope, "headers": headers, PLACE: exchange}
@@ -450,14 +459,14 @@ def _inner(scope: Scope, exchange: object) -> Scope:
 
 
 async def _send_reply(send: Send, reply: Reply) -> None:
-    """The client has the reply."""
+    """Send the reply to the client."""
     start = {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
     await send(start)
     await send({"type": "http.response.body", "body": reply.body})
 
 
 def _messages_of(body: Body) -> Iterator[Message]:
-    """A body, piece by piece."""
+    """Yield the body as ASGI messages."""
     left = body.size
     for chunk in body.chunks():
         left -= len(chunk)
@@ -465,7 +474,7 @@ def _messages_of(body: Body) -> Iterator[Message]:
 
 
 def _lowered(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """A copy of the headers, as the rules see them: bytes, and names in lower case."""
+    """Return a copy of the headers for the rules: bytes, with names in lower case."""
     copy = list(headers)
     for name, value in copy:
         if type(name) is not bytes or name not in _LOWER or type(value) is not bytes:

@@ -1,4 +1,4 @@
-"""Bodies of requests: spooled as they are read, and told apart by what they mean."""
+"""Bodies of requests: spool them as they are read, and make fingerprints of their content."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class Body:
-    """What a client sent, kept for the application to read again; a large one is on disk."""
+    """The body of a request, kept for the application to read again. A large one is on disk."""
 
     def __init__(self, limit: int, content_type: str = "") -> None:
-        """Empty so far, and never more than `limit` bytes."""
+        """Start empty. The body may have at most `limit` bytes."""
         self._limit = limit
         self.content_type = content_type
         self._first = b""
@@ -37,7 +37,7 @@ class Body:
         self.size = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Some more of it; TooLargeError past the limit."""
+        """Add a chunk. Raise TooLargeError if the body is larger than the limit."""
         self.size += len(chunk)
         if self.size > self._limit:
             msg = f"the body is larger than {self._limit} bytes"
@@ -52,13 +52,13 @@ class Body:
         self._file.write(chunk)
 
     def chunks(self) -> Iterator[bytes]:
-        """All of it, from the start, in pieces; at least one."""
+        """Yield the whole body in chunks, at least one."""
         if self._file is None:
             yield self._first
             return
         at = 0
         while True:
-            self._file.seek(at)  # others may read elsewhere meanwhile
+            self._file.seek(at)  # other readers may have moved the position meanwhile
             chunk = self._file.read(_CHUNK)
             if not chunk:
                 return
@@ -66,11 +66,11 @@ class Body:
             yield chunk
 
     def whole(self) -> bytes:
-        """All of it at once."""
+        """Return the whole body."""
         return self._first if self._file is None else b"".join(self.chunks())
 
     def stream(self) -> Any:
-        """All of it, as a file that stands at its start."""
+        """Return the whole body as a file, positioned at its start."""
         if self._file is None:
             return io.BytesIO(self._first)
         self._file.seek(0)
@@ -78,19 +78,19 @@ class Body:
 
     @property
     def spooled(self) -> bool:
-        """Whether it came in more than one piece."""
+        """Whether the body came in more than one chunk."""
         return self._file is not None
 
     def close(self) -> None:
-        """What was on disk is gone."""
+        """Close the file, and remove it from disk."""
         if self._file is not None:
             self._file.close()
 
-    # What it means
+    # The content
 
     @cached_property
     def value(self) -> Any:
-        """The JSON value it is; ValueError when it is none."""
+        """The body as a JSON value. Raise ValueError if it is not JSON."""
         try:
             return _decode(self.whole())
         except (msgspec.DecodeError, ArithmeticError, RecursionError) as error:
@@ -98,7 +98,7 @@ class Body:
             raise ValueError(msg) from None
 
     def members(self) -> dict[str, Any]:
-        """The JSON object it is, or MissingMemberError."""
+        """Return the body as a JSON object. Raise MissingMemberError if it is none."""
         try:
             value = self.value
         except ValueError:
@@ -108,16 +108,16 @@ class Body:
         return value
 
     def fingerprint(self) -> str:
-        """What makes it the same body: JSON and forms by value, everything else byte by byte."""
+        """Return a fingerprint: JSON and forms are compared by value, all else by their bytes."""
         kind = _kind(self.content_type)
         if kind == "application/json":
             if self.size <= _IN_MEMORY:
                 try:
                     return of_json(self.whole())
-                except ValueError:  # the application will say what it thinks of it
+                except ValueError:  # invalid JSON is for the application to refuse
                     return self._raw()
         elif kind == "application/x-www-form-urlencoded" and self.size <= _IN_MEMORY:
-            text = self.whole().decode("latin-1")  # byte by byte: no two become one
+            text = self.whole().decode("latin-1")  # keeps different bytes different
             pairs = parse_qsl(text, keep_blank_values=True, encoding="latin-1")
             pairs.sort(key=lambda pair: pair[0])  # stable: equal names stay in order
             return "form:" + sha256(msgspec.msgpack.encode(pairs)).hexdigest()
@@ -128,7 +128,10 @@ class Body:
         return self._raw()
 
     def chosen(self, pointers: Iterable[str]) -> str:
-        """What makes it the same body where only some members of its JSON count."""
+        """Return a fingerprint of only the members at these JSON pointers.
+
+        A body that is not JSON is compared by its bytes.
+        """
         found = {}
         for pointer in pointers:
             try:
@@ -140,7 +143,7 @@ class Body:
         return of_json(_encode(found))
 
     def digest(self) -> bytes:
-        """Which bytes they are."""
+        """Return the SHA-256 digest of the body."""
         if self._file is None:
             return sha256(self._first).digest()
         digest = sha256()
@@ -152,7 +155,10 @@ class Body:
         return "raw:" + self.digest().hex()
 
     def _parts(self, delimiter: bytes) -> str:
-        """Without the delimiter, which clients choose anew each time they send the same."""
+        """Return a fingerprint of the parts of a form, without the delimiter.
+
+        Clients choose a new delimiter each time they send the same form.
+        """
         digest, part = sha256(), sha256()
         held = b""
         for chunk in self.chunks():
@@ -161,7 +167,7 @@ class Body:
                 part.update(one)
                 digest.update(part.digest())
                 part = sha256()
-            # A delimiter may have been cut in two by the end of the chunk.
+            # The end of the chunk may have cut a delimiter in two.
             cut = max(0, len(held) - len(delimiter))
             part.update(held[:cut])
             held = held[cut:]
@@ -172,6 +178,6 @@ class Body:
 
 @lru_cache(256)
 def _kind(content_type: str) -> str:
-    """What a content type says, without its parameters; all kinds of JSON are one."""
+    """Return the content type without its parameters. All types `+json` count as JSON."""
     kind = content_type.partition(";")[0].strip().lower()
     return "application/json" if kind.endswith("+json") else kind

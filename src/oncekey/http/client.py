@@ -1,10 +1,10 @@
-"""Transports for httpx that make a request with an effect safe to repeat, and repeat it.
+"""Transports for httpx that add idempotency keys to requests, and repeat them after failures.
 
     client = httpx.Client(transport=OnceTransport())
 
 Each POST and PATCH gets an `Idempotency-Key` unless it has one, and is sent again with that key
-after a lost connection, a time-out or an answer that asks for patience. Use them only for servers
-that honour the key: one that ignores it does the work as often as it is asked.
+after a lost connection, a time-out or a response that asks to retry. Use them only for servers
+that honour the key: a server that ignores it does the work again each time.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Outcome = httpx.Response | httpx.TransportError
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-# RFC 9110, section 9.2.2: asking twice is meant to do the same as asking once.
+# RFC 9110, section 9.2.2: these methods have the same effect if they are sent twice.
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _CONFLICT: Final = 409
 _AGAIN: Final = frozenset({425, 429, 502, 503, 504})
 _PASSING: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)
 _TIMEOUTS: Final = ("connect", "read", "write", "pool")
-_SHORTEST: Final = 0.001  # a time-out of zero means something else to a socket
-_DOUBLINGS: Final = 40  # enough to reach the longest wait, and not too much for a float
+_SHORTEST: Final = 0.001  # a time-out of zero makes a socket non-blocking
+_DOUBLINGS: Final = 40  # enough to reach the longest wait, without overflow
 
 
 class ClientSettings(TypedDict, total=False):
-    """What both transports take as keyword arguments; `rules` has the defaults."""
+    """The keyword arguments of both transports. `rules` has the defaults."""
 
     header: str
     methods: Iterable[str]
@@ -62,7 +62,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 def new_key(_request: httpx.Request) -> str:
-    """A key that nobody has used before."""
+    """Return a new random key."""
     return str(uuid.uuid4())
 
 
@@ -77,7 +77,7 @@ def rules(
     longest_wait: Duration = 8,
     buffer: str | int = "1MiB",
 ) -> RetryRules:
-    """The rules for these settings, each of which is checked."""
+    """Return the rules for these settings. Raise ConfigurationError if one is not valid."""
     if not _is_token(header):
         raise ConfigurationError(f"header must be the name of a header, not {header!r}")
     if not callable(key):
@@ -110,7 +110,7 @@ def _is_token(name: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RetryRules:
-    """The settings of a transport in the units that count, with the chance and the clocks."""
+    """The settings of a transport in seconds and bytes, with its random source and clocks."""
 
     header: str
     methods: frozenset[str]
@@ -125,7 +125,7 @@ class RetryRules:
     today: Callable[[], float] = time.time
 
     def start(self, request: httpx.Request) -> Tries | None:
-        """The request has its key. None if it must not be sent a second time."""
+        """Add the key to the request. Return its tries, or None if it must not be repeated."""
         if self.header not in request.headers and request.method in self.methods:
             key = self.key(request)
             if key:
@@ -135,11 +135,11 @@ class RetryRules:
         return Tries(self) if _in_memory(request) or self.fits(request) else None
 
     def reads(self, response: httpx.Response) -> bool:
-        """Whether its body is to come in before the try counts as answered."""
+        """Return whether the body must be read completely before the try counts as answered."""
         return not _in_memory(response) and self.fits(response)
 
     def fits(self, message: httpx.Request | httpx.Response) -> bool:
-        """Whether its body has a known length, and may be held in memory."""
+        """Return whether the body has a known length that fits into `buffer`."""
         length = message.headers.get("content-length", "")
         return _LENGTH.fullmatch(length) is not None and int(length) <= self.buffer
 
@@ -149,16 +149,16 @@ def _in_memory(message: httpx.Request | httpx.Response) -> bool:
 
 
 class Tries:
-    """The tries of one request: how many were made, and how much time is left."""
+    """The tries of one request: the number so far, and the time that is left."""
 
     def __init__(self, rules: RetryRules) -> None:
-        """The deadline starts to run."""
+        """Start the deadline."""
         self._rules = rules
         self._end = rules.clock() + rules.deadline
         self._made = 0
 
     def next(self, request: httpx.Request) -> httpx.Request:
-        """The request as it is sent this time: no time-out reaches past the deadline."""
+        """Return the request for the next try, with time-outs that end at the deadline."""
         self._made += 1
         left = max(self._left(), _SHORTEST)
         given = request.extensions.get("timeout", {})
@@ -174,7 +174,7 @@ class Tries:
         )
 
     def wait_after(self, outcome: Outcome) -> float | None:
-        """How long to wait before the next try; None if there is to be none."""
+        """Return the seconds to wait before the next try, or None if there is to be none."""
         if self._made >= self._rules.tries or not passing(outcome):
             return None
         wait = self._back_off()
@@ -183,7 +183,7 @@ class Tries:
         return wait if wait < self._left() else None
 
     def _back_off(self) -> float:
-        """Between nothing and a bound that doubles, so that clients do not come in step."""
+        """Return a random time below a bound that doubles: clients must not retry in step."""
         doubled = ldexp(self._rules.first_wait, min(self._made - 1, _DOUBLINGS))
         return min(doubled, self._rules.longest_wait) * self._rules.random()
 
@@ -192,7 +192,7 @@ class Tries:
 
 
 def passing(outcome: Outcome) -> bool:
-    """Whether the same request may fare better later."""
+    """Return whether the same request may succeed later."""
     if not isinstance(outcome, httpx.Response):
         return isinstance(outcome, _PASSING)
     said = outcome.headers.get("stripe-should-retry", "").lower()
@@ -204,19 +204,19 @@ def passing(outcome: Outcome) -> bool:
 
 
 def told_to_wait(headers: httpx.Headers, today: float) -> float | None:
-    """The seconds that `Retry-After` asks for; None if it says nothing that can be understood."""
+    """Return the seconds that `Retry-After` asks for, or None if it is missing or unreadable."""
     value = headers.get("retry-after", "").strip()
     if _NUMBER.fullmatch(value):
         return float(value)
     until = _moment(value)
     if until is None:
         return None
-    since = _moment(headers.get("date", ""))  # the clock that `until` was read from, if told
+    since = _moment(headers.get("date", ""))  # the server's clock, if it sent its time
     return max(0.0, until - (today if since is None else since))
 
 
 def whole(response: httpx.Response, body: bytes) -> httpx.Response:
-    """The response with its body, which has come in completely."""
+    """Return the response with its complete body."""
     return httpx.Response(
         response.status_code,
         headers=response.headers,
@@ -230,7 +230,7 @@ class _Problem(msgspec.Struct):
 
 
 def _in_progress(conflict: httpx.Response) -> bool:
-    """Whether a 409 means "not yet" and not "never": it says so, or when to come back."""
+    """Return whether a 409 means "in progress": by its type, or since it has `Retry-After`."""
     kind = _problem(conflict)
     if kind.startswith("urn:oncekey:"):
         return kind == "urn:oncekey:in-progress"
@@ -238,13 +238,13 @@ def _in_progress(conflict: httpx.Response) -> bool:
 
 
 def _problem(response: httpx.Response) -> str:
-    """The type of the problem, as far as the body is there and can be read."""
+    """Return the type of an RFC 9457 problem, or an empty text if the body cannot be read."""
     kind = response.headers.get("content-type", "").lower()
     if not kind.startswith("application/problem+json"):
         return ""
-    if not isinstance(response.stream, httpx.ByteStream):  # it is not in memory
+    if not isinstance(response.stream, httpx.ByteStream):  # not in memory
         return ""
-    try:  # a copy, because a body that was decoded cannot be had raw any more
+    try:  # on a copy: once a response is decoded, its raw body cannot be read any more
         copy = httpx.Response(200, headers=response.headers, content=b"".join(response.stream))
         return msgspec.json.decode(copy.content, type=_Problem).type
     except (httpx.DecodingError, msgspec.MsgspecError, RecursionError):
@@ -266,7 +266,7 @@ pause_async: Final = anyio.sleep
 
 
 class OnceTransport(httpx.BaseTransport):
-    """Adds a key to requests with an effect, and sends them again with the same key."""
+    """A transport that adds keys to requests, and sends them again with the same key."""
 
     def __init__(
         self, transport: httpx.BaseTransport | None = None, **settings: Unpack[ClientSettings]
@@ -279,7 +279,10 @@ class OnceTransport(httpx.BaseTransport):
             raise ConfigurationError(msg)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """The answer of the last try, whatever its status, or the error of the last try."""
+        """Send the request, repeatedly if needed. Return the response of the last try.
+
+        Raise the error of the last try if that failed. The status of the response may be any.
+        """
         tries = self._rules.start(request)
         if tries is None:
             return self._inner.handle_request(request)
@@ -299,7 +302,10 @@ class OnceTransport(httpx.BaseTransport):
             pause(wait)
 
     def _receive(self, request: httpx.Request) -> httpx.Response:
-        """The answer to one try, with its body if that is short: half an answer is none."""
+        """Send the request once. Return the response, with its body if that fits into `buffer`.
+
+        A body that breaks off then counts as a failed try.
+        """
         response = self._inner.handle_request(request)
         if not self._rules.reads(response):
             return response
@@ -310,7 +316,7 @@ class OnceTransport(httpx.BaseTransport):
         return whole(response, b"".join(parts))
 
     def close(self) -> None:
-        """The inner transport is closed."""
+        """Close the inner transport."""
         self._inner.close()
 
     def __enter__(self) -> Self:
@@ -327,7 +333,7 @@ class OnceTransport(httpx.BaseTransport):
 
 
 class AsyncOnceTransport(httpx.AsyncBaseTransport):
-    """Adds a key to requests with an effect, and sends them again with the same key."""
+    """A transport that adds keys to requests, and sends them again with the same key."""
 
     def __init__(
         self, transport: httpx.AsyncBaseTransport | None = None, **settings: Unpack[ClientSettings]
@@ -340,7 +346,10 @@ class AsyncOnceTransport(httpx.AsyncBaseTransport):
             raise ConfigurationError(msg)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The answer of the last try, whatever its status, or the error of the last try."""
+        """Send the request, repeatedly if needed. Return the response of the last try.
+
+        Raise the error of the last try if that failed. The status of the response may be any.
+        """
         tries = self._rules.start(request)
         if tries is None:
             return await self._inner.handle_async_request(request)
@@ -360,7 +369,10 @@ class AsyncOnceTransport(httpx.AsyncBaseTransport):
             await pause_async(wait)
 
     async def _receive(self, request: httpx.Request) -> httpx.Response:
-        """The answer to one try, with its body if that is short: half an answer is none."""
+        """Send the request once. Return the response, with its body if that fits into `buffer`.
+
+        A body that breaks off then counts as a failed try.
+        """
         response = await self._inner.handle_async_request(request)
         if not self._rules.reads(response):
             return response
@@ -371,7 +383,7 @@ class AsyncOnceTransport(httpx.AsyncBaseTransport):
         return whole(response, b"".join(parts))
 
     async def aclose(self) -> None:
-        """The inner transport is closed."""
+        """Close the inner transport."""
         await self._inner.aclose()
 
     async def __aenter__(self) -> Self:

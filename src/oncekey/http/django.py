@@ -1,10 +1,11 @@
-"""Middleware for Django, for views of both kinds, and a decorator for those that claim themselves.
+"""Middleware for Django, for blocking and async views, and a decorator for views that claim.
 
     MIDDLEWARE = [..., "oncekey.http.django.IdempotencyMiddleware"]
     ONCEKEY = {"store": "redis://localhost:6379/0", "scope": "oncekey.http.by_user"}
 
-A request that is not covered goes through untouched. A covered one is read whole, and its response
-is held back until the record says how it ended: no client hears "done" before.
+A request that is not covered is passed on unchanged. A covered request is read completely, and its
+response is held back until the end of the request is recorded, so that no client is told "done"
+before.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ View = Callable[..., Any]
 Principal = Callable[[Any], Any]
 DjangoRequest = Any
 DjangoResponse = Any
-"""Django brings no types, and its requests grow attributes."""
+"""Any: Django brings no types, and middlewares add attributes to its requests."""
 
 PLACE: Final = "_oncekey"
-"""Where a request has its exchange."""
+"""The attribute of a request that holds its exchange."""
 
 _GONE: Final = 400
 _BROKEN: Final = 500
 _CHUNK: Final = 1 << 16
 _ACCEPTS: Final = "HTTP_ACCEPT_ENCODING"
-_BARE: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})  # headers whose names have no HTTP_
+_BARE: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})  # headers without the prefix HTTP_
 
 _HELD_FOR: Final = 1.0
 _ENDLESS: Final = Unkept("the response is a stream")
@@ -84,34 +85,34 @@ _LARGE: Final = Unkept("the response is larger than max_result")
 _SLOW: Final = Unkept("the response takes longer than a second to write")
 _END: Final = object()
 
-# What settings can only name, because the code is not there yet when they are read.
+# Settings that may be dotted names, since the code cannot be imported yet when they are read.
 _NAMES: Final = ("once", "profile", "scope", "when", "reconcile", "policy")
 _opened: Final[dict[str, Any]] = {}
 _seen: Final[list[bool]] = []
 
 
 class IdempotencyMiddleware:
-    """Makes requests that arrive twice happen once, as the setting `ONCEKEY` says.
+    """Django middleware that runs a request once, even if it arrives twice. See `ONCEKEY` above.
 
-    With `"claim": "handler"` nothing is claimed before a view that is `claimed` says whose request
-    it is; the middleware then only holds the response back.
+    With `"claim": "handler"` nothing is claimed before a view with the decorator `claimed` is
+    called. The middleware then only holds the response back.
     """
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[DjangoRequest], Any]) -> None:
-        """Every setting is checked now, and nothing is opened."""
+        """Check the setting `ONCEKEY`. Nothing is opened before the first request."""
         self.get_response: Final = get_response
         self.rules: Final = _rules_of(getattr(settings, "ONCEKEY", {}))
         self._awaits = iscoroutinefunction(get_response)
         self._running: set[asyncio.Task[DjangoResponse]] = set()
         if self._awaits:
             markcoroutinefunction(self)
-        _seen[:] = [True]  # views that claim may rely on it
+        _seen[:] = [True]  # tells `claimed` that the middleware is installed
 
     def __call__(self, request: DjangoRequest) -> Any:
-        """The view has answered, now or before."""
+        """Run the view and return its response, or return the one that is kept."""
         if self._awaits:
             return self._call_async(request)
         begun = _begin(self.rules, request)
@@ -128,10 +129,10 @@ class IdempotencyMiddleware:
         return begun
 
     async def _to_the_end(self, running: Coroutine[Any, Any, DjangoResponse]) -> DjangoResponse:
-        """The view runs to its end, also when its client is gone.
+        """Run the view to its end, also when its client is gone.
 
-        Django cancels us then and waits. It takes the request apart as soon as we return, with the
-        thread on which views that block are running, so we return when the view is done.
+        Django then cancels this coroutine and waits for it. As soon as it returns, Django closes
+        the request and the thread on which blocking views run, so it returns when the view is done.
         """
         task = asyncio.ensure_future(running)
         self._running.add(task)
@@ -140,13 +141,13 @@ class IdempotencyMiddleware:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_tell_of_failure)
-            await asyncio.wait([task])  # who cancels us again means it
+            await asyncio.wait([task])  # a second cancellation is obeyed
             if not task.cancelled() and task.exception() is None:
                 await sync_to_async(task.result().close)()
             raise
 
     def process_exception(self, request: DjangoRequest, exception: Exception) -> None:
-        """Another middleware may make a response of it, so that nobody else would hear of it."""
+        """Note the exception of a view: another middleware may turn it into a response."""
         _note(request, exception)
 
 
@@ -157,7 +158,7 @@ def _note(request: object, error: BaseException | None) -> None:
 
 
 def _note_unhandled(request: object = None, **_: object) -> None:
-    """Also what a middleware inside has raised is known, and not only what a view has."""
+    """Note an exception that an inner middleware raised, which `process_exception` does not see."""
     _note(request, sys.exc_info()[1])
 
 
@@ -165,21 +166,21 @@ got_request_exception.connect(_note_unhandled, dispatch_uid="oncekey")
 
 
 def _tell_of_failure(task: asyncio.Task[DjangoResponse]) -> None:
-    """Nobody else would hear of it."""
+    """Log the failure: no other code sees it once the client is gone."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("a request failed after its client had gone", exc_info=task.exception())
 
 
-# Views that claim by themselves, when they know whose request it is.
+# Views that claim by themselves, when they know the owner of the request.
 
 
 def claimed(*, scope: Principal | None = UNSET) -> Callable[[View], View]:
-    """A decorator: the view runs once, and duplicates get its first answer.
+    """Return a decorator for a view that runs once. Duplicates get its first answer.
 
-    `scope` is a function of the request that says whose it is, such as
-    `lambda request: request.user.pk`, and None where nobody can be told apart from others: such a
-    request runs unprotected. `scope=None` says that all clients may see each other's answers.
-    Without it the scope of the setting `ONCEKEY` is asked.
+    `scope` is a function that returns the owner of the request, such as
+    `lambda request: request.user.pk`. If it returns None, the request runs unprotected.
+    `scope=None` lets all clients see each other's answers. Without `scope` the one of the setting
+    `ONCEKEY` is used.
     """
     if scope is not UNSET and scope is not None and not callable(scope):
         msg = f"scope must be a function of the request, or None, but it is {scope!r}"
@@ -237,7 +238,10 @@ def _coroutine(view: View, scope: Any) -> View:
 
 
 def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The first argument of a view, the second of a method."""
+    """Return the request: the first argument of a view, or the second of a method.
+
+    Raise ConfigurationError if there is none.
+    """
     for one in (*args[:2], kwargs.get("request")):
         if hasattr(one, "META"):
             return one
@@ -245,7 +249,10 @@ def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _exchange(request: Any) -> DjangoExchange | AsyncDjangoExchange | None:
-    """The exchange of the request; None where it is not covered, or has no key."""
+    """Return the exchange of the request, or None if it is not covered or has no key.
+
+    Raise ConfigurationError if the middleware is missing.
+    """
     if not _seen and not switched_off():
         msg = "a claimed view needs oncekey.http.django.IdempotencyMiddleware in MIDDLEWARE"
         raise ConfigurationError(msg)
@@ -260,34 +267,34 @@ def _fixed(scope: Any) -> Any:
     return EVERYBODY if scope is None else scope
 
 
-# One covered request, in both colours.
+# One covered request, for blocking views and for coroutine views.
 
 
 class DjangoExchange(Exchange):
-    """One covered request of a view that blocks."""
+    """One covered request of a blocking view."""
 
     def __init__(self, rules: Rules, asked: Asked, request: DjangoRequest) -> None:
-        """Read nothing and claim nothing yet."""
+        """Start without reading or claiming."""
         super().__init__(rules, asked.echo)
         self._asked = asked
         self._request = request
         self._body = rules.body(asked)
         self.error: BaseException | None = None
-        """What the view raised and Django made a response of."""
+        """The exception of the view, which Django has turned into a response."""
 
     def start(self) -> Reply | None:
-        """Return the answer, if there is one already; None: the request runs."""
+        """Read the request, and claim it. Return the reply if it must not run, else None."""
         rules = self.rules
         try:
             if not _read(self._request, self._body):
-                return Reply(_GONE, [])  # nobody is there to read it, and nothing has begun
+                return Reply(_GONE, [])  # the client is gone, and nothing has begun
             rules.verify(self._asked, self._body, _url_of(rules, self._request))
         except OncekeyError as error:
             return rules.answers.refusal(error)
         return None if rules.by_handler else self.claim_for(UNSET)
 
     def claim_for(self, principal: str | None) -> Reply | None:
-        """Return the answer, if this is a duplicate or is refused; None: the request runs."""
+        """Claim for this owner. Return the reply if the request must not run, else None."""
         try:
             call = self.rules.call(self._asked, self._body, principal)
             return self.claim(self._asked, self._body, call)
@@ -295,7 +302,7 @@ class DjangoExchange(Exchange):
             return self.rules.answers.refusal(error)
 
     def respond(self, get_response: Callable[[DjangoRequest], Any]) -> DjangoResponse:
-        """Return the response, when it is recorded how the request ended."""
+        """Run the view. Return the response, after the end of the request is recorded."""
         try:
             with _current(self.run), _inside(self._request, self):
                 response = get_response(self._request)
@@ -307,19 +314,19 @@ class DjangoExchange(Exchange):
         finally:
             if self.run is not None:
                 self.run.abandon()
-        if response.streaming:  # it may yet read the request
+        if response.streaming:  # it may still read the request
             response._resource_closers.append(self.close)  # noqa: SLF001 - Django has no other way
         else:
             self.close()
         return response
 
     def close(self) -> None:
-        """Drop the body of the request."""
+        """Close the body of the request."""
         self._body.close()
 
     def _answered(self, response: DjangoResponse) -> DjangoResponse:
-        """Return the response to send: this one, or another that stands in its place."""
-        if self.run is None or self.run.ended:  # the view may have ended it itself
+        """Record the response. Return the one to send: this one, or another in its place."""
+        if self.run is None or self.run.ended:  # the view may have ended the run itself
             return response
         status = response.status_code
         if self.error is not None and status >= _BROKEN:
@@ -332,7 +339,7 @@ class DjangoExchange(Exchange):
         return response
 
     def _kept(self, response: DjangoResponse) -> bytes | Unkept:
-        """Return what is kept of the response, if it is."""
+        """Return the bytes to keep of the response, or why it is not kept."""
         status, rules = response.status_code, self.rules
         if not response.streaming:
             body: bytes | Unkept = response.content
@@ -347,30 +354,30 @@ class DjangoExchange(Exchange):
 
 
 class AsyncDjangoExchange(AsyncExchange):
-    """One covered request of a coroutine view: the same, and what needs a database has a thread."""
+    """One covered request of a coroutine view. User code that needs the database gets a thread."""
 
     def __init__(self, rules: Rules, asked: Asked, request: DjangoRequest) -> None:
-        """Read nothing and claim nothing yet."""
+        """Start without reading or claiming."""
         super().__init__(rules, asked.echo)
         self._asked = asked
         self._request = request
         self._body = rules.body(asked)
         self.error: BaseException | None = None
-        """What the view raised and Django made a response of."""
+        """The exception of the view, which Django has turned into a response."""
 
     async def start(self) -> Reply | None:
-        """Return the answer, if there is one already; None: the request runs."""
+        """Read the request, and claim it. Return the reply if it must not run, else None."""
         rules = self.rules
         try:
             if not _read(self._request, self._body):
-                return Reply(_GONE, [])  # nobody is there to read it, and nothing has begun
+                return Reply(_GONE, [])  # the client is gone, and nothing has begun
             rules.verify(self._asked, self._body, _url_of(rules, self._request))
         except OncekeyError as error:
             return rules.answers.refusal(error)
         return None if rules.by_handler else await self.claim_for(UNSET)
 
     async def claim_for(self, principal: str | None) -> Reply | None:
-        """Return the answer, if this is a duplicate or is refused; None: the request runs."""
+        """Claim for this owner. Return the reply if the request must not run, else None."""
         try:
             call = await _ask_async(self.rules.call, self._asked, self._body, principal)
             return await self.claim(self._asked, self._body, call)
@@ -378,7 +385,7 @@ class AsyncDjangoExchange(AsyncExchange):
             return self.rules.answers.refusal(error)
 
     async def respond(self, get_response: Callable[[DjangoRequest], Any]) -> DjangoResponse:
-        """Return the response, when it is recorded how the request ended."""
+        """Run the view. Return the response, after the end of the request is recorded."""
         try:
             with _current(self.run), _inside(self._request, self):
                 response = await get_response(self._request)
@@ -390,19 +397,19 @@ class AsyncDjangoExchange(AsyncExchange):
         finally:
             if self.run is not None:
                 self.run.abandon()
-        if response.streaming:  # it may yet read the request
+        if response.streaming:  # it may still read the request
             response._resource_closers.append(self.close)  # noqa: SLF001 - Django has no other way
         else:
             self.close()
         return response
 
     def close(self) -> None:
-        """Drop the body of the request."""
+        """Close the body of the request."""
         self._body.close()
 
     async def _answered(self, response: DjangoResponse) -> DjangoResponse:
-        """Return the response to send: this one, or another that stands in its place."""
-        if self.run is None or self.run.ended:  # the view may have ended it itself
+        """Record the response. Return the one to send: this one, or another in its place."""
+        if self.run is None or self.run.ended:  # the view may have ended the run itself
             return response
         status = response.status_code
         if self.error is not None and status >= _BROKEN:
@@ -415,7 +422,7 @@ class AsyncDjangoExchange(AsyncExchange):
         return response
 
     async def _kept(self, response: DjangoResponse) -> bytes | Unkept:
-        """Return what is kept of the response, if it is."""
+        """Return the bytes to keep of the response, or why it is not kept."""
         status, rules = response.status_code, self.rules
         if not response.streaming:
             body: bytes | Unkept = response.content
@@ -443,7 +450,7 @@ def _current(run: BaseRun | None) -> Iterator[None]:
 
 
 def _begin(rules: Rules, request: DjangoRequest) -> DjangoExchange | DjangoResponse | None:
-    """Return the exchange that runs the request, or its answer; None: it is not covered."""
+    """Return the exchange if the request is to run, its response if not, None if not covered."""
     try:
         if rules.status is not None and rules.status.meant(request.method, request.path):
             pointing, record = rules.looked_for(_request_of(request)), None
@@ -470,7 +477,7 @@ def _begin(rules: Rules, request: DjangoRequest) -> DjangoExchange | DjangoRespo
 async def _begin_async(
     rules: Rules, request: DjangoRequest
 ) -> AsyncDjangoExchange | DjangoResponse | None:
-    """Return the exchange that runs the request, or its answer; None: it is not covered."""
+    """Return the exchange if the request is to run, its response if not, None if not covered."""
     try:
         if rules.status is not None and rules.status.meant(request.method, request.path):
             pointing, record = await _ask_async(rules.looked_for, _request_of(request)), None
@@ -495,35 +502,35 @@ async def _begin_async(
 
 
 async def _ask_async(function: Callable[..., T], /, *args: Any) -> T:
-    """Return what the function says; one that needs the database says it on Django's thread."""
+    """Return the result of the function. Call it on Django's thread if it needs the database."""
     try:
         return function(*args)
     except SynchronousOnlyOperation:
         return await sync_to_async(function)(*args)
 
 
-# Requests and responses of Django in the terms of the rules, and back.
+# Requests and responses of Django, converted for the rules and back.
 
 
 def _find(rules: Rules, request: DjangoRequest) -> Asked | None:
-    """The request, if it is covered."""
+    """Return the request if it is covered, else None."""
     places = _places(rules.profile.keys)
     if places and not rules.required and not any(name in request.META for name in places):
-        return None  # most requests have no key, and cost no more than this
+        return None  # the fast path: most requests have no key
     headers = _headers_of(request)
     return rules.find(request.method, request.path, headers, lambda: _request_of(request, headers))
 
 
 @lru_cache(64)
 def _places(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Where Django has the headers that may hold a key; empty if the body may hold it too."""
+    """Return the names in META of headers that may hold a key, or () if the body may hold it."""
     if any(key.startswith("/") for key in keys):
         return ()
     return tuple(f"HTTP_{key.upper().replace('-', '_')}" for key in keys)
 
 
 def _request_of(request: DjangoRequest, headers: Headers | None = None) -> Request:
-    """The request as the rules see it."""
+    """Return the request for the rules."""
     return Request(
         request.method,
         request.path,
@@ -535,7 +542,7 @@ def _request_of(request: DjangoRequest, headers: Headers | None = None) -> Reque
 
 
 def _headers_of(request: DjangoRequest) -> Headers:
-    """Its headers. Servers have joined the values of a repeated one with commas."""
+    """Return the headers of the request. Servers join the values of repeated ones with commas."""
     return [
         (_name(name), _bytes(value))
         for name, value in request.META.items()
@@ -549,7 +556,10 @@ def _name(name: str) -> bytes:
 
 
 def _bytes(text: object) -> bytes:
-    """What came over the wire; what cannot have come that way stays unlike anything that can."""
+    """Return the bytes as they were received.
+
+    Text beyond latin-1 cannot have been received. It is encoded as UTF-8 instead of refused.
+    """
     try:
         return str(text).encode("latin-1")
     except UnicodeEncodeError:
@@ -564,7 +574,7 @@ def _user(request: DjangoRequest) -> str | None:
 
 
 def _url_of(rules: Rules, request: DjangoRequest) -> str:
-    """The URL that was called, where a signature may cover it."""
+    """Return the URL that was called, or an empty text if there is no signature to check."""
     return "" if rules.profile.signature is None else request.build_absolute_uri()
 
 
@@ -572,8 +582,11 @@ def _url_of(rules: Rules, request: DjangoRequest) -> str:
 
 
 def _read(request: DjangoRequest, body: Body) -> bool:
-    """Whether the whole body came. The view reads it as if nobody had."""
-    if hasattr(request, "_body"):  # a middleware outside has read it whole
+    """Read the body, and let the view read it again. Return whether all of it came.
+
+    Raise ConfigurationError if another middleware has read a part of it.
+    """
+    if hasattr(request, "_body"):  # an outer middleware has read all of it
         body.feed(request._body)  # noqa: SLF001 - `body` would refuse what uploads may be
         return True
     if request._read_started:  # noqa: SLF001 - there is no other way to know
@@ -597,13 +610,13 @@ def _read(request: DjangoRequest, body: Body) -> bool:
 
 
 def _again(body: Body) -> Any:
-    """A file of the body that can be closed without closing the body."""
+    """Return a file of the body that can be closed without closing the body."""
     file = body.stream()
     return file if isinstance(file, io.BytesIO) else io.BufferedReader(_BodyReader(file))
 
 
 class _BodyReader(io.RawIOBase):
-    """A place in a file that others read too."""
+    """A reader with its own position in a file that others read too."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -629,14 +642,14 @@ class _BodyReader(io.RawIOBase):
         return count
 
 
-# What the view sees
+# The request, for the view
 
 
 @contextmanager
 def _inside(request: DjangoRequest, exchange: object) -> Iterator[None]:
-    """Meanwhile the request asks for a plain response, and has its exchange with it.
+    """Let the request ask for an uncompressed response, and hold its exchange, inside the block.
 
-    Middlewares outside find it as it was, so that they may compress the response.
+    Afterwards it is as before, so that outer middlewares may compress the response.
     """
     accepted = request.META.get(_ACCEPTS)
     _accept(request, "identity")
@@ -653,19 +666,19 @@ def _accept(request: DjangoRequest, encoding: str | None) -> None:
         request.META.pop(_ACCEPTS, None)
     else:
         request.META[_ACCEPTS] = encoding
-    request.__dict__.pop("headers", None)  # made of META when it is asked for again
+    request.__dict__.pop("headers", None)  # a cached property, made of META again at its next use
 
 
 # The response
 
 
 def _answered_headers(response: DjangoResponse) -> Headers:
-    """The headers of a response. Cookies are not among them."""
+    """Return the headers of a response, without cookies."""
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in response.items()]
 
 
 def _response_of(reply: Reply) -> DjangoResponse:
-    """A reply in Django's terms, where each header has one value."""
+    """Return the reply as a Django response. Repeated headers are joined with commas."""
     response = HttpResponse(reply.body, status=reply.status)
     del response.headers["Content-Type"]
     for header, value in reply.headers:
@@ -676,7 +689,7 @@ def _response_of(reply: Reply) -> DjangoResponse:
 
 
 def _instead_of(response: DjangoResponse, reply: Reply) -> DjangoResponse:
-    """The reply; what belongs to the response is closed when the reply is."""
+    """Return the reply as a response that also closes the resources of the one it replaces."""
     instead = _response_of(reply)
     instead._resource_closers += response._resource_closers  # noqa: SLF001 - `close` would end the request
     return instead
@@ -687,11 +700,14 @@ def _add_headers(response: DjangoResponse, headers: Headers) -> None:
         response.headers[name.decode("latin-1")] = value.decode("latin-1")
 
 
-# Streaming responses: those that end soon are kept, others are not waited for.
+# Streaming responses: those that end soon are kept, the others are sent without waiting.
 
 
 def _hold(rules: Rules, response: DjangoResponse) -> bytes | Unkept:
-    """All that the response says, or why it is not waited for. It still says all of it."""
+    """Return the whole body of the response, or why it is not kept.
+
+    The response still streams all of it, including the parts that were read here.
+    """
     if rules.endless(_answered_headers(response)):
         return _ENDLESS
     left, parts = iter(response), _Parts(rules)
@@ -705,7 +721,10 @@ def _hold(rules: Rules, response: DjangoResponse) -> bytes | Unkept:
 
 
 async def _hold_async(rules: Rules, response: DjangoResponse) -> bytes | Unkept:
-    """All that the response says, or why it is not waited for. It still says all of it."""
+    """Return the whole body of the response, or why it is not kept.
+
+    The response still streams all of it, including the parts that were read here.
+    """
     if rules.endless(_answered_headers(response)):
         return _ENDLESS
     pump, parts = _Pump(response), _Parts(rules)
@@ -717,7 +736,7 @@ async def _hold_async(rules: Rules, response: DjangoResponse) -> bytes | Unkept:
             async with timer:
                 part = await pump.part()
         except TimeoutError:
-            if not timer.expired():  # the stream has raised it
+            if not timer.expired():  # raised by the stream, not by the timer
                 raise
             unkept = _SLOW
         else:
@@ -729,7 +748,7 @@ async def _hold_async(rules: Rules, response: DjangoResponse) -> bytes | Unkept:
 
 
 class _Parts:
-    """What was held back so far."""
+    """The parts of a stream that are held back so far."""
 
     def __init__(self, rules: Rules) -> None:
         self.held: list[bytes] = []
@@ -737,7 +756,7 @@ class _Parts:
         self._until: float | None = None
 
     def add(self, part: bytes) -> Unkept | None:
-        """One more is held; why it is not to be more."""
+        """Add a part. Return why no more parts are to be held, or None."""
         if self._until is None:
             self._until = monotonic() + _HELD_FOR
         self.held.append(part)
@@ -745,14 +764,14 @@ class _Parts:
         return _LARGE if self._room < 0 else None
 
     def patience(self) -> float | None:
-        """How long one more may take; the first may take for ever."""
+        """Return the seconds that the next part may take, or None without limit for the first."""
         return None if self._until is None else max(0.0, self._until - monotonic())
 
 
 class _Pump:
-    """Gives the parts of a stream one by one, and can be given up on without cutting it off.
+    """A task that reads a stream, so that waiting for a part can time out without ending it.
 
-    The stream is read by one task from beginning to end, as the code in it may expect.
+    One task reads the stream from beginning to end, as the code in it may expect.
     """
 
     def __init__(self, response: DjangoResponse) -> None:
@@ -779,7 +798,7 @@ class _Pump:
         return part
 
     async def all(self, held: list[bytes]) -> AsyncIterator[bytes]:
-        """Those that were held back, and then those that are left."""
+        """Yield the parts that were held back, and then the remaining ones."""
         try:
             for part in held:
                 yield part
@@ -789,11 +808,11 @@ class _Pump:
             self._task.cancel()
 
 
-# The setting `ONCEKEY`: what it may hold, and the check that `manage.py` makes of it.
+# The setting `ONCEKEY`, and the check of it that `manage.py` runs.
 
 
 def _rules_of(setting: object) -> Rules:
-    """The rules that the setting means; ConfigurationError when it is wrong."""
+    """Return the rules for the setting. Raise ConfigurationError if it is not valid."""
     if not isinstance(setting, Mapping):
         msg = f"ONCEKEY must be a dict such as {{'store': 'redis://...'}}, but it is {setting!r}"
         raise ConfigurationError(msg)
@@ -806,7 +825,7 @@ def _rules_of(setting: object) -> Rules:
 
 
 def _meant(name: object, value: object) -> Any:
-    """The value, or what it names."""
+    """Return the value, or the object that it names."""
     if not isinstance(name, str):
         msg = f"there is no setting {name!r}; see oncekey.http.Settings"
         raise ConfigurationError(msg)
@@ -828,7 +847,7 @@ def _named(name: str, value: object) -> Any:
 
 
 def _once(given: dict[str, Any]) -> Once | None:
-    """The `Once` that is given, or the one of the store: the same for all who name that store."""
+    """Return the given `Once`, or the one of the given store, which is opened once."""
     if "once" in given:
         if "store" in given or "prefix" in given:
             raise ConfigurationError("store and prefix belong to a Once: give those, or once")
@@ -842,7 +861,7 @@ def _once(given: dict[str, Any]) -> Once | None:
 
 @checks.register  # type: ignore[untyped-decorator]  # Django brings no types
 def _check(**_: object) -> list[checks.CheckMessage]:
-    """What is wrong with the setting, in one sentence."""
+    """Return an error if the setting is not valid."""
     try:
         _rules_of(getattr(settings, "ONCEKEY", {}))
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""One covered request, whatever framework it came through: claimed, run, recorded, replayed."""
+"""Claim, run, record and replay one covered request, independent of the framework."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from oncekey.http.rules import Asked, Rules
 
 
 class AsyncExchange:
-    """What the store hears of one request. Whoever writes its response asks here before.
+    """One covered request. An adapter calls it before it sends any part of the response.
 
-    A server has many of them at once, and each waits twice for the store: whatever lives that long
-    is looked at by the collector again and again. So what holds for most requests stands in the
-    class, and nothing is kept that is not needed any more.
+    A server has many of these at once, and each waits twice for the store, so the garbage
+    collector visits them again and again. To keep them small, defaults are class attributes, and
+    nothing is kept longer than it is needed.
     """
 
     run: AsyncRun | None = None
     answer: Reply | None = None
-    """What a handler that claimed was told to answer, whatever its framework makes of it."""
+    """The answer that a claiming handler was given, sent whatever the framework makes of it."""
     sent = False
-    """Whether a part of the response may be on its way to the client already."""
+    """Whether a part of the response may have been sent to the client."""
     _concluded = False
 
     def __init__(self, rules: Rules, echo: Headers) -> None:
-        """Claim nothing yet. `echo` goes back to the client with every answer."""
+        """Start without a claim. The headers `echo` are sent back with every answer."""
         self.rules = rules
         self.echo = echo
 
     async def claim(self, asked: Asked, body: Body, call: Call | None) -> Reply | None:
-        """Return the answer, if there is one already; None: the request runs."""
+        """Claim the call. Return the answer if it must not run, or None if it is to run.
+
+        Without a call (None) nothing is claimed, and the request runs.
+        """
         if call is None:
             return None
         rules = self.rules
@@ -54,7 +57,7 @@ class AsyncExchange:
         run.keeps = False
         engine.begin(ticket, None)
         # async only
-        run.loop = running_loop()  # handlers that block may ask for the attempt on a thread
+        run.loop = running_loop()  # for blocking handlers that use the attempt on a thread
         return None
 
     def keeps(self, status: int) -> bool:
@@ -63,21 +66,22 @@ class AsyncExchange:
         return self.rules.keeps(status, asked_to=asked_to)
 
     def open(self) -> AsyncRun | None:
-        """Return the run, while nobody has said how it ended.
+        """Return the run, or None if it has ended or its end is being recorded.
 
-        Whatever goes wrong after that was said, the work is done and the key must not be freed.
+        If recording the end goes wrong, the work is done all the same, and the key must not be
+        freed.
         """
         run = self.run
         return None if run is None or run.ended or self._concluded else run
 
     async def end(self, status: int, kept: bytes | Unkept) -> Reply | None:
-        """Record how the request ended. Return what is sent instead of its response, if any."""
+        """Record how the request ended. Return a reply if it is sent instead of the response."""
         run, rules = self.run, self.rules
         assert run is not None  # noqa: S101 - only a claimed request is held back
-        self._concluded = True  # whatever goes wrong from here on, the work is done
+        self._concluded = True  # from here on the work counts as done, even after an error
         try:
             if run.ended:
-                pass  # the handler has said so itself
+                pass  # the handler has ended it itself
             elif self.keeps(status):
                 recorded = await run.engine.settle(run.ticket, run.settlement(kept))
                 run.settled(kept, recorded=recorded)
@@ -86,12 +90,12 @@ class AsyncExchange:
                 await run.release(f"answered {status}", uncertain=uncertain)
         except OncekeyError as error:
             return rules.answers.refusal(error)
-        if run.ticket.duplicate:  # it was taken over, and the winner's answer stands
+        if run.ticket.duplicate:  # taken over: the answer of the other attempt stands
             return rules.replay(run.record, self.echo)
         return None
 
     async def failed(self, error: BaseException) -> Reply | None:
-        """End after the application raised. Return what is sent, where that is kept."""
+        """End after the application raised. Return the reply to send if failures are kept."""
         run = self.open()
         if run is None:
             return None
@@ -103,7 +107,7 @@ class AsyncExchange:
         return await self.end(reply.status, kept) or reply
 
     async def over(self) -> None:
-        """Free the key if the application is done and has given no whole response."""
+        """Free the key if the application has returned without a whole response."""
         run = self.open()
         if run is not None:
             await run.release("no whole response that is kept")

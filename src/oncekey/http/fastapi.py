@@ -1,11 +1,11 @@
-"""FastAPI: a dependency that claims a request after the user was authenticated.
+"""FastAPI: a dependency that claims a request after the user is authenticated.
 
     app.add_middleware(IdempotencyMiddleware, once=once, claim="handler")
 
     @app.post("/orders", dependencies=[claimed(current_user_id)])
     async def order(...): ...
 
-FastAPI runs dependencies in their order, and this one after the one that it is given.
+FastAPI runs dependencies in order, and this one after the dependency that it is given.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["claimed"]
 
 
 def claimed(scope: Callable[..., Any] | None) -> Any:
-    """The attempt at this request, for the one whom the dependency `scope` names.
+    """Return a dependency that claims the request and gives its attempt.
 
-    `scope` is a dependency like any other, and gives the id of the user, or None for nobody known,
-    who runs unprotected; `claimed(None)` lets all users share one scope. A duplicate does not reach
-    the handler.
+    `scope` is a dependency that gives the id of the user. If it gives None, the request runs
+    unprotected. `claimed(None)` lets all users share one scope. A duplicate does not reach the
+    handler.
     """
     if scope is None:
         return Depends(_claimed_for_all)
@@ -41,7 +41,8 @@ def claimed(scope: Callable[..., Any] | None) -> Any:
     async def claimed_for(request: Request, user: Any = Depends(scope)) -> AsyncAttempt | None:  # noqa: B008 - what the dependency gives, as FastAPI spells it
         return await claim(request, scope=user)
 
-    # FastAPI reads annotations by name, and these are not names of this module's globals for it.
+    # FastAPI evaluates annotations that are strings, and does not find these names in the globals
+    # of this module, so they are set as objects.
     claimed_for.__annotations__ = {"request": Request, "user": Any, "return": Any}
     return Depends(claimed_for)
 

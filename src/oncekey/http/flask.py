@@ -1,4 +1,4 @@
-"""Flask: the middleware around an application, and views that claim by themselves."""
+"""Flask: install the middleware, and a decorator for views that claim by themselves."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Whose = Callable[[], object] | str | int | None
 
 
 def install(app: Flask, once: Once | None = None, **settings: Unpack[Settings]) -> None:
-    """The application is behind the middleware, which also hears of exceptions.
+    """Put the middleware around the application, and report its exceptions to the middleware.
 
-    Flask makes responses of them, and a response does not tell what is open after a time-out.
+    Flask turns exceptions into responses, and a response does not show whether the outcome is
+    uncertain, as it is after a time-out.
     """
     app.wsgi_app = IdempotencyMiddleware(app.wsgi_app, once, **settings)  # type: ignore[method-assign]  # as Flask's documentation says
     got_request_exception.connect(_raised, app)
@@ -40,11 +41,11 @@ def _raised(_app: Flask, exception: BaseException) -> None:
 
 
 def claimed(*, scope: Whose = UNSET) -> Callable[[View], View]:
-    """A decorator for a view under a middleware that has `claim="handler"`.
+    """Return a decorator for a view under a middleware that has `claim="handler"`.
 
-    It stands below the one that authenticates. `scope` is whose request it is: a function that is
-    asked at each request, or None if all clients may see each other's answers. Where the function
-    returns None the view runs unprotected. A view that is answered does not run.
+    Put it below the decorator that authenticates. `scope` is the owner of the request: a function
+    that returns it, a fixed name, or None if all clients may see each other's answers. If the
+    function returns None, the view runs unprotected. For a duplicate the view does not run.
     """
     if callable(scope) or scope is UNSET or scope is None or isinstance(scope, (str, int)):
         return lambda view: _claimed(view, scope)
@@ -69,7 +70,7 @@ def _claimed(view: View, scope: Whose) -> View:
 
 
 def _response(reply: Reply) -> Response:
-    """The reply, as a response that hooks of the application may still add to."""
+    """Return the reply as a Flask response, to which hooks of the application may add."""
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
     response = current_app.response_class(reply.body, reply.status, headers)
     if not any(name == "content-type" for name, _ in headers):

@@ -1,4 +1,4 @@
-"""Keys as clients send them: in a header, bare or as a Structured Field string, or in the body."""
+"""Read keys from a header, bare or as a Structured Field string, or from the JSON body."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.http.errors import MissingMemberError
 
 _STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"(?: *;[^",]*)?')
-# Most keys: what is neither quoted nor trimmed nor refused below.
+# The fast path, for most keys: those that need no unquoting, trimming or refusal.
 _PLAIN: Final = re.compile(
     rb"[\x21\x23-\x2b\x2d-\x7e](?:[\x20-\x2b\x2d-\x7e]{0,253}[\x21-\x2b\x2d-\x7e])?"
 )
@@ -19,11 +19,11 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 def of_header(name: str, values: list[bytes]) -> str:
-    """The key in the values of a header, or InvalidKeyError.
+    """Return the key in the values of a header. Raise InvalidKeyError if there is not one key.
 
-    A value that starts with a quote is a Structured Field string and is the same key without its
-    quotes; any other is taken as it stands. Servers join repeated headers with commas, so that a
-    bare comma may be two keys.
+    A value that starts with a quote is a Structured Field string, and means the same key as the
+    text without quotes. Any other value is used as it is. A bare comma is refused: servers join
+    repeated headers with commas, so it may separate two keys.
     """
     if len(values) != 1:
         msg = f"{name} was sent more than once; send one key"
@@ -45,7 +45,7 @@ def of_header(name: str, values: list[bytes]) -> str:
 
 
 def of_member(pointer: str, value: object) -> str:
-    """The key that a member of the body is, or MissingMemberError."""
+    """Return the key in a member of the body. Raise MissingMemberError if it is not valid."""
     try:
         return checked_key(value)
     except InvalidKeyError:
@@ -61,7 +61,7 @@ def _checked(name: str, text: str) -> str:
 
 
 def checked_pointer(pointer: str) -> str:
-    """A JSON pointer, which starts with a slash."""
+    """Return the JSON pointer. Raise ConfigurationError if it does not start with a slash."""
     if not isinstance(pointer, str) or not pointer.startswith("/") or pointer == "/":
         msg = f"a JSON pointer starts with a slash, as in '/idempotencyKey', but it is {pointer!r}"
         raise ConfigurationError(msg)
@@ -69,7 +69,7 @@ def checked_pointer(pointer: str) -> str:
 
 
 def pointed(value: Any, pointer: str) -> Any:
-    """What a JSON pointer leads to; KeyError where it leads nowhere."""
+    """Return the value at a JSON pointer. Raise KeyError if there is none."""
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list) and name.isdecimal() and int(name) < len(value):

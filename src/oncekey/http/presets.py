@@ -1,10 +1,10 @@
-"""Profiles for the webhooks of well-known providers: where the event's id is, and who signed it.
+"""Profiles for the webhooks of well-known providers: where the event's id is, and its signature.
 
     IdempotencyMiddleware(app, once, profile=presets.github(secret), routes=["/hooks/github"])
 
-Each remembers an event for 7 days, which outlasts the provider's own retries, and checks the
-signature before the store is touched. Pass None instead of a secret only where something in front
-of the application has checked it.
+Each one remembers an event for 7 days, longer than the provider retries, and checks the signature
+before the store is asked. Pass None instead of a secret only if something in front of the
+application has checked the signature.
 """
 
 from __future__ import annotations
@@ -27,35 +27,36 @@ from oncekey.http.signatures import (
 from oncekey.policy import Policy
 
 Secret = str | Sequence[str] | None
-"""A secret, several while one is being exchanged for another, or None: checked elsewhere."""
+"""A secret, several while one is being replaced, or None if signatures are checked elsewhere."""
 
 _OUTLASTS_RETRIES: Final = Policy(ttl="7d")
 
 
 def standard_webhooks(secret: Secret) -> Profile:
-    """Providers that follow Standard Webhooks: the header `webhook-id`."""
+    """Return the profile for Standard Webhooks. The key is the header `webhook-id`."""
     return _preset(
         "standard-webhooks", "webhook-id", StandardSignature(secret) if secret is not None else None
     )
 
 
 def svix(secret: Secret) -> Profile:
-    """Svix: the header `svix-id`. No other is looked at, because no other is signed."""
+    """Return the profile for Svix. The key is `svix-id`, the only header with an id signed."""
     signature = StandardSignature(secret, prefix="svix-") if secret is not None else None
     return _preset("svix", "svix-id", signature)
 
 
 def github(secret: Secret) -> Profile:
-    """GitHub: the header `X-GitHub-Delivery`, which a redelivery repeats."""
+    """Return the profile for GitHub. The key is `X-GitHub-Delivery`, repeated by a redelivery."""
     return _preset(
         "github", "X-GitHub-Delivery", GitHubSignature(secret) if secret is not None else None
     )
 
 
 def shopify(secret: Secret) -> Profile:
-    """Shopify: the header `X-Shopify-Event-Id`, or the webhook's id; apart by shop and topic.
+    """Return the profile for Shopify. The key is `X-Shopify-Event-Id`, else the webhook's id.
 
-    One event may come by several subscriptions, and each is an event of its own.
+    The scope is shop and topic: one event may come through several subscriptions, and each of
+    them is handled.
     """
     return _preset(
         "shopify",
@@ -66,18 +67,21 @@ def shopify(secret: Secret) -> Profile:
 
 
 def stripe(secret: Secret) -> Profile:
-    """Stripe: the member `id` of the event."""
+    """Return the profile for Stripe. The key is the member `id` of the event."""
     return _preset("stripe", "/id", StripeSignature(secret) if secret is not None else None)
 
 
 def slack(secret: Secret) -> Profile:
-    """Slack: the member `event_id`; what has none, such as the URL's verification, just runs."""
+    """Return the profile for Slack. The key is the member `event_id`.
+
+    A request without one, such as the verification of the URL, runs unprotected.
+    """
     profile = _preset("slack", "/event_id", SlackSignature(secret) if secret is not None else None)
     return profile.replace(required=False)
 
 
 def twilio(secret: Secret) -> Profile:
-    """Twilio: the header `I-Twilio-Idempotency-Token`."""
+    """Return the profile for Twilio. The key is the header `I-Twilio-Idempotency-Token`."""
     return _preset(
         "twilio",
         "I-Twilio-Idempotency-Token",
@@ -86,7 +90,7 @@ def twilio(secret: Secret) -> Profile:
 
 
 def gitlab(secret: Secret) -> Profile:
-    """GitLab: the header `Idempotency-Key`."""
+    """Return the profile for GitLab. The key is the header `Idempotency-Key`."""
     return _preset("gitlab", "Idempotency-Key", GitLabToken(secret) if secret is not None else None)
 
 

@@ -1,4 +1,4 @@
-"""What clients are told instead of a response of the application, in a profile's words."""
+"""Replies that clients get instead of a response of the application, worded by the profile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _SITUATIONS: Final[dict[type[OncekeyError], Situation]] = {
     StoreError: "store-unavailable",
     NotRecordedError: "store-unavailable",
 }
-# What clients are told. Our errors name keys, addresses and settings, which are not theirs.
+# The details for clients. The messages of the errors themselves name keys, addresses and settings,
+# which clients must not see.
 _DETAILS: Final[dict[Situation, str]] = {
     "in-progress": "A request with this idempotency key is being processed; ask again later.",
     "key-reused": "This idempotency key was used for another request; a new request needs a new "
@@ -49,16 +50,16 @@ _DETAILS: Final[dict[Situation, str]] = {
 
 
 class Problems:
-    """The words of one middleware."""
+    """The replies of one middleware to errors."""
 
     def __init__(self, profile: Profile, docs_url: str | None, retry_after: float) -> None:
-        """`retry_after` is what is said while the store is down."""
+        """Word the replies as the profile says. `retry_after` is for a store that is down."""
         self._profile = profile
         self._docs_url = docs_url
         self._retry_after = retry_after
 
     def refusal(self, error: OncekeyError) -> Reply:
-        """What the client is told about an error; one that is not for clients is raised."""
+        """Return the reply for an error. Raise the error if it is not meant for clients."""
         if isinstance(error, MissingKeyError):
             return self.say("missing-key", detail=str(error), field=error.field)
         if isinstance(error, MissingMemberError):
@@ -66,7 +67,7 @@ class Problems:
         situation = _SITUATIONS.get(type(error))
         if situation is None:
             raise error
-        # These speak of the client's own request; others name what is none of its business.
+        # The messages of these errors are about the client's own request. Others name internals.
         its_own = isinstance(error, (InvalidKeyError, SignatureError, TooLargeError))
         return self.say(
             situation,
@@ -87,7 +88,7 @@ class Problems:
         field: str = "",
         retry_after: float | None = None,
     ) -> Reply:
-        """The reply for a situation."""
+        """Return the reply for a situation."""
         return say(
             situation,
             self._profile.says(situation),

@@ -1,4 +1,4 @@
-"""Profiles: how a kind of API treats keys, as data. `profile.replace(...)` makes another one."""
+"""Profiles: the rules of one kind of API for keys, as data. `profile.replace(...)` changes them."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ Situation = Literal[
     "response-not-replayable",
     "outcome-unknown",
     "store-unavailable",
-    "already-processed",  # what a duplicate is told where the response itself is not replayed
-    "unknown-request",  # what is said where somebody asks how it is doing
-    "server-error",  # what an exception of the application is told where 5xx are kept
+    "already-processed",  # the reply to a duplicate if the response itself is not replayed
+    "unknown-request",  # the reply at a status URL that fits no record
+    "server-error",  # the reply to an exception of the application if 5xx are kept
 ]
 
 GIVEN: Final = "given"
-"""The scope has to be given: there is no safe default."""
+"""The scope of a profile without a safe default: the user has to give one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How keys are found, what counts as the same request, what is kept and what is said."""
+    """How keys are found, which requests are the same, and which responses are kept and sent."""
 
     name: str
     key: str | tuple[str, ...] = "Idempotency-Key"
-    """The header that holds the key, or a JSON pointer into the body; the first that is there."""
+    """The header or JSON pointer of the key, or several: the first that was sent counts."""
     required: bool = False
     """Whether a request without a key is refused."""
     scope: str | Scoping | None = GIVEN
-    """A function of the request, a JSON pointer, None for nobody, or GIVEN: the user must say."""
+    """The owner of a request: a function of it, a JSON pointer, None for no owner, or GIVEN."""
     by_route: bool = True
-    """Whether method and path belong to the scope; otherwise they belong to the fingerprint."""
+    """Whether method and path are part of the scope. Otherwise only the fingerprint has them."""
     fingerprint: Literal["request"] | tuple[str, ...] | None = "request"
-    """What makes it the same request: all of it, JSON pointers into the body, or nothing."""
+    """What identifies the same request: all of it, JSON pointers into the body, or nothing."""
     kept: tuple[str, ...] = ("2xx", "3xx", "4xx")
-    """Kinds of responses that are kept."""
+    """The kinds of responses that are kept."""
     not_kept: frozenset[int] = frozenset()
-    """Statuses that are not, although their kind is: the request had no effect."""
+    """The statuses that are not kept although their kind is: the request had no effect."""
     uncertain: frozenset[int] = frozenset({502, 504})
-    """Statuses that say: it may have happened. The key is not simply free then."""
+    """The statuses after which the effect may have happened. The policy then decides."""
     replay: Literal["exact", "status"] = "exact"
-    """Whether a response is kept and replayed, or only the fact that there was one."""
+    """Whether the exact response is kept and replayed, or only the fact that there was one."""
     final: tuple[tuple[str, str], ...] = ()
-    """Headers of a replayed 5xx, which say to the client that asking again changes nothing."""
+    """The headers of a replayed 5xx that tell the client not to try again."""
     echo: bool = False
-    """Whether the key is sent back with the response of the application, and with replays."""
+    """Whether the key is sent back with responses of the application and with replays."""
     signature: Signature | None = None
-    """Checked before the store is touched."""
+    """The signature that is checked before the store is asked."""
     policy: Policy = dataclasses.field(default_factory=Policy)
-    """What holds where neither the use nor the `Once` says otherwise."""
+    """The defaults for what neither the middleware nor its `Once` sets."""
     words: Mapping[Situation, Words] = dataclasses.field(default_factory=dict)
-    """What is said instead of a problem of RFC 9457, by situation."""
+    """The replies by situation, instead of problems of RFC 9457."""
 
     def __post_init__(self) -> None:
-        """Each field is checked now, so that a mistake shows where it was written."""
+        """Check the fields. Raise ConfigurationError where the mistake was written."""
         keys = (self.key,) if isinstance(self.key, str) else self.key
         if not keys or not all(isinstance(key, str) and key for key in keys):
             msg = f"key must name a header or a JSON pointer, but it is {self.key!r}"
@@ -84,7 +84,7 @@ class Profile:
             raise ConfigurationError(msg)
 
     def replace(self, **changes: Any) -> Profile:
-        """The same profile but for these fields."""
+        """Return a copy with these fields changed. Raise ConfigurationError for unknown fields."""
         try:
             return dataclasses.replace(self, **changes)
         except TypeError as error:
@@ -93,15 +93,15 @@ class Profile:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Where a key may be, in order."""
+        """The headers and JSON pointers that may hold the key, in order."""
         return (self.key,) if isinstance(self.key, str) else self.key
 
     def keeps(self, status: int) -> bool:
-        """Whether a response of this status is kept."""
+        """Return whether a response of this status is kept."""
         return f"{status // 100}xx" in self.kept and status not in self.not_kept
 
     def says(self, situation: Situation) -> Words:
-        """The words for a situation."""
+        """Return the words for a situation, by default those of an RFC 9457 problem."""
         return self.words.get(situation) or _PROBLEMS[situation]
 
 
@@ -122,7 +122,7 @@ _PROBLEMS: Final[dict[Situation, Words]] = {
     "server-error": Words(status=500, title="Request failed"),
 }
 
-# The request was refused as it was, or nobody knows better: the client corrects it or tries again.
+# Statuses that mean the request had no effect: the client corrects it or tries again.
 _NO_EFFECT: Final = frozenset({400, 401, 403, 404, 405, 408, 413, 415, 422, 425, 429})
 
 
@@ -138,7 +138,7 @@ IETF: Final = Profile(
     echo=True,
     policy=Policy(wait=0, max_run="15min"),
 )
-"""draft-ietf-httpapi-idempotency-key-header-07."""
+"""The profile of draft-ietf-httpapi-idempotency-key-header-07."""
 
 STRIPE: Final = Profile(
     name="stripe",
@@ -163,7 +163,7 @@ STRIPE: Final = Profile(
         "server-error": _stripe(500, "api_error", retry=False),
     },
 )
-"""What the clients of Stripe expect."""
+"""The profile that clients of Stripe expect."""
 
 WEBHOOK: Final = Profile(
     name="webhook",
@@ -188,7 +188,7 @@ WEBHOOK: Final = Profile(
         ),
     },
 )
-"""Events that a provider sends again until they are accepted."""
+"""The profile for events that a provider sends again until they are accepted."""
 
 PAYMENTS: Final = Profile(
     name="payments",
@@ -212,13 +212,13 @@ PAYMENTS: Final = Profile(
         ),
     },
 )
-"""Key and user in the body; duplicates wait for the first."""
+"""The profile for payments: key and user are in the body, and duplicates wait for the first."""
 
 PROFILES: Final = {one.name: one for one in (IETF, STRIPE, WEBHOOK, PAYMENTS)}
 
 
 def profile_of(profile: object) -> Profile:
-    """A profile, or the one of this name."""
+    """Return the profile, or the one of this name. Raise ConfigurationError if there is none."""
     if isinstance(profile, Profile):
         return profile
     if isinstance(profile, str) and profile in PROFILES:

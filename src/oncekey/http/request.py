@@ -1,4 +1,4 @@
-"""A request as the rules see it: its key, whose it is, and what makes it the same request."""
+"""A request as the rules see it, and how its scope and fingerprint are made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def nobody() -> str | None:
-    """The user of a request where nothing has authenticated anybody."""
+    """Raise ConfigurationError: the default for requests without an authenticated user."""
     msg = (
         "by_user found no user on the request: install the authentication middleware outside of "
         "this one, claim in the handler, or pass scope= a function of the request"
@@ -28,9 +28,9 @@ def nobody() -> str | None:
 
 
 class Request(Struct, frozen=True, eq=False):
-    """Method, path, query and headers, whose names are in lower case.
+    """Method, path, query and headers. The names of headers are in lower case.
 
-    `native` is the framework's own object: an ASGI scope, a WSGI environ or a Django request.
+    `native` is the object of the framework: an ASGI scope, a WSGI environ or a Django request.
     """
 
     method: str
@@ -41,12 +41,12 @@ class Request(Struct, frozen=True, eq=False):
     _user: Callable[[], str | None] = nobody
 
     def values(self, name: str) -> list[bytes]:
-        """Every value of a header, as it was sent."""
+        """Return every value of a header, as it was sent."""
         wanted = name.lower().encode("latin-1")
         return [value for header, value in self.headers if header == wanted]
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a header, as text."""
+        """Return the first value of a header as text, or the default."""
         wanted = name.lower().encode("latin-1")
         for header, value in self.headers:
             if header == wanted:
@@ -55,38 +55,42 @@ class Request(Struct, frozen=True, eq=False):
 
     @property
     def user(self) -> str | None:
-        """Who asks, as the framework knows; None for nobody in particular."""
+        """The user that the framework has authenticated, or None if the client is anonymous."""
         return self._user()
 
 
 Scoping = Callable[[Request], str | None]
-"""Who a request belongs to; None for nobody in particular."""
+"""A function that returns the owner of a request, or None if it has none."""
 
 
 def by_user(request: Request) -> str | None:
-    """The authenticated user of the framework: it stays the same when a token is refreshed."""
+    """Return the authenticated user, who stays the same when a token is refreshed."""
     return request.user
 
 
 def by_authorization(request: Request) -> str | None:
-    """The credentials themselves, hashed: only where they are static, such as API keys."""
+    """Return a hash of the credentials. Use it only for static ones, such as API keys."""
     values = request.values("authorization")
     return sha256(b"\n".join(values)).hexdigest()[:32] if values else None
 
 
-# How a request is told from others: whose it is, where it goes, and what it says.
+# The scope and the fingerprint of a request.
 
 
 NOBODY: Final[Any] = object()
-"""The request belongs to nobody that is known, so that nothing can be kept for it."""
+"""The owner of the request is not known: it runs unprotected."""
 
 
 EVERYBODY: Final[Any] = object()
-"""The request belongs to nobody in particular: all clients may see each other's answers."""
+"""The request has no owner on purpose: all clients may see each other's answers."""
 
 
 def named(principal: object) -> Any:
-    """Whose request it is, as a handler says. One that names nobody must not share answers."""
+    """Return the owner that a handler named, as text.
+
+    Return NOBODY for None, so that requests without an owner do not share answers, and None for
+    EVERYBODY. Raise ConfigurationError for anything but a name, a number or a UUID.
+    """
     if principal is None:
         return NOBODY
     if principal is EVERYBODY:
@@ -99,14 +103,17 @@ def named(principal: object) -> Any:
 
 @lru_cache(1024)
 def of_route(method: str, path: str) -> str:
-    """Where a request goes; what is not printable, or stands for something in a scope, escaped."""
+    """Return method and path for a scope.
+
+    Characters that are not printable, or have a meaning in a scope, are escaped.
+    """
     escaped = quote(path, safe="/!\"#$&'()*+,-.;<=>?@[\\]^_`|~", errors="surrogatepass")
     return f"{method}:{escaped}"
 
 
 @lru_cache(1024)
 def joined(principal: str | None, route: str | None) -> str | None:
-    """One scope for whose request it is and where it goes; different pairs give different ones."""
+    """Return the scope of an owner and a route. Different pairs give different scopes."""
     if principal is None:
         return None if route is None else function_key(route)
     owner = escape(principal) or "%"
@@ -114,13 +121,13 @@ def joined(principal: str | None, route: str | None) -> str | None:
 
 
 def of_request(method: str, path: str, query: bytes, body: str) -> str:
-    """The fingerprint of a request."""
+    """Return the fingerprint of a request. `body` is the fingerprint of its body."""
     before, after = _around(method, path, query)
     return f"{VERSION}:{sha256(before + body.encode() + after).hexdigest()}"
 
 
 @lru_cache(1024)
 def _around(method: str, path: str, query: bytes) -> tuple[bytes, bytes]:
-    """What stands around the body in a fingerprint. Lengths keep the parts apart."""
+    """Return what is hashed before and after the body. Lengths keep the parts apart."""
     where = path.encode("utf-8", "surrogatepass")
     return f"{len(method)}:{len(where)}:{len(query)}:{method}".encode(), where + query

@@ -1,4 +1,4 @@
-"""Answers: responses as they are kept and replayed, and the ones that we give ourselves."""
+"""Responses as they are kept and replayed, and the replies that the middleware makes itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncekey.http.request import Headers
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")
 
-# They belong to one connection, one moment or one client, and mean nothing in a replay.
+# These headers belong to one connection, one moment or one client, and are wrong in a replay.
 _NEVER_KEPT: Final = frozenset(
     {
         *(b"set-cookie", b"date", b"server", b"www-authenticate"),
@@ -29,7 +29,7 @@ _ENDLESS: Final = (b"text/event-stream", b"application/x-ndjson", b"multipart/x-
 
 
 class Reply(Struct, array_like=True):
-    """A whole response. Names of headers are in lower case."""
+    """A whole response. The names of headers are in lower case."""
 
     status: int
     headers: Headers
@@ -37,7 +37,7 @@ class Reply(Struct, array_like=True):
 
     @classmethod
     def json(cls, status: int, value: object) -> Reply:
-        """A response that holds a value as JSON."""
+        """Return a response with the value as JSON."""
         body = msgspec.json.encode(value)
         length = (b"content-length", b"%d" % len(body))
         return cls(status, [(b"content-type", b"application/json"), length], body)
@@ -50,14 +50,17 @@ class Unkept(Struct):
 
 
 class ReplyCodec(Codec):
-    """How responses are kept: their bytes, as they are."""
+    """The codec of kept responses. Their bodies are kept byte by byte."""
 
     def __init__(self) -> None:
-        """Nothing to choose."""
+        """Encode replies. There is nothing to configure."""
         super().__init__(Reply)
 
     def encode(self, value: object) -> bytes:
-        """The bytes of a reply, which a middleware has packed already."""
+        """Return the bytes of a reply, or the bytes that a middleware has packed before.
+
+        Raise NotKeepableError for anything else.
+        """
         if isinstance(value, bytes):
             return value
         if isinstance(value, Reply):
@@ -71,7 +74,7 @@ _decode: Final = msgspec.msgpack.Decoder(Reply).decode
 
 
 def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Those that are worth keeping, in their order, repeated ones included."""
+    """Return the headers that are kept, in their order, repeated ones included."""
     return [
         (name, value)
         for name, value in headers
@@ -80,7 +83,7 @@ def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def endless(headers: Headers) -> bool:
-    """Whether a response with these headers is a stream that has no end worth waiting for."""
+    """Return whether a response with these headers is a stream that may never end."""
     for name, value in headers:  # noqa: SIM110 - it costs less
         if name == b"content-type" and _is_endless(value):
             return True
@@ -93,26 +96,26 @@ def _is_endless(content_type: bytes) -> bool:
 
 
 def packed(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """A response as it is stored."""
+    """Return the bytes of a response as they are stored."""
     return _encode(Reply(status, kept_headers(headers), body))
 
 
 def unpacked(data: bytes) -> Reply:
-    """A stored response; UnreadableBytesError when it is none."""
+    """Return the stored response. Raise UnreadableBytesError if the bytes are none."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableBytesError(str(error)) from None
 
 
-# Our own words
+# Replies of the middleware itself
 
 
 class Words(Struct, frozen=True, kw_only=True):
-    """What is said in one situation.
+    """The reply for one situation.
 
-    Without a `body` it is an RFC 9457 problem. Texts in a body may hold `{detail}` and `{field}`;
-    the text `{retry_after}` alone becomes the number of seconds.
+    Without a `body` it is an RFC 9457 problem. Texts in a body may hold `{detail}` and `{field}`.
+    A text that is just `{retry_after}` becomes the number of seconds.
     """
 
     status: int
@@ -130,7 +133,7 @@ def say(
     retry_after: float | None = None,
     docs_url: str | None = None,
 ) -> Reply:
-    """The reply for a situation, in a profile's words."""
+    """Return the reply for a situation, in the words of a profile."""
     seconds = None if retry_after is None else max(1, math.ceil(retry_after))
     headers = [(name.lower().encode(), value.encode()) for name, value in words.headers]
     if seconds is not None:

@@ -1,12 +1,12 @@
-"""What a middleware does with a request, a response and an error: rules, and no framework.
+"""The rules of a middleware for requests, responses and errors, independent of any framework.
 
     find      is the request covered, and which key did it send?
-    call      whose key is it, and what makes it the same request?
+    call      what are its scope and its fingerprint?
     keeps     is the response kept, or is the key free again?
     replay    what does a duplicate get?
-    answers   what is said instead?
+    answers   what does the client get instead of a response?
 
-An adapter for a framework reads the request, asks these in turn, and does the input and output.
+The adapter of a framework reads the request, calls these in turn, and does the input and output.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from oncekey.http.status import Pointing, Status, with_url
 from oncekey.once import Once
 from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, size, terms
 
-# Which requests are covered: by method, by path, by a function of the user.
+# The requests that are covered, by method and path.
 
 
 _METHOD: Final = re.compile(r"[A-Z]+")
@@ -55,10 +55,10 @@ _PIECE: Final = re.compile(r"\{[^/{}]*\}|\*")
 
 
 class Routes:
-    """Methods and paths. A path may hold `{name}` for one segment and `*` for any rest."""
+    """Methods and paths. A path may hold `{name}` for one segment, and `*` for any text."""
 
     def __init__(self, routes: Iterable[str] | None, methods: Iterable[str]) -> None:
-        """Without routes every path is meant."""
+        """Cover these routes, or every path if `routes` is None."""
         if isinstance(methods, str) or isinstance(routes, str):
             msg = "routes and methods are lists, as in routes=['/orders'] and methods=['POST']"
             raise ConfigurationError(msg)
@@ -72,7 +72,7 @@ class Routes:
         self.find: Final[Callable[[str, str], str | None]] = lru_cache(1024)(self._find)
 
     def _find(self, method: str, path: str) -> str | None:
-        """What the request is called, or None for one that is not covered."""
+        """Return the label of the request, or None if it is not covered."""
         if method not in self._methods:
             return None
         if self._anywhere:
@@ -95,14 +95,14 @@ def _compiled(route: object) -> re.Pattern[str]:
     return re.compile(pattern + re.escape(route[end:]))
 
 
-# What a middleware can be told, and what it comes to.
+# The settings of a middleware.
 
 
 When = Callable[[Request], bool]
 
 
 class Settings(PolicyFields, total=False):
-    """What every middleware can be told, the fields of `Policy` among it."""
+    """The settings of every middleware, including the fields of `Policy`."""
 
     profile: str | Profile
     scope: str | Scoping | None
@@ -119,7 +119,7 @@ class Settings(PolicyFields, total=False):
 
 
 def once_of(once: object) -> Once:
-    """The one that was given, or one that is configured by the environment."""
+    """Return the given `Once`, or one that is configured by the environment."""
     if once is None:
         return Once()
     if isinstance(once, Once):
@@ -129,19 +129,22 @@ def once_of(once: object) -> Once:
 
 
 def terms_of(once: Once, profile: Profile, policy: Policy | None, fields: dict[str, Any]) -> Terms:
-    """What was said here, over what the `Once` says, over what the profile says."""
+    """Return the terms: the settings given here, over those of the `Once`, over the profile's.
+
+    Raise ConfigurationError for unknown settings.
+    """
     unknown = fields.keys() - PolicyFields.__annotations__.keys()
     if unknown:
         msg = f"there is no setting {', '.join(sorted(unknown))}; see oncekey.http.Settings"
         raise ConfigurationError(msg)
     said = Policy(**fields).over(policy or Policy()).over(once.policy)
-    # An exception of the application is never kept: what it means for a client is a response.
+    # An exception of the application is never kept: what is kept is the response made of it.
     never = Policy(keep=(), on_error="release")
     return terms(never.over(said).over(profile.policy).over(FUNCTION))
 
 
 def by_handler(claim: str) -> bool:
-    """Whether the handler claims, and not the middleware."""
+    """Return whether the handler claims, instead of the middleware."""
     if claim not in ("first", "handler"):
         msg = f"claim must be 'first' or 'handler', but it is {claim!r}"
         raise ConfigurationError(msg)
@@ -149,13 +152,16 @@ def by_handler(claim: str) -> bool:
 
 
 def scoping(profile: Profile, given: object, *, by_handler: bool) -> str | Scoping | None:
-    """Whose a request is: a function, a JSON pointer, None, or GIVEN for what the handler says."""
+    """Return the scope setting: a function, a JSON pointer, None, or GIVEN if the handler says it.
+
+    Raise ConfigurationError if the profile needs a scope and none is given.
+    """
     scope: Any = profile.scope if given is UNSET else given
     if scope is None or callable(scope):
         return scope  # type: ignore[no-any-return]  # a callable of the user's
     if scope == GIVEN:
         if by_handler:
-            return GIVEN  # by the handler, who knows whose request it is
+            return GIVEN  # the handler gives it in `claim`
         msg = (
             f"the profile {profile.name!r} needs scope=: by_user, by_authorization, a function of "
             f"the request, or None if all clients may see each other's answers"
@@ -175,14 +181,14 @@ _REMEMBERED: Final = 256
 
 
 class Asked(Struct):
-    """A request that is covered: how it is called, and the key in its headers, if there is one."""
+    """A covered request with its label, and the key in its headers if there is one."""
 
     request: Request
     label: str
     key: str | None
     echo: Headers
     again: bool = False
-    """Whether the very same was answered before."""
+    """Whether exactly the same request was answered before."""
 
 
 class Rules:
@@ -208,9 +214,9 @@ class Rules:
         policy: Policy | None = None,
         **fields: Any,  # the fields of Policy, which checks them
     ) -> None:
-        """Every setting is checked now.
+        """Check every setting. Raise ConfigurationError if one is not valid.
 
-        `reconcile` says of a record whose attempt ended without a known outcome whether it was
+        `reconcile` is called with a record that ended without a known outcome, and returns
         `Done(Reply(...))`, `NotDone()` or `Unknown()`.
         """
         self.once: Final = once_of(once)
@@ -252,7 +258,7 @@ class Rules:
     # The request
 
     def passes(self, headers: Headers) -> bool:
-        """Whether a request with these headers asks nothing of us, as most requests do."""
+        """Return whether a request with these headers is not covered for certain, as most are."""
         names = self._names
         if names is None:
             return False
@@ -264,9 +270,10 @@ class Rules:
     def find(
         self, method: str, path: str, headers: Headers, request: Callable[[], Request]
     ) -> Asked | None:
-        """The request, if it is covered; InvalidKeyError when its header cannot be a key.
+        """Return the request if it is covered, else None.
 
-        `request` is only called for one that may be covered.
+        Raise InvalidKeyError if its header is no valid key, and MissingKeyError if it needs one.
+        The function `request` is called only for a request that may be covered.
         """
         label = self._routes.find(method, path)
         if label is None:
@@ -286,7 +293,7 @@ class Rules:
         return Asked(asked, label, None, [])
 
     def _sent(self, headers: Headers) -> tuple[str, Headers]:
-        """The first of the headers for keys that was sent: its name, and each time it came."""
+        """Return the first key header that was sent: its name, and each pair with that name."""
         for name, lower in self._headers:
             sent = [pair for pair in headers if pair[0] == lower]
             if sent:
@@ -294,14 +301,14 @@ class Rules:
         return "", []
 
     def body(self, asked: Asked) -> Body:
-        """A place for the request's body."""
+        """Return an empty body for the request."""
         for name, value in asked.request.headers:
             if name == b"content-type":
                 return Body(self.max_body, value.decode("latin-1"))
         return Body(self.max_body)
 
     def verify(self, asked: Asked, body: Body, url: str) -> None:
-        """The request comes from whom it says, or SignatureError."""
+        """Check the signature, if the profile has one. Raise SignatureError if it is wrong."""
         signature = self.profile.signature
         if signature is not None:
             headers = {
@@ -311,9 +318,9 @@ class Rules:
             signature.verify(headers, body.whole(), url, time.time())
 
     def call(self, asked: Asked, body: Body, principal: str | None = UNSET) -> Call | None:
-        """The protected call that the request asks for; None when it asks for none.
+        """Return the call that the request stands for, or None if it runs unprotected.
 
-        `principal` is given where a handler claims, who knows best whose request it is.
+        `principal` is the owner of the request, given by a handler that claims.
         """
         request = asked.request
         scope = self._principal(asked, body) if principal is UNSET else named(principal)
@@ -340,11 +347,11 @@ class Rules:
         )
 
     def answered(self, asked: Asked, body: Body, call: Call) -> None:
-        """Whoever sends the very same again asks for the same call, which need not be made anew."""
+        """Remember the call, so that it need not be made again for exactly the same request."""
         if asked.again:
             return
         if len(self._answered) >= _REMEMBERED:
-            self._answered.clear()  # one step: threads need no lock
+            self._answered.clear()  # atomic: needs no lock
         self._answered[call.identity] = _told(asked.request, body), call
 
     def _route(self, request: Request) -> str | None:
@@ -353,7 +360,7 @@ class Rules:
         return of_route(request.method, request.path)
 
     def _principal(self, asked: Asked, body: Body) -> str | None:
-        """Whose request it is; NOBODY where the user's function does not know."""
+        """Return the owner of the request, or NOBODY if the user's function returns None."""
         scope = self._scope
         if scope is None:
             return None
@@ -375,7 +382,7 @@ class Rules:
         for pointer in self._pointers:
             try:
                 return keys.of_member(pointer, keys.pointed(body.value, pointer))
-            except (KeyError, ValueError):  # it is not there, or nothing is: the body is no JSON
+            except (KeyError, ValueError):  # no such member, or the body is no JSON
                 continue
         if self.required:
             body.members()
@@ -389,27 +396,27 @@ class Rules:
         told = body.fingerprint() if chosen == "request" else body.chosen(chosen)
         return of_request(request.method, request.path, request.query, told)
 
-    # How a request is doing
+    # The status of a request
 
     def accepted(self, reply: Reply, asked: Asked, call: Call, record: Record | None) -> Reply:
-        """The answer "in progress", with the URL at which to ask for more."""
+        """Return the answer "in progress", with the status URL if there is one."""
         if self.status is None or record is None or record.status != "running":
             return reply
         return with_url(reply, self.status.url(call, record, self._route(asked.request)))
 
     def looked_for(self, request: Request) -> Pointing | None:
-        """The record that a request for a status may see, if there is one."""
+        """Return the reference in a request for a status, with its scope, or None."""
         assert self.status is not None  # noqa: S101 - the shells have looked
         pointing = self.status.read(request.path)
         if pointing is None:
             return None
         found = self._scope(request) if callable(self._scope) else None
-        principal = None if found is None else str(found)  # as where it was claimed
+        principal = None if found is None else str(found)  # the same as in `_principal`
         pointing.scope = self.status.scope_of(pointing, principal)
         return pointing
 
     def told(self, pointing: Pointing | None, record: Record | None) -> Reply:
-        """What whoever asked for a status is told."""
+        """Return the reply to a request for a status."""
         if pointing is None or record is None or not Status.proves(pointing, record):
             return self.answers.say("unknown-request")
         if record.status == "running":
@@ -421,11 +428,11 @@ class Rules:
         return self.replay(record, [])
 
     def keeps(self, status: int, *, asked_to: bool) -> bool:
-        """Whether a response of this status is kept."""
+        """Return whether a response of this status is kept. With `asked_to` every one is."""
         return asked_to or self._keeps(status)
 
     def kept(self, status: int, headers: Headers, body: bytes) -> bytes | Unkept:
-        """What is kept of a response."""
+        """Return the bytes to keep of a response, or why it is not kept."""
         if self.profile.replay == "status":
             return packed(status, [], b"")
         data = packed(status, headers, body)
@@ -434,7 +441,7 @@ class Rules:
         return data
 
     def replay(self, record: Record, echo: Headers) -> Reply:
-        """What a duplicate gets."""
+        """Return the reply to a duplicate of this record."""
         reply = self._kept_reply(record)
         reply.headers += echo
         return reply
@@ -447,7 +454,7 @@ class Rules:
         else:
             try:
                 reply = unpacked(record.result)
-            except UnreadableBytesError:  # resolved by hand, with something that is no response
+            except UnreadableBytesError:  # resolved by hand, with a value that is no response
                 return self.answers.say("response-not-replayable")
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             said = {name for name, _ in reply.headers}
@@ -456,10 +463,10 @@ class Rules:
         return reply
 
     def failure(self) -> Reply | None:
-        """What is kept and sent when the application raised; None where that frees the key."""
+        """Return the reply to keep and send after an exception, or None if that frees the key."""
         return self.answers.say("server-error") if "5xx" in self.profile.kept else None
 
 
 def _told(request: Request, body: Body) -> Told:
-    """All that a call is made of besides its scope and key."""
+    """Return all that a call is made of besides its scope and key."""
     return request.method, request.path, request.query, body.content_type, body.digest()

@@ -1,8 +1,8 @@
-"""Who sent this webhook? One class for each way in which providers prove it.
+"""Check who sent a webhook. There is one class for each kind of signature that providers use.
 
-Each is made from a secret, or from several while a secret is being exchanged, and checks a request
-by its raw body, before anything is parsed or stored. What a signature covers differs, and so does
-what a thief of one request can do with it:
+Each takes a secret, or several while one is being replaced, and checks the raw body of a request
+before anything is parsed or stored. What a signature covers differs, and so does how long an
+attacker who has a copy of a request can send it again:
 
     class               covers                       so a copy can be sent again
     StandardSignature   id, timestamp, body          for as long as the tolerance
@@ -30,46 +30,46 @@ from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.policy import Duration, seconds
 
 _MOMENT: Final = re.compile(r"[0-9]{1,12}")
-# An id with a moment in it could be cut otherwise: "a.1" at 2 with the body "x" is signed as "a" at
-# 1 with the body "2.x" is.
+# An id with a timestamp in it would be ambiguous: "a.1" at 2 with the body "x" has the same signed
+# text as "a" at 1 with the body "2.x".
 _TWO_WAYS: Final = re.compile(r"\.[0-9]+(\.|$)")
 
 
 class SignatureError(OncekeyError):
-    """The request does not prove who sent it; nothing was claimed and nothing ran."""
+    """The signature of the request is missing or wrong. Nothing was claimed, and nothing ran."""
 
     status_hint = 401
 
 
 class Signature(Protocol):
-    """What checks where a webhook comes from."""
+    """The interface of a signature check."""
 
     def verify(self, headers: Mapping[str, str], body: bytes, url: str, now: float) -> None:
         """Raise SignatureError unless the request is genuine.
 
-        Names of headers are in lower case, the body is as it came over the wire, the URL is the
-        one that the provider called, and `now` is Unix time in seconds.
+        The names of `headers` are in lower case, `body` is the body as it was received, `url` is
+        the URL that the provider called, and `now` is Unix time in seconds.
         """
         ...
 
 
 def exact(text: str) -> bytes:
-    """Different texts become different bytes, and no text is refused."""
+    """Encode any text, surrogates included. Different texts give different bytes."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def same(given: str, made: str) -> bool:
-    """Whether they are equal, in a time that does not tell where they differ."""
+    """Return whether the texts are equal, compared in constant time."""
     return hmac.compare_digest(exact(given), made.encode())
 
 
 def base64_mac(key: bytes, signed: bytes, digest: str) -> str:
-    """The signature as those write it who prefer base64."""
+    """Return the MAC of the text in base64."""
     return b64encode(hmac.digest(key, signed, digest)).decode()
 
 
 class Incoming(NamedTuple):
-    """A request whose sender is in doubt."""
+    """A request that is to be checked."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -77,7 +77,7 @@ class Incoming(NamedTuple):
     now: float
 
     def header(self, name: str) -> str:
-        """The header, which must be there."""
+        """Return the header. Raise SignatureError if it is missing."""
         value = self.headers.get(name)
         if not value:
             raise SignatureError(f"the header {name} is missing")
@@ -85,7 +85,7 @@ class Incoming(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """The signatures that a header gives, one of which must be of one of the signed texts."""
+    """The signatures in a header, and the texts: one signature must fit one of the texts."""
 
     header: str
     given: list[str]
@@ -94,13 +94,13 @@ class Proof(NamedTuple):
 
 @dataclass(frozen=True)
 class Secrets(ABC):
-    """One secret or several, any of which may have signed. They are never shown."""
+    """One secret or several, any of which may have signed. They are not part of the repr."""
 
     secrets: str | Sequence[str] = field(repr=False)
     _keys: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """A secret that cannot work is refused now, without being shown."""
+        """Check the secrets. Raise ConfigurationError, without their text, if one is not valid."""
         several = isinstance(self.secrets, Iterable) and not isinstance(self.secrets, str)
         given = tuple(self.secrets) if several else (self.secrets,)
         if not all(isinstance(one, str) for one in given):
@@ -131,12 +131,12 @@ class Secrets(ABC):
 
 @dataclass(frozen=True)
 class _Dated(Secrets):
-    """A signature over a moment too, which must be near."""
+    """A signature that covers a timestamp too, which must be within the tolerance."""
 
     tolerance: Duration = 300
 
     def __post_init__(self) -> None:
-        """The tolerance is a duration."""
+        """Check that the tolerance is a duration."""
         super().__post_init__()
         seconds(self.tolerance, "tolerance")
 
@@ -159,7 +159,7 @@ class StandardSignature(_Dated):
     prefix: str = "webhook-"
 
     def __post_init__(self) -> None:
-        """The prefix can be that of a name in lower case."""
+        """Check that the prefix can begin the name of a header in lower case."""
         super().__post_init__()
         if not isinstance(self.prefix, str) or not re.fullmatch(r"[a-z0-9-]+", self.prefix):
             msg = f'prefix must be that of headers in lower case, as "svix-", not {self.prefix!r}'
@@ -244,9 +244,9 @@ class ShopifySignature(Secrets):
 
 @dataclass(frozen=True)
 class GitLabToken(Secrets):
-    """GitLab's secret token: `X-Gitlab-Token`, a password that comes with each request.
+    """GitLab's secret token: `X-Gitlab-Token`, a password that is sent with each request.
 
-    A signing token of GitLab, which starts with `whsec_`, goes into `StandardSignature` and proves
+    For a signing token of GitLab, which starts with `whsec_`, use `StandardSignature`. It proves
     more than this one.
     """
 
@@ -262,7 +262,7 @@ class GitLabToken(Secrets):
         return key.decode()
 
 
-# Twilio's signature: over the URL that it called, and the fields of a form.
+# Twilio's signature, over the URL that it called and the fields of a form.
 
 
 _PORTS: Final = {"https": 443, "http": 80}
@@ -274,7 +274,8 @@ class TwilioSignature(Secrets):
     """Twilio: `X-Twilio-Signature`, over the URL as Twilio called it and the fields of a form.
 
     A body that is no form is covered by the `bodySHA256` that Twilio adds to the URL. Behind a
-    proxy the URL must be the public one; ports are forgiven, because Twilio may leave them out.
+    proxy the URL must be the public one. The URL is tried with and without its port, since Twilio
+    may leave the port out.
     """
 
     def _proof(self, request: Incoming) -> Proof:
@@ -297,14 +298,14 @@ class TwilioSignature(Secrets):
 
 
 def _with_other_port(url: SplitResult) -> str:
-    """The URL without its port, or with the usual port of its scheme where it has none."""
+    """Return the URL without its port, or with the default port if it has none."""
     if url.port is not None:
         return url._replace(netloc=url.netloc.rpartition(":")[0]).geturl()
     return url._replace(netloc=f"{url.netloc}:{_PORTS.get(url.scheme, 443)}").geturl()
 
 
 def _fields(body: bytes) -> bytes:
-    """Names and values of a form without anything between them, sorted; equal pairs count once."""
+    """Return the names and values of a form, sorted and joined. Equal pairs count once."""
     pairs = parse_qsl(
         body.decode("utf-8", "surrogateescape"), keep_blank_values=True, errors="surrogateescape"
     )
@@ -313,7 +314,10 @@ def _fields(body: bytes) -> bytes:
 
 
 def _check_hash(query: str, body: bytes) -> None:
-    """The URL, which is signed, has the hash of the body. Only an empty body may go without."""
+    """Check the hash of the body in the URL, which is signed. Raise SignatureError if it is wrong.
+
+    Only an empty body may come without a hash.
+    """
     hashes = parse_qs(query).get("bodySHA256")
     if hashes is None and not body:
         return

@@ -1,7 +1,8 @@
-"""Where a client can ask how its request is doing: URLs that only it can know and read.
+"""Status URLs: a client asks there how its request is doing.
 
-A reference names the record and proves knowledge of the attempt that was running when it was given
-out. It is checked against whoever asks, and opens nothing else.
+The URL holds a reference. It names the record, and proves with a MAC that it was given out while
+this record's attempt was running. If the middleware knows the owner of a request, a reference
+works only for the owner. It gives access to nothing but that record.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LONGEST: Final = 2048
 
 
 class Pointing(Struct, array_like=True):
-    """What a reference holds. The scope is only there where nobody who asks could be checked."""
+    """The content of a reference. It holds the scope only if the owner cannot be checked."""
 
     route: str | None
     scope: str | None
@@ -36,7 +37,7 @@ class Status:
     """The status URLs below one path."""
 
     def __init__(self, path: str, *, checks: bool) -> None:
-        """`checks` says whether the middleware knows who asks."""
+        """Use the URLs below `path`. `checks` is whether the middleware knows who asks."""
         if not isinstance(path, str) or not path.startswith("/") or path.endswith("/"):
             msg = f"status_path is a path such as '/requests', but it is {path!r}"
             raise ConfigurationError(msg)
@@ -44,18 +45,18 @@ class Status:
         self._checks = checks
 
     def meant(self, method: str, path: str) -> bool:
-        """Whether the request asks for a status."""
+        """Return whether the request asks for a status."""
         return method == "GET" and path.startswith(self._path)
 
     def url(self, call: Call, record: Record, route: str | None) -> str:
-        """Where to ask how the call is doing, while this attempt runs and after it has ended."""
+        """Return the status URL of the call, valid while this attempt runs and after its end."""
         scope = None if self._checks else call.scope
         pointing = Pointing(route, scope, call.key, _proof(record, call.scope, call.key))
         text = urlsafe_b64encode(msgspec.msgpack.encode(pointing)).decode().rstrip("=")
         return self._path + text
 
     def read(self, path: str) -> Pointing | None:
-        """What the path of a request refers to; None when it refers to nothing."""
+        """Return the reference in the path of a request, or None if there is none."""
         text = path.removeprefix(self._path)
         if len(text) > _LONGEST:
             return None
@@ -66,18 +67,18 @@ class Status:
             return None
 
     def scope_of(self, pointing: Pointing, principal: str | None) -> str | None:
-        """The scope that whoever asks may look into."""
+        """Return the scope of the record, for the user who asks."""
         return request.joined(principal, pointing.route) if self._checks else pointing.scope
 
     @staticmethod
     def proves(pointing: Pointing, record: Record) -> bool:
-        """Whether the reference was given out for this very record."""
+        """Return whether the reference was given out for this record."""
         right = _proof(record, record.scope, record.key)
         return hmac.compare_digest(pointing.proof.encode(), right.encode())
 
 
 def with_url(reply: Reply, url: str) -> Reply:
-    """The reply, telling where to ask."""
+    """Return the reply with the status URL in its body and its `Location`."""
     content = msgspec.json.decode(reply.body)
     body = msgspec.json.encode({**content, "status_url": url})
     headers = [pair for pair in reply.headers if pair[0] != b"content-length"]
@@ -86,6 +87,9 @@ def with_url(reply: Reply, url: str) -> Reply:
 
 
 def _proof(record: Record, scope: str | None, key: str) -> str:
-    """The nonce is random and leaves neither the store nor the attempt that owns it."""
+    """Return a MAC of scope and key, with the record's nonce as its key.
+
+    The nonce is random, and is known only to the store and to the attempt that owns it.
+    """
     text = f"{len(scope or '')}:{scope or ''}{key}"
     return hmac.new(record.nonce.encode(), text.encode(), sha256).hexdigest()[:40]

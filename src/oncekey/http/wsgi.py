@@ -1,7 +1,8 @@
 """Middleware for WSGI: Flask, Pyramid, Bottle and any other.
 
-A request that is not covered goes through untouched. A covered one is read whole, and its response
-is held back until the record says how it ended: no client hears "done" before.
+A request that is not covered is passed on unchanged. A covered request is read completely, and its
+response is held back until the end of the request is recorded, so that no client is told "done"
+before.
 """
 
 from __future__ import annotations
@@ -36,39 +37,39 @@ StartResponse = Callable[..., Write]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 PLACE: Final = "oncekey.exchange"
-"""Where the exchange is in the environ."""
+"""The key of the exchange in the environ."""
 
 _HELD_FOR: Final = 1.0
 _CHUNK: Final = 1 << 16
-_BARE: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})  # headers whose names have no HTTP_
+_BARE: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})  # headers without the prefix HTTP_
 
 
 class IdempotencyMiddleware:
-    """Makes requests that arrive twice happen once.
+    """WSGI middleware that runs a request once, even if it arrives twice.
 
-    With `claim="handler"` nothing is claimed before the handler says `claim(environ, ...)`, after
-    it has authenticated the user; the middleware then only holds the response back.
+    With `claim="handler"` nothing is claimed before the handler calls `claim(environ, ...)`, after
+    it has authenticated the user. The middleware then only holds the response back.
     """
 
     def __init__(self, app: App, once: Once | None = None, **settings: Unpack[Settings]) -> None:
-        """Every setting is checked now, and nothing is opened."""
+        """Check every setting. Nothing is opened before the first request."""
         self.app: Final = app
         self.rules: Final = Rules(once, **settings)
         self._keys = [name for name in self.rules.profile.keys if not name.startswith("/")]
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """The response of the application, made now or before."""
+        """Run the application and return its response, or return the one that is kept."""
         rules = self.rules
         method, path = environ["REQUEST_METHOD"], _path_of(environ)
         if rules.status is not None and rules.status.meant(method, path):
             return _send(start_response, self._told(_request_of(environ, path)))
         try:
-            keys = _headers_named(self._keys, environ)  # the others are not made for nothing
+            keys = _headers_named(self._keys, environ)  # most requests need no others
             asked = rules.find(method, path, keys, lambda: _request_of(environ, path))
         except OncekeyError as error:
             return _send(start_response, rules.answers.refusal(error))
         if asked is None:
-            environ.setdefault(PLACE, None)  # a handler that claims learns that we are there
+            environ.setdefault(PLACE, None)  # tells `claim` that the middleware is installed
             return self.app(environ, start_response)
         body = rules.body(asked)
         with contextlib.ExitStack() as closing:
@@ -76,11 +77,11 @@ class IdempotencyMiddleware:
             found = self._claimed(asked, body, environ)
             if isinstance(found, Reply):
                 return _send(start_response, found)
-            closing.pop_all()  # from here on the exchange closes it
+            closing.pop_all()  # from here on the exchange closes the body
         return WSGIResponse(found, start_response).run(self.app, _inner(environ, found, body))
 
     def _claimed(self, asked: Asked, body: Body, environ: Environ) -> WSGIExchange | Reply:
-        """The exchange in which the application runs, or what the client is told at once."""
+        """Read and claim the request. Return its exchange, or the reply if it must not run."""
         rules = self.rules
         try:
             refused = _read(environ, body)
@@ -94,11 +95,11 @@ class IdempotencyMiddleware:
                 reply = exchange.claim(asked, body, rules.call(asked, body))
         except OncekeyError as error:
             return rules.answers.refusal(error)
-        exchange.stream.seek(0)  # whoever looked at the body has left it at its end
+        exchange.stream.seek(0)  # reading the body for the claim has moved it to its end
         return exchange if reply is None else reply
 
     def _told(self, request: Request) -> Reply:
-        """What whoever asks hears of how a request is doing."""
+        """Return the reply to a request for a status."""
         rules = self.rules
         try:
             pointing = rules.looked_for(request)
@@ -111,18 +112,21 @@ class IdempotencyMiddleware:
 
 
 def claim(environ: Environ, *, scope: str | None = UNSET) -> Attempt | None:
-    """The attempt at this request, for a handler that has authenticated it; None without a key.
+    """Claim the request in a handler that has authenticated it. Return the attempt.
 
-    A duplicate does not come back from here: the middleware sends the first answer again.
-    `scope` is whose request it is, such as the id of the user. With None it runs unprotected; with
-    EVERYBODY all clients may see each other's answers.
+    Return None if the request has no key. For a duplicate raise AnsweredError: the middleware
+    sends the first answer again. `scope` is the owner of the request, such as the id of the user.
+    With None the request runs unprotected. With EVERYBODY all clients may see each other's answers.
     """
     exchange = exchange_of(environ)
     return None if exchange is None else exchange.claim_for(scope)
 
 
 def exchange_of(environ: Environ) -> WSGIExchange | None:
-    """What is going on with the request; None when it is not covered, or without a key."""
+    """Return the exchange of the request, or None if it is not covered or has no key.
+
+    Raise ConfigurationError if the middleware is missing.
+    """
     try:
         exchange: WSGIExchange | None = environ[PLACE]
     except (KeyError, TypeError, IndexError):
@@ -140,10 +144,10 @@ def _send(start_response: StartResponse, reply: Reply) -> list[bytes]:
 
 
 class WSGIExchange(Exchange):
-    """One covered request, whose body was read whole."""
+    """One covered request with its whole body."""
 
     def __init__(self, rules: Rules, asked: Asked, body: Body) -> None:
-        """Claim nothing yet."""
+        """Start without a claim."""
         super().__init__(rules, asked.echo)
         self.stream = body.stream()
         self._asked = asked
@@ -151,7 +155,7 @@ class WSGIExchange(Exchange):
         self._error: BaseException | None = None
 
     def ask_for(self, principal: str | None) -> Reply | None:
-        """Claim for a handler. Return what it must answer at once; None: it runs."""
+        """Claim for a handler. Return the reply if it must not run, or None if it is to run."""
         if self.run is not None:
             if principal is not UNSET and not self.rules.by_handler:
                 msg = "the middleware has claimed already; tell it claim='handler'"
@@ -165,44 +169,47 @@ class WSGIExchange(Exchange):
         except OncekeyError as error:
             return self.rules.answers.refusal(error)
         finally:
-            self.stream.seek(read)  # the fingerprint has read the body too
+            self.stream.seek(read)  # the fingerprint has moved the position
         if reply is None:
             self.become_current()
         return reply
 
     def claim_for(self, principal: str | None) -> Attempt | None:
-        """Return the attempt of a handler that claims by itself; None where there is no key."""
+        """Claim for a handler. Return the attempt, or None if there is no key.
+
+        Raise AnsweredError if the request must not run.
+        """
         self.answer = self.ask_for(principal)
         if self.answer is not None:
             raise AnsweredError(self.answer)
         return None if self.run is None else attempt_of(self.run)
 
     def become_current(self) -> None:
-        """Let the application's code ask for its attempt."""
+        """Make the run current, so that the application's code finds its attempt."""
         if self.run is not None:
             self.run.become_current()
 
     def stop_being_current(self) -> None:
-        """Let the thread go on to something else."""
+        """Make the outer run current again: the thread leaves the application's code."""
         if self.run is not None:
             self.run.stop_being_current()
 
     def raised(self, error: BaseException) -> None:
-        """Hear what the application failed with, of which it makes a response by itself."""
+        """Note an exception that the application turns into a response itself."""
         self._error = error
 
     def answered(self, status: int, headers: Headers, body: bytes) -> Reply | None:
-        """Record the whole response. Return what is to be sent instead of it, if anything is."""
+        """Record the whole response. Return a reply if it is to be sent instead."""
         if self._error is not None:
             return self.failed(self._error)
         return self.end(status, self.rules.kept(status, headers, body))
 
     def not_replayable(self, status: int, why: str) -> Reply | None:
-        """Record that the response is not kept. Return what is to be sent instead of it."""
+        """Record that the response cannot be replayed. Return a reply if it is sent instead."""
         return self.end(status, Unkept(why)) if self.keeps(status) else None
 
     def over(self) -> None:
-        """Close what the application left open."""
+        """End the run if the application has not ended it, and close the body."""
         try:
             run = self.open()
             if run is not None and self._error is not None:
@@ -216,10 +223,10 @@ class WSGIExchange(Exchange):
 
 
 class WSGIResponse:
-    """What the client gets. It is the iterable of a response that is passed on as it comes."""
+    """The response for the client. It is also the iterable of one that is passed on in parts."""
 
     def __init__(self, exchange: WSGIExchange, start_response: StartResponse) -> None:
-        """The application has not been called yet."""
+        """Start before the application is called."""
         self._exchange = exchange
         self._rules = exchange.rules
         self._to_client = start_response
@@ -236,7 +243,7 @@ class WSGIResponse:
         self._then: BaseException | None = None
 
     def run(self, app: App, environ: Environ) -> Iterable[bytes]:
-        """The response, which may be sent now: it is recorded how the request ended."""
+        """Run the application. Return its response, after the end of the request is recorded."""
         exchange = self._exchange
         exchange.become_current()
         try:
@@ -266,19 +273,19 @@ class WSGIResponse:
         exchange.over()
         return self._parts if self._close is None else _Closing(self._parts, self._close)
 
-    # What the application is given
+    # The interface for the application
 
     def _begin(self, status: str, headers: Texts, exc_info: Trouble | None = None) -> Write:
-        """The `start_response` of the application."""
+        """Take status and headers: the `start_response` that the application calls."""
         if exc_info is not None:
             try:
                 if self._exchange.sent:
                     raise exc_info[1].with_traceback(exc_info[2])
                 self._exchange.raised(exc_info[1])
-                self._parts.clear()  # nobody has seen the response that failed
+                self._parts.clear()  # nothing of the failed response was sent
                 self._held = 0
             finally:
-                exc_info = None  # it holds this frame
+                exc_info = None  # avoid a cycle: its traceback refers to this frame
         elif self._start is not None:
             msg = "start_response was called again, without exc_info"
             raise RuntimeError(msg)
@@ -286,7 +293,7 @@ class WSGIResponse:
         return self._write
 
     def _write(self, part: bytes) -> None:
-        """What old applications call to send a part at once."""
+        """Send a part at once: the `write` of PEP 3333, for old applications."""
         self._take(part)
         if self._exchange.sent:
             assert self._write_to_client is not None  # noqa: S101 - the response has begun
@@ -294,7 +301,7 @@ class WSGIResponse:
                 self._write_to_client(held)
             self._parts.clear()
 
-    # What becomes of it
+    # Holding and sending
 
     def _take(self, part: bytes) -> None:
         if not part or self._deaf:
@@ -313,7 +320,7 @@ class WSGIResponse:
             self._pass_on() if reply is None else self._reply(reply)
 
     def _why_not_wait(self) -> str:
-        """Why the rest of the response is not waited for; empty while it is."""
+        """Return why the response is not held back any longer, or an empty text while it is."""
         now = monotonic()
         if self._patient_until is None:
             self._patient_until = now + _HELD_FOR
@@ -327,7 +334,7 @@ class WSGIResponse:
         return ""
 
     def _finish(self) -> None:
-        """The whole response is here: it is recorded, then sent."""
+        """Record the response, which is complete, then send it."""
         if self._exchange.sent:
             return
         status, headers = self._started()
@@ -347,9 +354,9 @@ class WSGIResponse:
         return self._start
 
     def _pass_on(self) -> None:
-        """The client has the application's headers, and gets the parts that follow."""
+        """Send the headers of the application. The parts follow as they come."""
         exchange = self._exchange
-        if exchange.answer is not None:  # and a framework has made something else of it
+        if exchange.answer is not None:  # sent in place of what the framework makes of it
             self._reply(exchange.answer)
             return
         status, headers = self._started()
@@ -359,7 +366,7 @@ class WSGIResponse:
         exchange.sent = True
 
     def _reply(self, reply: Reply) -> None:
-        """The client has our answer, and hears nothing more of the application's."""
+        """Send this reply, and nothing more of the application's response."""
         self._write_to_client = _send_start(self._to_client, reply)
         self._parts = [reply.body]
         self._deaf = True
@@ -373,7 +380,7 @@ class WSGIResponse:
     def __next__(self) -> bytes:
         if self._parts:
             return self._parts.pop(0)
-        if self._then is not None:  # the client has its answer; the server hears of the error
+        if self._then is not None:  # after the reply, so that the server logs the error
             error, self._then = self._then, None
             raise error
         while True:
@@ -396,7 +403,7 @@ class WSGIResponse:
             exchange.stop_being_current()
 
     def close(self) -> None:
-        """The application's work is done, also if the client has left, and it was told so."""
+        """Run the application to its end, also if the client is gone, and call its `close`."""
         try:
             if self._exchange.run is not None and not self._endless:
                 while not self._made_all:
@@ -412,7 +419,7 @@ class WSGIResponse:
 
 
 class _Closing(list[bytes]):
-    """A response that is whole; its `close` is the application's."""
+    """A complete response with the `close` of the application."""
 
     def __init__(self, parts: list[bytes], close: Callable[[], object]) -> None:
         super().__init__(parts)
@@ -420,7 +427,7 @@ class _Closing(list[bytes]):
 
 
 def _send_start(start_response: StartResponse, reply: Reply) -> Write:
-    """The client has the status and the headers of the reply."""
+    """Send the status and the headers of the reply."""
     status = f"{reply.status} {responses.get(reply.status, 'Unknown')}"
     return start_response(status, _texts(reply.headers))
 
@@ -434,16 +441,16 @@ def _bytes(headers: Texts) -> Headers:
 
 
 def _path_of(environ: Environ) -> str:
-    """The path from the root of the server. PEP 3333 has its bytes as if they were latin-1."""
+    """Return the path from the root of the server. PEP 3333 decodes its bytes as latin-1."""
     path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     if path.isascii():
         return path
-    # Bytes that are no UTF-8 must stay apart: different paths are different requests.
+    # Bytes that are not UTF-8 must stay different: different paths are different requests.
     return path.encode("latin-1").decode("utf-8", "backslashreplace")
 
 
 def _headers_named(names: Iterable[str], environ: Environ) -> Headers:
-    """Those of these headers that were sent; the server has joined repeated ones with commas."""
+    """Return those of these headers that were sent. The server joins repeated ones with commas."""
     sent = ((name, environ.get(_variable(name))) for name in names)
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1"))
@@ -471,7 +478,7 @@ def _name(variable: str) -> bytes:
 
 
 def _request_of(environ: Environ, path: str) -> Request:
-    """The request for the rules. Its user is whom the server, or what is outside, has found."""
+    """Return the request for the rules. Its user is `REMOTE_USER`, if that is set."""
     return Request(
         environ["REQUEST_METHOD"],
         path,
@@ -483,7 +490,7 @@ def _request_of(environ: Environ, path: str) -> Request:
 
 
 def _url_of(environ: Environ) -> str:
-    """As the client wrote it, where the server still knows."""
+    """Return the URL, as the client sent it if the server has kept it."""
     raw = environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""
     whole = request_uri(environ)
     if not raw.startswith("/"):
@@ -493,7 +500,7 @@ def _url_of(environ: Environ) -> str:
 
 
 def _read(environ: Environ, body: Body) -> Reply | None:
-    """The body was read; otherwise what is said about it, and nothing has begun."""
+    """Read the body. Return a reply if it cannot be read, else None."""
     stream, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
     chunked = "HTTP_TRANSFER_ENCODING" in environ
     terminated = environ.get("wsgi.input_terminated", False)
@@ -509,7 +516,7 @@ def _read(environ: Environ, body: Body) -> Reply | None:
     while body.size < expected:
         chunk = stream.read(min(_CHUNK, expected - body.size))
         if not chunk:
-            return _plain(400, b"The body is shorter than Content-Length says.")  # to nobody
+            return _plain(400, b"The body is shorter than Content-Length says.")  # it is gone
         body.feed(chunk)
     return None
 
@@ -521,7 +528,7 @@ def _plain(status: int, text: bytes) -> Reply:
 
 
 def _inner(environ: Environ, exchange: WSGIExchange, body: Body) -> Environ:
-    """The request as the application sees it: its response is whole, plain and through us."""
+    """Return the environ for the application, so that its response is uncompressed and whole."""
     seen = {
         **environ,
         "wsgi.input": exchange.stream,
@@ -532,5 +539,5 @@ def _inner(environ: Environ, exchange: WSGIExchange, body: Body) -> Environ:
     if "HTTP_TRANSFER_ENCODING" in seen or body.size:
         seen["CONTENT_LENGTH"] = str(body.size)
     seen.pop("HTTP_TRANSFER_ENCODING", None)
-    seen.pop("wsgi.file_wrapper", None)  # it would go past us
+    seen.pop("wsgi.file_wrapper", None)  # its response would bypass the middleware
     return seen
