@@ -404,8 +404,8 @@ class Engine:
     ) -> Proceed | Wait | Ticket:
         """Ask `reconcile` how the uncertain attempt before this one ended, and do what it says.
 
-        Return a ticket if the call is answered, `Proceed` if it is to run, and `Wait` if `reconcile`
-        postponed the decision. Raise OutcomeUnknownError if the record is held.
+        Return a ticket if the call is answered, `Proceed` if it is to run, and `Wait` if
+        `reconcile` postponed the decision. Raise OutcomeUnknownError if the record is held.
         """
         ticket = self._start(call, answer, heard, None)
         try:
