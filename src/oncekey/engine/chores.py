@@ -27,11 +27,6 @@ _log = logging.getLogger("oncekey")
 RETRY: Final = 0.5
 BEGIN_WITHIN: Final = 1.0
 """Seconds after which a claim that was granted is released if its code has not begun to run."""
-MOST_WAITING: Final = 64 * 1024 * 1024
-"""The most bytes of results that wait in memory for a store that is down.
-
-Beyond that, only the fact that the call is done is kept.
-"""
 PURGE_EVERY: Final = 30.0
 PURGE_BATCH: Final = 500
 _PURGE_AGAIN: Final = 0.2
