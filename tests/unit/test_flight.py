@@ -286,3 +286,28 @@ def test_to_forget_a_key_lands_all_that_waits_for_it():
     assert first.landed
     assert second.landed
     flights.forget(ID)
+
+
+def test_a_flight_whose_landing_was_cut_off_is_followed_by_nobody():
+    flights = Flights()
+    torn, _ = flights.join(ID)
+    torn.landed = True  # and a signal came before it was taken from the list
+    flight, leads = flights.join(ID)
+    assert leads
+    assert flight is not torn
+    flights.land(torn)
+    assert flights.join(ID) == (flight, False)
+
+
+def test_a_flight_that_lands_while_another_caller_joins_is_not_missed():
+    class Landing(dict):
+        def setdefault(self, key, value):
+            found = super().setdefault(key, value)
+            self.pop(key, None)  # its leader goes on meanwhile
+            return found
+
+    flights = Flights()
+    torn, _ = flights.join(ID)
+    torn.landed = True
+    flights._flights = Landing(flights._flights)
+    assert flights.join(ID)[1]

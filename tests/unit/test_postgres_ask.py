@@ -3,14 +3,18 @@
 import signal
 import socket
 import threading
+from types import SimpleNamespace
 
 import psycopg
 import pytest
+from psycopg.pq import ExecStatus
+from psycopg.waiting import Wait
 from psycopg_pool import ConnectionPool
 
 from oncekey import StoreError
 from oncekey.core.requests import Busy, Replay
 from oncekey.stores import PostgresStore
+from oncekey.stores.postgres import protocol
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.leases import wait_for_rows
 from tests.patience import PATIENCE
@@ -223,3 +227,20 @@ def test_a_server_that_refuses_says_why_on_the_short_way_too(postgres_url):
     assert isinstance(caught.value.__cause__, psycopg.Error)
     lived(store, "order-2")
     store.close()
+
+
+def test_what_does_not_fit_into_the_socket_at_once_is_sent_in_pieces():
+    result = SimpleNamespace(status=ExecStatus.TUPLES_OK)
+    flushed, results = iter([1, 1, 0]), iter([result, None])
+    pgconn = SimpleNamespace(
+        flush=lambda: next(flushed),
+        is_busy=lambda: False,
+        get_result=lambda: next(results),
+        notifies=lambda: None,
+    )
+    asking = protocol._answer(pgconn, PATIENCE)
+    assert next(asking) == Wait.W
+    assert asking.send(0) == Wait.W  # it cannot be written to yet
+    with pytest.raises(StopIteration) as ended:
+        asking.send(Wait.W)
+    assert ended.value.value is result

@@ -146,6 +146,11 @@ class Flights:
         """Return the flight of this identity, and whether the caller leads it."""
         mine = Flight(identity, threading.get_ident(), monotonic())
         flight = self._flights.setdefault(identity, mine)  # atomic: needs no lock
+        if flight is not mine and flight.landed:  # a signal may have cut off its landing
+            with self._lock:
+                if self._flights.get(identity) is flight:
+                    del self._flights[identity]
+                flight = self._flights.setdefault(identity, mine)
         return flight, flight is mine
 
     def apart(self, identity: Identity) -> Flight:
