@@ -14,6 +14,7 @@ from oncekey import (
     current,
 )
 from oncekey.engine import engine as leaving_module
+from oncekey.engine import single_flight
 from oncekey.engine.run_base import BaseRun
 from tests.patience import until
 from tests.surfaces.functions.things import (
@@ -190,7 +191,14 @@ def test_those_who_wait_here_are_told_only_what_is_recorded(once, store, gate, m
     assert once.get("later").attempt == 1
 
 
-def test_who_is_cut_off_while_it_gives_way_keeps_nobody_waiting(once, store):
+@pytest.fixture
+def _believes_flights(monkeypatch):
+    """What is known of a flight never gets too old, so that nothing else can set a key free."""
+    monkeypatch.setattr(single_flight, "FRESH_FOR", 3600.0)
+
+
+@pytest.mark.usefixtures("_believes_flights")
+def test_who_is_cut_off_while_it_gives_way_keeps_nobody_waiting(once, other, store):
     """The settle of a kept failure is refused, and the look at the winner is cut off."""
 
     def cut_off(_):
@@ -201,10 +209,10 @@ def test_who_is_cut_off_while_it_gives_way_keeps_nobody_waiting(once, store):
         store.instead("get", cut_off)
         raise ValueError
 
-    keeping = once.options(on_error="keep", fingerprint=None, wait=0)
+    keeping = once.options(on_error="keep", fingerprint=None, wait=0, retry_after="1h")
     with pytest.raises(CUT_OFF):
         keeping.run("gone", work)
-    once.forget("gone", force=True)
+    other.forget("gone", force=True)
     assert keeping.run("gone", answer_two) == 2  # the store was asked, and not who is gone
 
 
@@ -351,12 +359,16 @@ def test_a_winner_that_cannot_be_read_is_a_lost_lease_and_nobody_is_left_waiting
     assert once.options(fingerprint=None).run("slow", answer_two) == 2
 
 
-def test_an_attempt_that_is_cut_off_before_it_can_end_leaves_nobody_waiting(once, monkeypatch):
+@pytest.mark.usefixtures("_believes_flights")
+def test_an_attempt_that_is_cut_off_before_it_can_end_leaves_nobody_waiting(
+    once, other, monkeypatch
+):
     """Interrupted between the code and the store: the lease ends by itself, and nobody hangs."""
 
     def cut_off(self, value):
         raise CUT_OFF
 
+    patient = once.options(retry_after="1h")
     with monkeypatch.context() as cut:
         cut.setattr(BaseRun, "settlement", cut_off)
         with pytest.raises(CUT_OFF):
@@ -366,9 +378,9 @@ def test_an_attempt_that_is_cut_off_before_it_can_end_leaves_nobody_waiting(once
     for key in ("cut", "cut block"):
         assert once.get(key).status == "running"
         with pytest.raises(InProgressError):
-            once.options(wait=0).run(key, answer_two)
-        assert once.forget(key, force=True)
-        assert once.run(key, answer_two) == 2
+            patient.options(wait=0).run(key, answer_two)
+        assert other.forget(key, force=True)
+        assert patient.run(key, answer_two) == 2
 
 
 # The store comes back
