@@ -127,6 +127,7 @@ class Leased:
         """
         record = running.record
         ticket = running.ticket
+        self._engine.begin(ticket, None)  # else the keeper releases what does not begin in time
         letter = self._rules.dead_letter(self._message, record, running.record.attempt, error)
         try:
             if self._config.box is not None:

@@ -226,6 +226,22 @@ def test_a_message_that_kills_its_consumers_dies_too(way_of, open_inbox, name):
     ]
 
 
+@pytest.mark.parametrize("name", ["psycopg", "sqlite3"])
+def test_a_dead_letter_may_take_longer_than_a_claim_may_wait_for_its_code(way_of, open_inbox, name):
+    """A claim whose code does not begin is released after a second, but this one is in use."""
+    way, waiting = way_of(name), []
+
+    def box(_):
+        waiting.append(list(inbox.config.once.core.flights.granted))
+
+    inbox = open_inbox(way.url, max_attempts=1, dead_letter=box)
+    assert inbox.mark_processing("m-1").number == 1
+    lapse(way)
+    with inbox.leased(ORDER) as delivery:
+        assert delivery.dead
+    assert waiting == [[]]
+
+
 def test_who_could_not_be_told_is_told_by_the_next_delivery(sqlite_url, open_inbox, caplog):
     letters = []
 
