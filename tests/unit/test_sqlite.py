@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections import deque
 
 import pytest
 
@@ -389,7 +390,7 @@ class Leader:
 
         def work(connection, now):
             self.inside.set()
-            assert self.go_on.wait(PATIENCE)
+            assert self.go_on.wait(2 * PATIENCE)  # longer than its test waits
             if error is not None:
                 raise error
 
@@ -407,6 +408,15 @@ class Leader:
         self.go_on.set()
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
+
+
+class Asking:
+    """A thread that claims, which a test does not have to wait for."""
+
+    def __init__(self, store, claim):
+        self.heard = []
+        ask = lambda: self.heard.append(store.claim(claim))  # noqa: E731 - the thread's only line
+        threading.Thread(target=ask, daemon=True).start()
 
 
 def queued(store, number):
@@ -465,8 +475,9 @@ def test_a_new_key_takes_two_commits_and_a_duplicate_one_read(path):
     store.close()
 
 
-def test_a_leader_that_is_cut_off_leaves_nobody_waiting(path):
+def test_a_leader_that_is_cut_off_leaves_nobody_waiting(path, monkeypatch):
     """Its own batch is unknown, whoever waits behind it leads next, and the file is not locked."""
+    monkeypatch.setattr(writer, "LOOK_EVERY", 3600.0)  # it is not found out, but hands over
     store = SQLiteStore(path)
     leader = Leader(store, KeyboardInterrupt())
     heard = []
@@ -497,7 +508,7 @@ class CutOff:
     def __init__(self, before):
         self.before = before
 
-    def acquire(self):
+    def acquire(self, *, timeout):
         self.before()
         raise KeyboardInterrupt
 
@@ -519,8 +530,8 @@ def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
         leader.finish()
         third.join(PATIENCE)
 
-    def turn(jobs):
-        made = real(jobs)
+    def turn(jobs, runner):
+        made = real(jobs, runner)
         if not third.ident:
             made.wake = CutOff(serve)
         return made
@@ -533,13 +544,62 @@ def test_who_is_cut_off_after_it_was_served_leaves_no_trace(store, monkeypatch):
     assert type(store.claim(a_claim("after"))) is Granted
 
 
+class Torn(Exception):  # noqa: N818 - what a signal raises
+    """Raised between two lines of the writer."""
+
+
+def torn(*_):
+    raise Torn
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_leader_that_was_torn_away_is_replaced(path, monkeypatch, taken):
+    """A signal came before it could hand over; it may have had the jobs of another caller."""
+    store = SQLiteStore(path)  # not closed unless all went well: that would wait for the leader
+    monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
+    store.claim(a_claim("first"))
+    with monkeypatch.context() as cut, pytest.raises(Torn):
+        cut.setattr(writer.Writer, "_hand_over", torn)
+        store.writer.commit([Job(store.transition(machine.claim, a_claim("torn")))])
+    if taken:
+        with monkeypatch.context() as gone:
+            gone.setattr(store.writer, "_queue", Forgetful())
+            with pytest.raises(StoreError, match="cut off") as unknown:
+                store.claim(a_claim("k"))
+        assert unknown.value.happened is None
+    for key in ("after", "later"):
+        asking = Asking(store, a_claim(key))
+        until(lambda asking=asking: asking.heard)
+        assert type(asking.heard[0]) is Granted
+    store.close()
+
+
+def test_a_caller_that_was_made_the_leader_and_not_woken_leads(store, monkeypatch):
+    """A signal came while the leader before it handed over."""
+    monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
+    leader = Leader(store)
+    waiting = Asking(store, a_claim("k"))
+    queued(store, 1)
+    store.writer._leader = store.writer._queue[0]  # and no more of it
+    until(lambda: waiting.heard)
+    assert type(waiting.heard[0]) is Granted
+    leader.finish()
+
+
+class Forgetful(deque):
+    """A queue from which a leader that is gone has taken what came."""
+
+    def append(self, _):
+        """Keep nothing."""
+
+
 @pytest.mark.parametrize("handed_over", [False, True])
 def test_who_is_cut_off_while_it_waits_is_not_waited_for(store, monkeypatch, handed_over):
     leader = Leader(store)
     real = writer._Turn
 
-    def turn(jobs):
-        made = real(jobs)
+    def turn(jobs, runner):
+        made = real(jobs, runner)
         made.wake = CutOff(leader.finish if handed_over else lambda: None)
         return made
 

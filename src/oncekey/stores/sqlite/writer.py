@@ -16,6 +16,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, NamedTuple, TypeVar
 
+from oncekey.compat import Runner, has_left, runner
 from oncekey.core import machine
 from oncekey.core.requests import Claim, Request, Verdict
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
@@ -25,6 +26,8 @@ from oncekey.stores.sqlite.statements import UNFIT, unfit
 T = TypeVar("T")
 
 _LARGEST_BATCH: Final = 512
+LOOK_EVERY: Final = 1.0
+"""Seconds after which a caller that waits looks whether there still is a leader."""
 
 Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
 
@@ -61,11 +64,12 @@ class Job:
 class _Turn:
     """The jobs of one thread, which sleeps until they are done or until it has to lead."""
 
-    __slots__ = ("jobs", "leads", "wake")
+    __slots__ = ("jobs", "leads", "runner", "wake")
 
-    def __init__(self, jobs: list[Job]) -> None:
+    def __init__(self, jobs: list[Job], runner: Runner | None) -> None:
         self.jobs = jobs
         self.leads = False
+        self.runner = runner
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -91,7 +95,7 @@ class Writer:
         self._clock = clock
         self._lock = threading.Lock()
         self._queue: deque[_Turn] = deque()
-        self._led = False
+        self._leader: _Turn | None = None
         self.connection: sqlite3.Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
@@ -99,29 +103,36 @@ class Writer:
 
         Each statement of `work` is a transaction of its own.
         """
-        with self._lock:
-            if self._led:
-                return None
-            self._led = True
+        mine = _Turn([], runner())
         try:
+            with self._lock:
+                if self._leader is not None:
+                    return None
+                self._leader = mine
             return work(self._open())
         except sqlite3.Error as error:
             raise self._explain(error) from error
         except UNFIT as error:
             raise unfit(error) from error
         finally:
-            self._hand_over([])
+            if self._leader is mine:
+                self._hand_over([])
+            mine.runner = None  # it refers to this turn: avoid a cycle
 
     def commit(self, jobs: list[Job]) -> None:
         """Run the jobs and commit them. Afterwards each has its value or its error."""
-        mine = _Turn(jobs)
-        with self._lock:
-            self._queue.append(mine)
-            mine.leads, self._led = not self._led, True
-        if not mine.leads:
-            self._sleep(mine)
-        if mine.leads:
-            self._lead()
+        mine = _Turn(jobs, runner())
+        try:
+            with self._lock:
+                self._queue.append(mine)
+                if self._leader is None:
+                    self._leader, mine.leads = mine, True
+            if not mine.leads:
+                self._sleep(mine)
+            if mine.leads:
+                self._lead()
+        finally:
+            mine.runner = None  # as above
 
     def close(self) -> None:
         """Close the connection. The next leader opens a new one."""
@@ -136,7 +147,9 @@ class Writer:
 
     def _sleep(self, mine: _Turn) -> None:
         try:
-            mine.wake.acquire()
+            while not mine.wake.acquire(timeout=LOOK_EVERY):
+                if self._takes_over(mine):
+                    return
         except BaseException:  # interrupted: others must not wait for this caller
             with self._lock:
                 if mine in self._queue:
@@ -145,21 +158,39 @@ class Writer:
                 self._hand_over([])
             raise
 
+    def _takes_over(self, mine: _Turn) -> bool:
+        """Lead in place of a leader that is gone. Return False if there is one.
+
+        A signal handler may raise an exception between any two lines of the leader. What it had
+        taken from the queue may have been committed, or not. It may also have made this caller the
+        leader without waking it.
+        """
+        with self._lock:
+            leader = self._leader
+            others = leader is not None and leader is not mine and leader.runner
+            if others and not has_left(others):
+                return False
+            if mine not in self._queue:
+                _fail(mine.jobs, _cut_off())
+                _tell(mine.jobs)
+            self._leader, mine.leads = mine, True
+        self._roll_back()
+        return True
+
     def _lead(self) -> None:
         turns: list[_Turn] = []
         jobs: list[Job] = []
-        with self._lock:
-            while self._queue and len(jobs) < (_LARGEST_BATCH if self._fast else 1):
-                turns.append(self._queue.popleft())
-                jobs += turns[-1].jobs
         try:
+            with self._lock:
+                while self._queue and len(jobs) < (_LARGEST_BATCH if self._fast else 1):
+                    turns.append(self._queue.popleft())
+                    jobs += turns[-1].jobs
             if jobs:
                 self._in_one_transaction(jobs)
         except (ConfigurationError, StoreError) as error:
             _fail(jobs, error)
         except BaseException:
-            msg = "the SQLite transaction was cut off, and nobody knows whether it was committed"
-            _fail(jobs, StoreError(msg, happened=None))
+            _fail(jobs, _cut_off())
             self._roll_back()
             raise
         finally:
@@ -170,7 +201,7 @@ class Writer:
         """Wake the callers that were served, and make the first one in the queue the leader."""
         with self._lock:
             following = self._queue[0] if self._queue else None
-            self._led = following is not None
+            self._leader = following
             for turn in served:
                 turn.leads = False
                 turn.wake.release()
@@ -231,6 +262,11 @@ class Writer:
             connection.close()
             return False
         return True
+
+
+def _cut_off() -> StoreError:
+    msg = "the SQLite transaction was cut off, and nobody knows whether it was committed"
+    return StoreError(msg, happened=None)
 
 
 def _fail(jobs: list[Job], error: ConfigurationError | StoreError) -> None:
