@@ -110,9 +110,12 @@ def _unused_since(before: set[str]) -> set[str]:
 
 
 def shared_memory() -> set[str]:
-    """Return the segments that no process uses: POSIX ones by name, System V ones by number."""
+    """Return the segments that no process uses: POSIX ones by name, System V ones by number.
+
+    Only root can tell whether a process of another user uses one.
+    """
     folder = Path("/dev/shm")  # noqa: S108 - that is where Linux shows them
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = {path.name for path in folder.iterdir() if _ours(path)} if folder.is_dir() else set()
     used = set()
     if names:
         for maps in Path("/proc").glob("[0-9]*/maps"):
@@ -123,8 +126,19 @@ def shared_memory() -> set[str]:
             used |= {name for name in names if f"{folder}/{name}" in text}
     table = Path("/proc/sysvipc/shm")
     rows = table.read_text("ascii").splitlines()[1:] if table.is_file() else []
-    segments = {f"segment {row.split()[1]}" for row in rows if row.split()[6] == "0"}
+    segments = {
+        f"segment {number}"
+        for _, number, _, _, _, _, users, owner, *_ in map(str.split, rows)
+        if users == "0" and os.geteuid() in {0, int(owner)}
+    }
     return (names - used) | segments
+
+
+def _ours(path: Path) -> bool:
+    try:
+        return os.geteuid() in {0, path.stat().st_uid}
+    except OSError:  # it has just been removed
+        return False
 
 
 if __name__ == "__main__":
