@@ -574,6 +574,21 @@ def test_a_leader_that_was_torn_away_is_replaced(path, monkeypatch, taken):
     store.close()
 
 
+def test_a_leader_that_is_slow_is_not_replaced(store, monkeypatch):
+    monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
+    looked = []
+    look = writer.has_left
+    monkeypatch.setattr(writer, "has_left", lambda runner: looked.append(look(runner)))
+    leader = Leader(store)
+    waiting = Asking(store, a_claim("k"))
+    until(lambda: len(looked) > 1)
+    assert not any(looked)
+    assert not waiting.heard
+    leader.finish()
+    until(lambda: waiting.heard)
+    assert type(waiting.heard[0]) is Granted
+
+
 def test_a_caller_that_was_made_the_leader_and_not_woken_leads(store, monkeypatch):
     """A signal came while the leader before it handed over."""
     monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
@@ -586,7 +601,7 @@ def test_a_caller_that_was_made_the_leader_and_not_woken_leads(store, monkeypatc
     leader.finish()
 
 
-class Forgetful(deque):
+class Forgetful(deque[object]):
     """A queue from which a leader that is gone has taken what came."""
 
     def append(self, _):
