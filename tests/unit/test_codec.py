@@ -432,6 +432,35 @@ def test_of_many_derived_types_the_right_one_is_found():
     assert back.args == ("k",)
 
 
+class OwnGroup(ExceptionGroup):
+    """A group as a user may define it."""
+
+
+class PickyGroup(ExceptionGroup):
+    def __new__(cls, errors):
+        return super().__new__(cls, "picky", errors)
+
+
+@pytest.mark.parametrize("kind", [ExceptionGroup, OwnGroup])
+def test_a_group_of_known_exceptions_comes_back_as_a_group(kind):
+    error = kind("two", [Declined("x", code=1), ExceptionGroup("one", [KeyError("k")])])
+    known = (Declined, KeyError, OwnGroup)
+    back, name, words = decode_error(encode_error(error), known)
+    assert (type(back), name, words) == (kind, kind.__name__, "two")
+    assert back.exceptions[0].code == 1
+    assert back.exceptions[1].exceptions[0].args == ("k",)
+
+
+def test_a_group_that_cannot_be_rebuilt_leaves_its_words():
+    unknown = ExceptionGroup("two", [Declined("x", code=1), ValueError("y")])
+    assert decode_error(encode_error(unknown), (Declined,)) == (None, "ExceptionGroup", "two")
+    own = encode_error(OwnGroup("one", [ValueError("y")]))
+    renamed = own.replace(b"OwnGroup", b"NoGroup!")
+    assert decode_error(renamed, (ValueError,))[0] is None
+    picky = PickyGroup([ValueError("y")])
+    assert decode_error(encode_error(picky), (ValueError, PickyGroup))[0] is None
+
+
 def test_an_exception_of_an_unknown_type_leaves_its_words():
     assert decode_error(encode_error(Declined("x", code=1)), ()) == (
         None,

@@ -26,6 +26,7 @@ from oncekey.core.decide import (
     Wait,
     after_claim,
     after_error,
+    after_error_async,
     after_reconcile,
     after_refusal,
     busy,
@@ -202,6 +203,48 @@ HELD = Leave(uncertain=True, hold=True)
 )
 def test_how_an_attempt_ends_after_its_code_raised(calling, policy, error, ending):
     assert after_error(error, calling(policy=policy)) == ending
+
+
+def group(*errors):
+    return BaseExceptionGroup("several", errors)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "blocking", "coroutine"),
+    [
+        (Policy(), group(ValueError()), FREED, UNCERTAIN),
+        (Policy(), group(ValueError(), ConnectionResetError()), UNCERTAIN, UNCERTAIN),
+        (Policy(on_crash="hold"), group(group(TimeoutError()), Declined()), HELD, HELD),
+        (Policy(), group(ValueError(), KeyboardInterrupt()), UNCERTAIN, UNCERTAIN),
+        (Policy(keep=Declined), group(Declined(), group(Declined())), Fail(), Fail()),
+        (Policy(keep=Declined), group(Declined(), ValueError()), FREED, UNCERTAIN),
+        (Policy(keep=Declined, definite=ValueError), group(Declined(), ValueError()), FREED, FREED),
+        (Policy(definite=ValueError), group(ValueError()), FREED, FREED),
+        (Policy(definite=ExceptionGroup), group(TypeError()), FREED, FREED),
+        (Policy(keep=ExceptionGroup), group(TypeError()), Fail(), Fail()),
+        (Policy(uncertain=ExceptionGroup), group(ValueError()), FREED, UNCERTAIN),
+        (Policy(on_error="keep"), group(ValueError()), Fail(), UNCERTAIN),
+    ],
+)
+def test_the_worst_of_a_group_counts_and_its_siblings_were_cut_off(
+    calling, policy, error, blocking, coroutine
+):
+    call = calling(policy=policy)
+    assert after_error(error, call) == blocking
+    assert after_error_async(error, call) == coroutine
+
+
+def test_what_is_named_definite_is_never_uncertain(calling):
+    call = calling(policy=Policy(definite=ConnectionRefusedError, on_crash="hold"))
+    assert after_error(ConnectionRefusedError(), call) == FREED
+    assert after_error(ConnectionResetError(), call) == HELD
+    assert after_error(ConnectionRefusedError(), call, unsure=True) == HELD
+
+
+def test_an_error_that_is_kept_by_default_is_not_kept_where_a_step_is_not_noted(calling):
+    assert after_error(ValueError(), calling(policy=Policy(on_error="keep")), unsure=True) == (
+        UNCERTAIN
+    )
 
 
 def test_who_can_reconcile_does_not_hold(calling):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from oncekey.attempt import current, current_async
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
+from oncekey.core.decide import is_uncertain
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import function_key, readable
 from oncekey.engine import run, run_async
@@ -35,7 +36,7 @@ from oncekey.functions import (
 )
 from oncekey.jobs.job import Job, by_task_id
 from oncekey.once import Once, Reconciler
-from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields, of_a_client
+from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields
 
 # The generic wrapper for any function that is called with a job.
 #
@@ -263,8 +264,7 @@ class JobGuard:
         cause = getattr(told, "exc", None) or told.__cause__ or told.__context__
         if not isinstance(cause, BaseException):
             return False
-        unsure = self._terms.uncertain_clients and of_a_client(type(cause))
-        return unsure or isinstance(cause, self._terms.uncertain)
+        return is_uncertain(cause, self._terms)
 
 
 def _still_running(current: Callable[[], T]) -> T | None:
