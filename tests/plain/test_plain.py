@@ -45,7 +45,7 @@ def test_every_store_is_slow(tmp_path):
     assert not Clients.of_url(REDIS)._fast and not AsyncClients.of_url(REDIS)._fast
 
 def test_a_child_is_slow_too():
-    code = f"from oncekey.stores import open_store; print(open_store({REDIS!r})._clients._fast)"
+    code = f"from oncekey.stores import open_store; print(open_store({REDIS!r}).clients._fast)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\\n"
 """

@@ -240,13 +240,13 @@ def test_each_loop_has_its_own_connections(postgres_url):
 def test_only_the_process_that_opened_connections_closes_them(postgres_url):
     store = PostgresStore(postgres_url)
     desk_of(store).grant("a")
-    forgotten(store._links.here()._lender)
+    forgotten(store.links.here()._lender)
 
 
 async def test_only_the_process_whose_loop_opened_connections_closes_them(postgres_url):
     store = AsyncPostgresStore(postgres_url)
     await store.claim(desk_of(None).ask("a"))
-    forgotten(store._links.here()._link._lender)
+    forgotten(store.links.here()._link._lender)
 
 
 def forgotten(lender):
@@ -273,7 +273,7 @@ async def read(key):
     await awaiting.aclose()
     return found.nonce
 def pids():
-    return store._links.here()._lender._idle[-1].connection.info.backend_pid
+    return store.links.here()._lender._idle[-1].connection.info.backend_pid
 print(claim("k", "parent"), flush=True)
 mine = pids()
 print(asyncio.run(read("k")), flush=True)

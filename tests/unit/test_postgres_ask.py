@@ -49,7 +49,7 @@ def lived(store, key):
 
 def limits(store):
     """How long the sessions of a blocking store wait for a row."""
-    lines = store._links.here()._lender._idle
+    lines = store.links.here()._lender._idle
     return [line.connection.execute(LIMIT).fetchone()[0] for line in lines]
 
 
@@ -154,7 +154,7 @@ def test_connections_of_the_caller_are_left_alone(postgres_url, beside):
 def test_a_session_that_has_forgotten_its_statements_is_told_them_again(postgres_url):
     store = PostgresStore(postgres_url)
     lived(store, "order-1")
-    (line,) = store._links.here()._lender._idle
+    (line,) = store.links.here()._lender._idle
     line.connection.execute("DEALLOCATE ALL")
     lived(store, "order-2")
     store.close()

@@ -62,14 +62,14 @@ async def store(postgres_url, unbound):
 async def together(store, monkeypatch):
     """How many shared each statement."""
     counts = []
-    run = store._links.here()._link.run
+    run = store.links.here()._link.run
 
     async def counted(statement, values):
         if statement in [crowd for _, crowd in sql.CROWDS]:
             counts.append(int.from_bytes(values[0][12:16]))
         return await run(statement, values)
 
-    monkeypatch.setattr(store._links.here()._link, "run", counted)
+    monkeypatch.setattr(store.links.here()._link, "run", counted)
     return counts
 
 
@@ -77,14 +77,14 @@ async def together(store, monkeypatch):
 async def alone(store, monkeypatch):
     """Which keys had a statement for themselves."""
     keys = []
-    run = store._links.here()._link.run
+    run = store.links.here()._link.run
 
     async def seen(statement, values):
         if statement not in [crowd for _, crowd in sql.CROWDS]:
             keys.append(values[1].decode())
         return await run(statement, values)
 
-    monkeypatch.setattr(store._links.here()._link, "run", seen)
+    monkeypatch.setattr(store.links.here()._link, "run", seen)
     return keys
 
 
@@ -227,7 +227,7 @@ async def test_the_slow_way_is_a_statement_for_each(postgres_url, monkeypatch):
     store = PostgresStore(postgres_url, fast=False)
     await asyncio.to_thread(store.claim, ask("first"))
     other = store.as_async()
-    link = other._links.here()._link
+    link = other.links.here()._link
     run, asked = link.run, []
 
     async def seen(statement, values):
@@ -281,7 +281,7 @@ async def test_a_crowd_wakes_those_who_wait_for_its_records(store, together):
 
 async def _waited(store):
     marked = sql.statement("SELECT int8send(waited) FROM oncekey_records WHERE key = '2'", 0)
-    (mark,) = await store._links.here()._link.run(marked, ())
+    (mark,) = await store.links.here()._link.run(marked, ())
     return any(mark)
 
 
@@ -395,7 +395,7 @@ async def test_a_connection_that_breaks_leaves_its_crowd_in_doubt(store, beside,
 
 
 async def test_a_crowd_whose_answer_is_lost_is_in_doubt_as_a_whole(store, monkeypatch):
-    link = store._links.here()._link
+    link = store.links.here()._link
     run = link.run
 
     async def lost(statement, values):
@@ -416,7 +416,7 @@ async def test_a_crowd_whose_answer_is_lost_is_in_doubt_as_a_whole(store, monkey
 
 
 async def test_what_is_wrong_with_the_configuration_is_told_to_all(store, monkeypatch):
-    link = store._links.here()._link
+    link = store.links.here()._link
     run = link.run
 
     async def refuses(statement, values):
@@ -433,7 +433,7 @@ async def test_what_is_wrong_with_the_configuration_is_told_to_all(store, monkey
 
 
 async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
-    link = store._links.here()._link
+    link = store.links.here()._link
     run, inside = link.run, asyncio.Event()
 
     async def stands_still(statement, values):
@@ -447,7 +447,7 @@ async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
     await inside.wait()
     asking[3].cancel()
     await asyncio.sleep(0)
-    store._links.here()._crowds[sql.CLAIM.name]._batch.cancel()
+    store.links.here()._crowds[sql.CLAIM.name]._batch.cancel()
     told = await asyncio.gather(*asking, return_exceptions=True)
     assert [getattr(one, "happened", type(one)) for one in told] == [
         Granted,

@@ -128,7 +128,7 @@ def test_dead_peers_are_looked_for_unless_the_caller_has_other_wishes():
 
 def test_unused_connections_are_closed_after_a_while(postgres_url, monkeypatch):
     store = PostgresStore(postgres_url)
-    lender = store._links.here()._lender
+    lender = store.links.here()._lender
     lines = [lender.take() for _ in range(5)]
     for line in lines:
         lender.give(line)
@@ -143,7 +143,7 @@ def test_unused_connections_are_closed_after_a_while(postgres_url, monkeypatch):
 
 async def test_unused_connections_of_a_loop_are_closed_after_a_while(postgres_url, monkeypatch):
     store = AsyncPostgresStore(postgres_url)
-    lender = store._links.here()._link._lender
+    lender = store.links.here()._link._lender
     lines = [await lender.take() for _ in range(5)]
     for line in lines:
         await lender.give(line)
@@ -157,7 +157,7 @@ async def test_unused_connections_of_a_loop_are_closed_after_a_while(postgres_ur
 
 def test_a_connection_that_is_in_use_while_the_store_closes_is_closed_afterwards(postgres_url):
     store = PostgresStore(postgres_url)
-    lender = store._links.here()._lender
+    lender = store.links.here()._lender
     line = lender.take()
     store.close()
     lender.give(line)

@@ -153,7 +153,7 @@ def test_nobody_waits_for_ever_for_a_connection(postgres_url, beside, until, unb
     thread = threading.Thread(target=lambda: desk_of(store).claim("b"))
     thread.start()
     until(lambda: watch.execute(BACKENDS + "current_database()").fetchall())
-    store._links.here()._room._patience = 0.05
+    store.links.here()._room._patience = 0.05
     refused(desk_of(store), "raise size=", unreachable=True)
     other.execute("ROLLBACK")
     thread.join()
@@ -243,7 +243,7 @@ def test_every_kind_of_error_is_known(error, happened):
 
 def room(store):
     """Where the coroutines of this loop wait for a connection; see --plain for the second."""
-    link = store._links.here()
+    link = store.links.here()
     return getattr(link, "_link", link)._room
 
 
@@ -300,6 +300,6 @@ async def test_a_connection_that_a_callers_async_pool_lost_is_replaced(postgres_
 def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(postgres_url):
     store = PostgresStore(postgres_url)
     desk_of(store).grant("a")
-    store._links.here()._lender._idle[0].connection.close()
+    store.links.here()._lender._idle[0].connection.close()
     assert type(desk_of(store).claim("b")) is Busy
     store.close()

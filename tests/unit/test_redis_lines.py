@@ -171,13 +171,13 @@ def test_what_nobody_asked_for_ends_the_line(empty_redis, client):
     store = RedisStore.from_url(f"{empty_redis.url}?protocol=3")
     store.claim(ask())
     first = connected(client)
-    store._clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
+    store.clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
     client.set("x", "y")  # the server tells of it while nobody asks
     time.sleep(redis_line.IDLE)
     assert isinstance(store.claim(ask(nonce="b")), Busy)
     gone(client, first)
     second = connected(client)
-    with store._clients.held() as line:
+    with store.clients.held() as line:
         line.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
         client.set("x", "z")  # and here in front of a reply
         assert line.ask(("PING",)) == b"PONG"
@@ -275,7 +275,7 @@ def test_a_client_that_is_not_plain_is_asked_its_own_way(empty_redis):
     for number, kind in enumerate(kinds):
         with empty_redis.client(**kind) as own:
             store = RedisStore(own)
-            assert store._clients._lines is None
+            assert store.clients._lines is None
             assert isinstance(store.claim(ask(f"k{number}")), Granted)
 
 
@@ -304,7 +304,7 @@ def test_nobody_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
     monkeypatch.setattr(redis_lines, "PATIENCE", 0.01)
     store = RedisStore.from_url(f"{empty_redis.url}?max_connections=1")
     store.claim(crowded(1))
-    with store._clients.held(), pytest.raises(StoreError, match="are in use") as told:
+    with store.clients.held(), pytest.raises(StoreError, match="are in use") as told:
         store.claim(crowded(0))
     assert told.value.happened is False
     store.close()
@@ -313,7 +313,7 @@ def test_nobody_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
 async def test_no_task_waits_for_a_connection_for_ever(empty_redis, monkeypatch):
     monkeypatch.setattr(redis_loops, "PATIENCE", 0.01)
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?max_connections=1")
-    async with store._clients.held():
+    async with store.clients.held():
         with pytest.raises(StoreError, match="are in use") as told:
             await store.claim(crowded(0))
     assert told.value.happened is False

@@ -223,12 +223,12 @@ def test_a_url_is_left_as_it_is_but_for_wait():
     url = "unix:///a%20b.sock?wait=2%2C100ms&db=1"
     assert taken_out(url, None) == ("unix:///a%20b.sock?db=1", (2, "100ms"))
     assert taken_out("redis://u:p%40@h?wait=1,1s", None) == ("redis://u:p%40@h", (1, "1s"))
-    assert RedisStore.from_url("redis://h?wait=2,0.4ms")._replicas == Replicas(2, 1)
+    assert RedisStore.from_url("redis://h?wait=2,0.4ms").replicas == Replicas(2, 1)
 
 
 def test_a_client_without_a_time_out_may_wait_long():
     store = RedisStore(redis.Redis(socket_timeout=None), wait=(1, "1h"))
-    assert store._replicas == Replicas(1, 3_600_000)
+    assert store.replicas == Replicas(1, 3_600_000)
 
 
 def test_a_cluster_cannot_be_waited_for():

@@ -172,7 +172,7 @@ async def test_a_coroutine_that_stops_waiting_leaves_nothing_behind(empty_redis,
 async def test_a_cancellation_that_a_command_has_swallowed_still_counts(empty_redis):
     store = AsyncRedisStore.from_url(empty_redis.url)
     task = asyncio.current_task()
-    async with store._clients.listening(b"channel") as ears:
+    async with store.clients.listening(b"channel") as ears:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
@@ -299,9 +299,9 @@ async def test_a_client_that_is_not_plain_naps(empty_redis):
 
 def test_a_child_that_is_forked_may_listen(store):
     record = store.claim(ask()).record
-    store._clients._seats._free.clear()
-    store._clients.after_fork()
+    store.clients._seats._free.clear()
+    store.clients.after_fork()
     thread = threading.Thread(target=store.watch, args=(None, "test-123", record.token, 0.01))
     thread.start()
     thread.join()
-    assert store._clients._seats._free
+    assert store.clients._seats._free

@@ -51,7 +51,7 @@ def store(tmp_path, clock):
 
 
 def dues(store):
-    return dict(store._rows("SELECT key, due FROM oncekey_records"))
+    return dict(store.rows("SELECT key, due FROM oncekey_records"))
 
 
 # A file of an older release
@@ -84,8 +84,8 @@ def test_an_old_file_is_upgraded_with_its_records(old):
     store, kept = old
     assert store.scan(Scan()).records == kept
     assert dues(store) == {record.key: record.expires for record in kept}
-    assert store._rows("SELECT version FROM oncekey_schema") == [(2,)]
-    names = {name for (name,) in store._rows("SELECT name FROM sqlite_master")}
+    assert store.rows("SELECT version FROM oncekey_schema") == [(2,)]
+    names = {name for (name,) in store.rows("SELECT name FROM sqlite_master")}
     assert "oncekey_records_due" in names
     assert "oncekey_records_expires" not in names
 
@@ -131,7 +131,7 @@ def test_a_settle_writes_one_page(store):
     record = store.claim(a_claim()).record
     before = log.stat().st_size
     store.settle(an_end(record))
-    page = store._rows("PRAGMA page_size")[0][0]
+    page = store.rows("PRAGMA page_size")[0][0]
     assert log.stat().st_size - before == 24 + page
 
 
@@ -194,5 +194,5 @@ def test_what_is_held_is_never_due(store, clock):
 
 def test_expired_records_are_found_by_the_index(store):
     store.get(None, "k")
-    plan = store._rows(f"EXPLAIN QUERY PLAN {statements.ANY_EXPIRED}", 1, 1)
+    plan = store.rows(f"EXPLAIN QUERY PLAN {statements.ANY_EXPIRED}", 1, 1)
     assert "USING INDEX oncekey_records_due" in str(plan)

@@ -320,6 +320,6 @@ def test_a_batch_says_and_does_what_its_jobs_would_one_after_the_other(batches):
             many.writer.commit(jobs)
             assert [job.value for job in jobs] == [getattr(single, verb)(ask) for verb, ask in asks]
             assert many.scan(Scan()) == single.scan(Scan())
-            assert not [*many._rows(NEVER_PURGED), *single._rows(NEVER_PURGED)]
+            assert not [*many.rows(NEVER_PURGED), *single.rows(NEVER_PURGED)]
         many.close()
         single.close()

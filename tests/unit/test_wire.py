@@ -52,7 +52,7 @@ async def claims(store, count=CROWD, nonce="a"):
 
 async def on_the_way(store, count):
     """Returns when so many commands wait for their replies."""
-    await until_async(lambda: len(store._clients._wires._swift.wire._waiting) >= count)
+    await until_async(lambda: len(store.clients._wires._swift.wire._waiting) >= count)
 
 
 # What is shared
@@ -63,8 +63,8 @@ async def test_a_crowd_shares_one_connection_and_few_writes(store, client, monke
     before = connected(client)  # some that were closed may still be listed
     await store.claim(ask("first"))
     writes = []
-    transport = store._clients._wires._swift.wire._transport
-    store._clients._wires._swift.wire._transport = Counted(transport, writes)
+    transport = store.clients._wires._swift.wire._transport
+    store.clients._wires._swift.wire._transport = Counted(transport, writes)
     assert {type(answer) for answer in await claims(store)} == {Granted}
     assert len(writes) == CROWD // connection_async.ENOUGH
     assert len((await store.scan(Scan())).records) == CROWD + 1
@@ -100,7 +100,7 @@ async def test_more_than_fit_on_the_way_follow_in_their_order(store, monkeypatch
 
 async def test_what_the_system_does_not_take_waits(store):
     await store.get(None, "nothing")
-    line = store._clients._wires._swift.wire
+    line = store.clients._wires._swift.wire
     line.pause_writing()
     asking = asyncio.gather(*(store.claim(ask(f"k{number}")) for number in range(5)))
     for _ in range(5):
@@ -198,7 +198,7 @@ async def test_what_has_not_left_a_broken_wire_leaves_on_the_next(store):
     await store.get(None, "nothing")
     asking = asyncio.create_task(store.claim(ask()))
     await asyncio.sleep(0)
-    store._clients._wires._swift.wire.close()
+    store.clients._wires._swift.wire.close()
     assert isinstance(await asking, Granted)
 
 
@@ -233,7 +233,7 @@ async def test_all_who_wait_for_a_wire_are_told_why_there_is_none(another_redis)
 async def test_a_reply_that_does_not_come_is_not_waited_for_for_ever(empty_redis):
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?socket_timeout={PATIENCE}")
     await store.get(None, "nothing")
-    line = store._clients._wires._swift.wire
+    line = store.clients._wires._swift.wire
     line._clock.cancel()
     line._clock, line._patience = None, 0.05
     with standing_still(empty_redis):
@@ -247,7 +247,7 @@ async def test_a_reply_that_does_not_come_is_not_waited_for_for_ever(empty_redis
 async def test_one_clock_serves_all(empty_redis):
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?socket_timeout={PATIENCE}")
     await store.claim(ask("first"))
-    line = store._clients._wires._swift.wire
+    line = store.clients._wires._swift.wire
     for number in range(5):
         clock = line._clock
         with standing_still(empty_redis):
@@ -290,7 +290,7 @@ async def test_what_nobody_asked_for_ends_the_wire_after_what_is_on_it(empty_red
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?protocol=3")
     await store.claim(ask())
     first = connected(client)
-    await store._clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
+    await store.clients.ask(("CLIENT", "TRACKING", "ON", "BCAST"))
     client.client_pause(round(PATIENCE * 1000), all=False)
     asking = asyncio.create_task(store.claim(ask(nonce="b")))
     await on_the_way(store, 1)
@@ -406,7 +406,7 @@ async def test_whoever_went_away_hears_nothing_of_the_end(empty_redis, store):
         await on_the_way(store, 2)
         asking[0].cancel()
         await asyncio.sleep(0)
-        store._clients._wires._swift.wire.close()
+        store.clients._wires._swift.wire.close()
     told = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in told] == [asyncio.CancelledError, StoreError]
 
@@ -487,7 +487,7 @@ async def test_a_client_that_tries_again_does_so(empty_redis):
 
 async def test_a_line_on_which_something_broke_is_not_used_again(store):
     with pytest.raises(redis.exceptions.ConnectionError):
-        async with store._clients.held() as line:
+        async with store.clients.held() as line:
             raise redis.exceptions.ConnectionError
     assert not line.connection.is_connected
 
@@ -511,7 +511,7 @@ async def test_without_wires_every_command_goes_through_redis_py(empty_redis, ho
     most = how.pop("most", 100)
     store = AsyncRedisStore.from_url(f"{empty_redis.url}?max_connections={most}", **how)
     assert {type(answer) for answer in await claims(store)} == {Granted}
-    assert store._clients._wires is None
+    assert store.clients._wires is None
     await store.aclose()
 
 
@@ -524,10 +524,10 @@ def test_fast_is_true_or_false(store):
 async def test_the_slow_way_is_the_slow_way_in_both_colours(empty_redis):
     store = RedisStore.from_url(empty_redis.url, fast=False)
     assert isinstance(store.claim(ask()), Granted)
-    assert store._clients._lines is None
+    assert store.clients._lines is None
     other = store.as_async()
     assert isinstance(await other.claim(ask(nonce="b")), Busy)
-    assert other._clients._wires is None
+    assert other.clients._wires is None
     await other.aclose()
     store.close()
 

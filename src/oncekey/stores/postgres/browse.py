@@ -247,7 +247,7 @@ def _groups(rows: list[bytes]) -> tuple[dict[str, int], int]:
 
 
 def _run(store: PostgresStore, statement: Statement, *values: bytes | None) -> list[bytes]:
-    return store._links.here().run(statement, values)  # noqa: SLF001 - the way that its verbs go
+    return store.links.here().run(statement, values)
 
 
 def _number(data: bytes | None) -> int:
