@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from weakref import ref
 
 from oncekey import Once, Policy
 from oncekey.core.requests import Claim
 from oncekey.stores import SQLiteStore
+from tests.patience import until
 
 HOUR: Final = 3600 * 1_000_000
 HALF: Final = HOUR // 2
@@ -38,11 +40,12 @@ def hours_ago(path: Path, hours: int) -> SQLiteStore:
 
 def open_shop(path: Path) -> None:
     """The file holds a record of every status, made in the last hours, and one that expired."""
-    _fill(path)
-    gc.collect()  # so that nobody here uses it any more, and the keeper does not purge it
+    stores = _fill(path)
+    # Nobody here may use them any more: the keeper would purge after half a minute.
+    until(lambda: gc.collect() >= 0 and not any(store() for store in stores))
 
 
-def _fill(path: Path) -> None:
+def _fill(path: Path) -> list[ref[SQLiteStore]]:
     expired = hours_ago(path, 12 * 24)
     Once(expired, observers=(), scope="billing").run("charge:1007", _charge, "1007")
     expired.close()
@@ -56,6 +59,7 @@ def _fill(path: Path) -> None:
     _swallow(imports, "import:42", ValueError("row 17 has no price"), upload="up-1")
     store.claim(running("report:11", label="report"))
     store.close()
+    return [ref(expired), ref(store)]
 
 
 def running(key: str, *, label: str = "", lease: int = 12 * HOUR) -> Claim:
