@@ -575,6 +575,25 @@ def test_a_leader_that_was_torn_away_is_replaced(path, monkeypatch, taken):
     store.close()
 
 
+def test_a_leader_that_is_alive_is_not_replaced(store, monkeypatch):
+    monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
+    takes_over, looks = writer.Writer._takes_over, []
+
+    def look(self, mine):
+        looks.append(takes_over(self, mine))
+        return looks[-1]
+
+    monkeypatch.setattr(writer.Writer, "_takes_over", look)
+    leader = Leader(store)
+    waiting = Asking(store, a_claim("k"))
+    until(lambda: looks)
+    replaced = looks[0]
+    leader.finish()
+    until(lambda: waiting.heard)
+    assert not replaced
+    assert type(waiting.heard[0]) is Granted
+
+
 def test_a_caller_that_was_made_the_leader_and_not_woken_leads(store, monkeypatch):
     """A signal came while the leader before it handed over."""
     monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
