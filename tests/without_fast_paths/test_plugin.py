@@ -25,10 +25,10 @@ from oncekey.stores.redis.client import AsyncClients
 REDIS, POSTGRES = "redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/none"
 
 def slow(store):
-    clients = getattr(store, "_clients", None)
+    clients = getattr(store, "clients", None)
     if clients is not None:
         return not clients._fast
-    target = getattr(store, "_target", None)
+    target = getattr(store, "target", None)
     return not (store.fast if target is None else target.fast)
 
 @pytest.mark.parametrize("url", [REDIS, POSTGRES, "sqlite:///here.db"])

@@ -246,6 +246,10 @@ def _groups(rows: list[bytes]) -> tuple[dict[str, int], int]:
     return living, total
 
 
+def _run(store: PostgresStore, statement: Statement, *values: bytes | None) -> list[bytes]:
+    return store.links.here().run(statement, values)
+
+
 def _number(data: bytes | None) -> int:
     return to_number(data or b"")
 
