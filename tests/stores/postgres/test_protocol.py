@@ -126,7 +126,7 @@ def test_a_session_that_a_pooler_lends_to_others_as_well_is_left_alone(
     other = beside(postgres_url)
     other.execute(
         "DO $$ BEGIN EXECUTE (SELECT format('ALTER FUNCTION %s SET lock_timeout = ''50ms''', "
-        "oid::regprocedure) FROM pg_proc WHERE proname = 'oncekey_claim_v2'); END $$"
+        "oid::regprocedure) FROM pg_proc WHERE proname = 'oncekey_claim_v1'); END $$"
     )
     with other.transaction(force_rollback=True):
         other.execute(INSERTED)

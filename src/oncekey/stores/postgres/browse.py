@@ -1,4 +1,4 @@
-"""List and count the records of a PostgreSQL database, with the indexes of `0003_newest.sql`.
+"""List and count the records of a PostgreSQL database, by the indexes on `created`.
 
 A page goes down the index, over a limited number of rows. If there are too many rows to count, they
 are estimated from some pages of the table.
