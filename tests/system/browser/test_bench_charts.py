@@ -4,11 +4,10 @@ import math
 
 import pytest
 
-from bench.charts import WIDTH, charts
-from bench.interleave import Spread
-from bench.row import Row
-from bench.run import Report
+from bench.report.charts import WIDTH, charts
+from bench.report.rows import Report, Row
 from bench.settings import FULL
+from bench.timing import Spread
 from tests.project.test_bench import ROWS
 
 pytestmark = pytest.mark.xdist_group("browser")
