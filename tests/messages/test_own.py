@@ -2,18 +2,21 @@
 
 import os
 import sqlite3
+import threading
 from contextlib import closing
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Renew, Resolve, Scan, Verdict
-from oncekey.messages import Inbox, Message
+from oncekey.messages import Inbox, Message, connections_sqlite, statements
 from oncekey.messages.connections_postgres import PostgresConnections, _Impatient
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.table import Table
-from oncekey.testing import disabled
+from oncekey.testing import FakeClock, disabled
+from tests.patience import PATIENCE, until
 
 ORDER = Message(id="m-1", type="order.placed")
 HOUR = 3_600_000_000
@@ -155,6 +158,41 @@ def test_a_keeper_does_not_wait_for_a_writer(tmp_path):
         with pytest.raises(StoreError, match="stayed locked"):
             own.run("DELETE FROM processed_messages", {}, keeper=True)
     own.close()
+
+
+@pytest.mark.parametrize("verb", ["claim", "renew"])
+def test_time_is_read_when_the_file_can_be_written(tmp_path, monkeypatch, verb):
+    """A lease that is counted from before the wait may be over when it is granted."""
+    clock = FakeClock()
+    monkeypatch.setattr(statements, "time", SimpleNamespace(time_ns=lambda: clock() * 1000))
+    monkeypatch.setattr(connections_sqlite, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(connections_sqlite, "_OF_KEEPER", 3600.0)
+    monkeypatch.setattr(connections_sqlite, "_AT_ONCE", 0.0)  # else it may be so much too early
+    table = Table(SQLiteConnections(tmp_path / "shop.db"), 0)
+    owner = table.claim(claim("first", lease=HOUR)).record
+    verbs = {
+        "claim": lambda: table.claim(claim("second", lease=HOUR)),
+        "renew": lambda: table.renew(
+            Renew("billing", "m-1", token=owner.token, nonce="first", lease=HOUR, ttl=HOUR)
+        ),
+    }
+    if verb == "claim":
+        clock.advance("2h")
+    begun = []
+    table.own.run("SELECT 1", {}, keeper=True)
+    for line in table.own._lines.values():
+        line._connection.set_trace_callback(begun.append)
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = threading.Thread(target=verbs[verb], daemon=True)
+        waiting.start()
+        until(lambda: begun)
+        clock.advance("2h")
+        other.execute("COMMIT")
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+    assert table.get("billing", "m-1").lease_end == clock() + HOUR
+    table.close()
 
 
 @pytest.mark.parametrize("name", ["psycopg", "sqlite3"])

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from oncekey.compat import generation
 from oncekey.messages import schema
 from oncekey.messages.driver import pyformat
-from oncekey.messages.statements import POSTGRES, Values
+from oncekey.messages.statements import POSTGRES, Given, Values
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess, stale
 from oncekey.stores.postgres.errors import explain, explain_connect
@@ -68,9 +68,9 @@ class PostgresConnections:
         target = Target.of(url, 1, "5s", "5s", listen=False)
         self._here = PerProcess(partial(_Lines, target))
 
-    def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
+    def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
         """Run the statement and commit it. Return its rows."""
-        return self._here.here().run(statement, values)
+        return self._here.here().run(statement, values() if callable(values) else values)
 
     def identity(self) -> str:
         """Bring the schema up to date. Return the identity of the database."""

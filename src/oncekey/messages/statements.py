@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, Literal
@@ -20,6 +20,8 @@ from oncekey.policy import SECOND
 
 
 Values = dict[str, Any]
+Given = Values | Callable[[], Values]
+"""Values, or a function that returns them as of now, called when the statement can be run."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FORM: Final = "%Y-%m-%d %H:%M:%S.%f"

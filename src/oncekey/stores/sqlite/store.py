@@ -135,11 +135,9 @@ class SQLiteStore:
         self.path = Path(path)
         self.file = self.path.absolute()
         """The absolute path, which stays right when the process changes its directory."""
+        self._busy_timeout = seconds(busy_timeout, "busy_timeout")
         self._connect = partial(
-            connect,
-            self.file,
-            synchronous=synchronous,
-            busy_timeout=seconds(busy_timeout, "busy_timeout"),
+            connect, self.file, synchronous=synchronous, busy_timeout=self._busy_timeout
         )
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self._reset()
@@ -149,7 +147,11 @@ class SQLiteStore:
         self._read_lock = threading.Lock()
         self._reader: sqlite3.Connection | None = None
         self.writer = Writer(
-            self._connect, lambda error: file.explain(error, self.path), self.clock, fast=self.fast
+            self._connect,
+            lambda error: file.explain(error, self.path),
+            self.clock,
+            busy_timeout=self._busy_timeout,
+            fast=self.fast,
         )
 
     # The verbs

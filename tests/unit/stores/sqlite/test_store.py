@@ -274,6 +274,19 @@ def alone(store, key="other"):
     return store.claim(a_claim(key))
 
 
+@pytest.mark.fast_path("what a group commit does")
+def test_a_statement_for_many_that_fails_is_told_to_all(store):
+    store.claim(a_claim())
+    real = store.writer.connection
+    store.writer.connection = Broken(real, sqlite_file.insert_many(2))
+    jobs = [store.job(machine.claim, a_claim(key), plain=True) for key in ("a", "b")]
+    store.writer.commit(jobs)
+    store.writer.connection = real
+    assert [type(job.error) for job in jobs] == [StoreError, StoreError]
+    assert [job.error.happened for job in jobs] == [None, None]
+    assert store.get(None, "a") is None
+
+
 @pytest.mark.fast_path("what a writer does while nobody else writes")
 @pytest.mark.parametrize(("way", "happened"), [(in_a_transaction, False), (alone, None)])
 def test_a_statement_that_fails_is_told(store, way, happened):
@@ -377,6 +390,88 @@ def test_who_comes_in_between_is_seen(path, verb):
     assert not meddling
     store.close()
     other.close()
+
+
+# Another process that has the file locked for as long as a lease
+
+
+def claims(store, *keys):
+    """What claims of these keys become in one batch."""
+    store.writer.commit([store.job(machine.claim, a_claim(key), plain=True) for key in keys])
+
+
+async def claims_of_coroutines(store, *keys):
+    other = store.as_async()
+    await asyncio.gather(*(other.claim(a_claim(key)) for key in keys))
+    await other.aclose()
+
+
+def an_owner(record):
+    return {"token": record.token, "nonce": record.nonce}
+
+
+WRITES = {
+    "claim": lambda store, _: store.claim(a_claim("a")),
+    "claims": lambda store, _: claims(store, "a", "b"),
+    "claim and settle": lambda store, mine: store.writer.commit(
+        [
+            store.job(machine.claim, a_claim("a"), plain=True),
+            store.job(machine.settle, asks.settle(mine), plain=True),
+        ]
+    ),
+    "coroutine": lambda store, _: asyncio.run(claims_of_coroutines(store, "a")),
+    "coroutines": lambda store, _: asyncio.run(claims_of_coroutines(store, "a", "b")),
+    "renew": lambda store, mine: store.renew(
+        Renew(None, mine.key, **an_owner(mine), lease=10**8, ttl=10**8)
+    ),
+    "settle": lambda store, mine: store.settle(asks.settle(mine)),
+    "release": lambda store, mine: store.release(asks.release(mine)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("fast", [True, False])
+def test_time_is_read_when_the_lock_is_had(path, clock, write, fast):
+    """A lease that is counted from before the wait may be over when it is granted."""
+    store = SQLiteStore(path, busy_timeout="1h", clock=clock, fast=fast)
+    mine = store.claim(a_claim("mine")).record
+    begun = []
+    store.writer.connection.set_trace_callback(begun.append)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    writing = threading.Thread(target=WRITES[write], args=(store, mine), daemon=True)
+    writing.start()
+    until(lambda: any(not text.startswith("SELECT") for text in begun))
+    clock.advance("150s")  # longer than the leases
+    other.execute("COMMIT")
+    other.close()
+    writing.join(PATIENCE)
+    written = [record for record in store.scan(Scan()).records if record.updated > mine.updated]
+    assert written
+    assert {record.updated for record in written} == {clock()}
+    assert all(record.lease_end > clock() for record in written if record.status == "running")
+    store.close()
+
+
+def test_a_writer_waits_as_long_as_it_was_told(path, monkeypatch):
+    """By itself: a statement that waits inside of SQLite would be given the time from before."""
+    store = SQLiteStore(path, busy_timeout="1h")
+    store.claim(a_claim())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    paused = []
+
+    def pause(seconds):
+        paused.append(seconds)
+        if len(paused) == 10:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr(schema.time, "sleep", pause)
+    assert type(store.claim(a_claim("other"))) is Granted
+    assert len(paused) == 10
+    assert (min(paused), max(paused)) == (0.001, 0.05)
+    other.close()
+    store.close()
 
 
 # The writer
