@@ -56,9 +56,12 @@ class Run(BaseRun):
         recorded = self.engine.settle(self.ticket, self.settlement(value))
         self.settled(value, recorded=recorded)
 
-    def release(self, why: str = "", *, uncertain: bool = False) -> None:
-        """End the attempt and free the key. If `uncertain`, the policy decides what follows."""
-        self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain))
+    def release(self, why: str = "", *, uncertain: bool = False, brief: bool = False) -> None:
+        """End the attempt and free the key. If `uncertain`, the policy decides what follows.
+
+        `brief` says that the record need not be remembered, unless it has notes for instance.
+        """
+        self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain, brief=brief))
 
     def fail(self, error: BaseException) -> bool:
         """End the attempt with this error. Return True if the answer of another attempt stands."""

@@ -54,9 +54,12 @@ class AsyncRun(BaseRun):
         recorded = await self.engine.settle(self.ticket, self.settlement(value))
         self.settled(value, recorded=recorded)
 
-    async def release(self, why: str = "", *, uncertain: bool = False) -> None:
-        """End the attempt and free the key. If `uncertain`, the policy decides what follows."""
-        await self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain))
+    async def release(self, why: str = "", *, uncertain: bool = False, brief: bool = False) -> None:
+        """End the attempt and free the key. If `uncertain`, the policy decides what follows.
+
+        `brief` says that the record need not be remembered, unless it has notes for instance.
+        """
+        await self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain, brief=brief))
 
     async def fail(self, error: BaseException) -> bool:
         """End the attempt with this error. Return True if the answer of another attempt stands."""

@@ -250,13 +250,16 @@ class BaseRun:
             raise NotRecordedError(msg, key=call.key, scope=call.scope, result=value)
         self._value = value
 
-    def _releasing(self, why: str, *, uncertain: bool) -> Release:
+    def _releasing(self, why: str, *, uncertain: bool, brief: bool) -> Release:
         """Return the request that frees the key, or holds it if the outcome is uncertain."""
         self.must_live("release")
         self.ended = True
         hold = uncertain and self.call.terms.hold and self.call.reconcile is None
         data = why.encode() or None
-        return self.call.release(self.ticket.record, data, uncertain=uncertain, hold=hold)
+        brief = brief and not self.ticket.resent
+        return self.call.release(
+            self.ticket.record, data, uncertain=uncertain, hold=hold, brief=brief
+        )
 
     def _failing(
         self, error: BaseException, data: bytes, judge: Callable[..., Fail | Leave]

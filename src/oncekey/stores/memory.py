@@ -47,6 +47,7 @@ class MemoryStore:
     """A store that lives as long as the process. A forked child starts with a copy."""
 
     remote = False
+    sends_once = True
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
         """Start empty. `clock` returns microseconds, for tests that control the time."""

@@ -187,7 +187,8 @@ def _release(record):
         uncertain=False,
         hold=False,
         unused=False,
-        lease=MINUTE,
+        counted=False,
+        bare_ttl=MINUTE,
         ttl=HOUR,
     )
 

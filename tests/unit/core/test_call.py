@@ -68,12 +68,16 @@ def test_every_write_proves_who_it_is(calling, recorded):
         uncertain=False,
         hold=False,
         unused=False,
-        lease=lease,
+        counted=False,
+        bare_ttl=3_600_000_000,
         ttl=ttl,
     )
     given_back = call.release(record, b"e", uncertain=True, hold=True, unused=True)
     assert (given_back.error, given_back.uncertain) == (b"e", True)
     assert (given_back.hold, given_back.unused) == (True, True)
+    assert call.release(record, brief=True).bare_ttl == 60_000_000
+    counted = calling(policy=Policy(max_attempts=3))
+    assert counted.release(record).counted
 
 
 def test_a_downstream_key_depends_on_the_call_and_the_effect_alone(calling):

@@ -67,7 +67,8 @@ RELEASE = Release(
     uncertain=False,
     hold=False,
     unused=False,
-    lease=LEASE,
+    counted=False,
+    bare_ttl=LEASE,
     ttl=TTL,
 )
 RESOLVE = Resolve(*PLACE, token=NOW, status="completed", result=b"s", error=None, ttl=TTL)
@@ -238,14 +239,33 @@ def test_a_running_record_outlives_its_lease_by_a_day_or_its_ttl(ttl, longer):
     assert renewed.expires == renewed.lease_end + longer
 
 
+@pytest.mark.parametrize("ttl", [1, 7 * DAY])
 @pytest.mark.parametrize(
-    ("noted", "lease", "lives"), [(b"n", 9 * HOUR, TTL), (b"", 1, HOUR), (b"", 2 * HOUR, 2 * HOUR)]
+    ("noted", "ways", "remembered"),
+    [
+        (b"n", {}, True),
+        (b"", {"uncertain": True}, True),
+        (b"", {"counted": True}, True),
+        (b"", {"counted": True, "unused": True}, False),
+        (b"", {"unused": True}, False),
+        (b"", {}, False),
+    ],
 )
-def test_a_released_record_lives_as_long_as_it_is_of_use(noted, lease, lives):
+def test_a_released_record_lives_as_long_as_it_is_of_use(noted, ways, remembered, ttl):
     record = replace(RUNNING, noted=noted)
-    after = machine.release(record, replace(RELEASE, lease=lease), NOW)[0]
+    after = machine.release(record, replace(RELEASE, ttl=ttl, bare_ttl=HOUR, **ways), NOW)[0]
     assert after is not None
-    assert after.expires == NOW + lives
+    assert after.expires == NOW + (max(ttl, DAY) if remembered else HOUR)
+
+
+def test_no_later_attempt_shortens_what_an_uncertain_end_was_promised():
+    promised = NOW + 9 * DAY
+    uncertain = replace(RELEASED, uncertain=True, expires=promised)
+    second = machine.claim(uncertain, CLAIM, NOW)[0]
+    proof = {"token": second.token, "nonce": second.nonce}
+    renewed = machine.renew(second, replace(RENEW, **proof), NOW)[0]
+    released = machine.release(renewed, replace(RELEASE, **proof), NOW)[0]
+    assert (second.expires, renewed.expires, released.expires) == (promised, promised, promised)
 
 
 @pytest.mark.parametrize("uncertain", [False, True])

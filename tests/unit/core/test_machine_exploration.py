@@ -164,7 +164,8 @@ def writes(token: int, nonce: str, record: Record | None) -> Iterator[Owned]:
             uncertain=uncertain,
             hold=hold,
             unused=unused,
-            lease=LEASE,
+            counted=False,
+            bare_ttl=LEASE,
             ttl=TTL,
         )
 
@@ -230,7 +231,8 @@ WHEN = {
     "the same again": lambda r, a, now: same_again(r, a),
     "uncertain under hold, by owner": lambda r, a, now: owned(r, a) and a.hold,
     "under hold, by owner": lambda r, a, now: owned(r, a) and a.hold,
-    "not under hold, by owner": lambda r, a, now: owned(r, a) and not a.hold,
+    "definite, by owner": lambda r, a, now: owned(r, a) and not (a.hold or a.uncertain),
+    "uncertain, not under hold, by owner": lambda r, a, now: owned(r, a) and not a.hold,
     "token as read": lambda r, a, now: r.token == a.token,
     "forced, token as read": lambda r, a, now: r.token == a.token and a.force,
     "completed, token as read": lambda r, a, now: r.token == a.token and a.status == "completed",

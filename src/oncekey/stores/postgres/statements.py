@@ -45,7 +45,8 @@ SETTLE: Final = _call("oncekey_settle_v1", _SETTLE)._replace(
     bound=_call("oncekey_settle_bound_v1", _SETTLE)
 )
 RELEASE: Final = _call(
-    "oncekey_release_v1", "text text bigint text bytea boolean boolean boolean bigint bigint"
+    "oncekey_release_v1",
+    "text text bigint text bytea boolean boolean boolean boolean bigint bigint",
 )
 RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
 FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
@@ -132,8 +133,8 @@ def of_settle(ask: Settle) -> Values:
 
 def of_release(ask: Release) -> Values:
     """Return the parameters of RELEASE."""
-    ways = (_truth(ask.uncertain), _truth(ask.hold), _truth(ask.unused))
-    return (*_of_owned(ask), ask.error, *ways, _number(ask.lease), _number(ask.ttl))
+    ways = map(_truth, (ask.uncertain, ask.hold, ask.unused, ask.counted))
+    return (*_of_owned(ask), ask.error, *ways, _number(ask.bare_ttl), _number(ask.ttl))
 
 
 def of_resolve(ask: Resolve) -> Values:

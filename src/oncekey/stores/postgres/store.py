@@ -49,6 +49,7 @@ class PostgresStore:
     """
 
     remote = True
+    sends_once = True
 
     def __init__(
         self,

@@ -48,6 +48,7 @@ class AsyncPostgresStore:
     """
 
     remote = True
+    sends_once = True
 
     def __init__(
         self,

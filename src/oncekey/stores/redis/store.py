@@ -77,6 +77,11 @@ class RedisStore:
         address, wait = taken_out(url, wait)
         return cls(Clients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
+    @property
+    def sends_once(self) -> bool:
+        """Whether a request is sent once only: redis-py may be told to repeat commands."""
+        return self.clients.sent_once
+
     # The verbs. Every call needs `claim` and `settle`, so these save the extra call of `_run`.
 
     def claim(self, ask: Claim, /) -> Answer:

@@ -78,6 +78,11 @@ class AsyncRedisStore:
         address, wait = taken_out(url, wait)
         return cls(AsyncClients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
+    @property
+    def sends_once(self) -> bool:
+        """Whether a request is sent once only: redis-py may be told to repeat commands."""
+        return self.clients.sent_once
+
     # The verbs. Every call needs `claim` and `settle`, so these save the extra call of `_run`.
 
     async def claim(self, ask: Claim, /) -> Answer:

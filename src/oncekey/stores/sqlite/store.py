@@ -109,6 +109,7 @@ class SQLiteStore:
     """A store in one file. Every commit is on the disk before it is answered."""
 
     remote = False
+    sends_once = True
 
     def __init__(
         self,

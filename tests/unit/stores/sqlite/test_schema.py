@@ -66,7 +66,7 @@ def old(tmp_path, store, clock):
     store.settle(an_end(records["settled"]))
     leaving = {"error": None, "uncertain": True, "hold": True, "unused": False}
     owner = {"token": records["held"].token, "nonce": "n"}
-    store.release(Release(None, "held", **owner, **leaving, lease=HOUR, ttl=DAY))
+    store.release(Release(None, "held", **owner, **leaving, counted=False, bare_ttl=HOUR, ttl=DAY))
     kept = store.scan(Scan()).records
     path = tmp_path / "old.db"
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -173,7 +173,7 @@ def test_the_next_attempt_is_due_later(store, clock):
     record = store.claim(a_claim()).record
     leaving = {"error": None, "uncertain": False, "hold": False, "unused": False}
     owner = {"token": record.token, "nonce": "n"}
-    store.release(Release(None, "k", **owner, **leaving, lease=HOUR, ttl=DAY))
+    store.release(Release(None, "k", **owner, **leaving, counted=False, bare_ttl=HOUR, ttl=DAY))
     assert dues(store)["k"] == store.get(None, "k").expires
     clock.advance("1m")
     assert type(store.claim(a_claim(nonce="next"))) is Granted
@@ -184,7 +184,7 @@ def test_what_is_held_is_never_due(store, clock):
     record = store.claim(a_claim()).record
     leaving = {"error": None, "uncertain": True, "hold": True, "unused": False}
     owner = {"token": record.token, "nonce": "n"}
-    store.release(Release(None, "k", **owner, **leaving, lease=HOUR, ttl=DAY))
+    store.release(Release(None, "k", **owner, **leaving, counted=False, bare_ttl=HOUR, ttl=DAY))
     assert dues(store) == {"k": 0}
     clock.advance("30d")
     assert store.purge(0, 10) == 0

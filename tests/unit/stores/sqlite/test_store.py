@@ -832,7 +832,10 @@ async def test_coroutines_have_every_verb(store):
     assert await other.renew(Renew(*place, **owned, **life)) is Verdict.DONE
     assert await other.note(Note(*place, **owned, noted=b"", revision=1)) is Verdict.DONE
     end = {"error": None, "uncertain": True, "hold": True, "unused": False}
-    assert await other.release(Release(*place, **owned, **end, **life)) is Verdict.DONE
+    assert (
+        await other.release(Release(*place, **owned, **end, counted=False, bare_ttl=1, ttl=1))
+        is Verdict.DONE
+    )
     held = await other.get(*place)
     said = {"status": "released", "result": None, "error": None, "ttl": 10**8}
     assert await other.resolve(Resolve(*place, token=held.token, **said)) is Verdict.DONE

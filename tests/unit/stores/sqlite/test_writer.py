@@ -133,7 +133,9 @@ def test_a_record_that_expired_is_settled_by_nobody(store, clock):
 def test_two_jobs_about_one_record_keep_their_order(store, clock, said):
     """Whoever is cut off gives back what it asked for, and both may wait for the same commit."""
     leaving = {"error": None, "uncertain": False, "hold": False, "unused": True}
-    given_back = Release(None, "k", token=clock(), nonce="n", **leaving, lease=10**8, ttl=10**8)
+    given_back = Release(
+        None, "k", token=clock(), nonce="n", **leaving, counted=False, bare_ttl=10**8, ttl=10**8
+    )
     jobs = [
         store.job(machine.claim, a_claim(), plain=True),
         store.job(machine.release, given_back),
@@ -290,7 +292,6 @@ def an_ask(store, verb, key, nonce="n1"):
         return a_claim(key, nonce)
     record = store.get(None, key)
     owner = {"token": record.token if record else 1, "nonce": record.nonce if record else "n1"}
-    life = {"lease": 10**8, "ttl": 10**8}
     if verb == "settle":
         return Settle(None, key, **owner, status="completed", result=b"r", error=None, ttl=10**8)
     if verb == "note":
@@ -298,7 +299,7 @@ def an_ask(store, verb, key, nonce="n1"):
     if verb == "forget":
         return Forget(None, key, token=owner["token"], force=True)
     end = {"error": None, "uncertain": False, "hold": False, "unused": False}
-    return Release(None, key, **owner, **end, **life)
+    return Release(None, key, **owner, **end, counted=False, bare_ttl=10**8, ttl=10**8)
 
 
 @settings(max_examples=300 if HEAVY else 20, deadline=None)

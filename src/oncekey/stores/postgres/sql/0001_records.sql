@@ -176,7 +176,10 @@ BEGIN
         started = moment,
         updated = moment,
         finished = CASE WHEN afresh THEN 0 ELSE r.finished END,
-        expires = moment + p_lease + greatest(p_ttl, day),
+        expires = greatest(
+            moment + p_lease + greatest(p_ttl, day),
+            CASE WHEN afresh OR NOT r.uncertain THEN 0 ELSE r.expires END
+        ),
         due = moment + p_ttl
     WHERE t.scope = p_scope AND t.key = p_key RETURNING * INTO r;
     RETURN record_send(ROW('granted'::text, moment, r));
@@ -227,7 +230,8 @@ DECLARE
     until CONSTANT bigint := moment + p_lease + greatest(p_ttl, day);
 BEGIN
     UPDATE oncekey_records t SET
-        lease_end = moment + p_lease, updated = moment, expires = until, due = least(t.due, until)
+        lease_end = moment + p_lease, updated = moment, due = least(t.due, until),
+        expires = greatest(until, CASE WHEN t.uncertain THEN t.expires ELSE 0 END)
     WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.nonce = p_nonce
         AND t.status = 'running' AND t.expires > moment AND t.version <= 1;
     IF FOUND THEN
@@ -294,38 +298,54 @@ $$;
 
 CREATE FUNCTION oncekey_release_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_error bytea,
-    p_uncertain boolean, p_hold boolean, p_unused boolean, p_lease bigint, p_ttl bigint
+    p_uncertain boolean, p_hold boolean, p_unused boolean, p_counted boolean,
+    p_bare_ttl bigint, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
-    hour CONSTANT bigint := 3600000000;
-    moment CONSTANT bigint := oncekey_now_v1();
+    day CONSTANT bigint := 86400000000;
     becomes CONSTANT text := CASE WHEN p_hold THEN 'held' ELSE 'released' END;
-    watched boolean;
+    definite CONSTANT boolean := NOT (p_uncertain OR p_hold);
+    r oncekey_records;
+    moment bigint;
+    promised bigint;
+    until bigint := 0;
+    earliest bigint := 0;
 BEGIN
+    SELECT * INTO r FROM oncekey_records t
+    WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.nonce = p_nonce
+        AND (t.status = 'running' OR t.status = 'held' AND definite) AND t.version <= 1
+    FOR UPDATE;
+    moment := oncekey_now_v1();
+    IF NOT FOUND OR r.expires > 0 AND r.expires <= moment THEN
+        RETURN oncekey_refused_v1(p_scope, p_key, p_token, p_nonce, ARRAY[becomes]);
+    END IF;
+    promised := CASE WHEN r.uncertain THEN r.expires ELSE 0 END;
+    -- What made a first attempt uncertain can only be the end of its lease.
+    r.uncertain := p_uncertain OR r.uncertain AND NOT (r.status = 'held' AND r.attempt = 1);
+    r.attempt := r.attempt - p_unused::int;
+    IF NOT p_hold THEN
+        until := moment + CASE
+            WHEN r.noted <> '' OR r.uncertain OR p_counted AND r.attempt > 0
+            THEN greatest(p_ttl, day) ELSE p_bare_ttl END;
+        until := greatest(until, promised);
+        earliest := CASE WHEN r.status = 'held' THEN until ELSE least(r.due, until) END;
+    END IF;
     UPDATE oncekey_records t SET
         status = becomes,
         error = coalesce(p_error, t.error),
-        uncertain = t.uncertain OR p_uncertain,
-        attempt = t.attempt - p_unused::int,
+        uncertain = r.uncertain,
+        attempt = r.attempt,
         lease_end = moment,
         updated = moment,
         -- A definite end does not move the moment since when the record has been uncertain.
-        finished = CASE WHEN t.uncertain AND NOT p_uncertain THEN t.finished ELSE moment END,
-        expires = CASE WHEN p_hold THEN 0
-            WHEN t.noted <> '' THEN moment + p_ttl
-            ELSE moment + greatest(p_lease, hour) END,
-        due = CASE WHEN p_hold THEN 0
-            ELSE least(t.due, moment + least(p_ttl, greatest(p_lease, hour))) END
-    WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.nonce = p_nonce
-        AND t.status = 'running' AND t.expires > moment AND t.version <= 1
-    RETURNING t.waited = p_token INTO watched;
-    IF watched THEN
+        finished = CASE WHEN r.uncertain AND NOT p_uncertain THEN t.finished ELSE moment END,
+        expires = until,
+        due = earliest
+    WHERE t.scope = p_scope AND t.key = p_key;
+    IF r.waited = p_token THEN
         PERFORM oncekey_wake_v1(p_scope, p_key);
     END IF;
-    IF watched IS NOT NULL THEN
-        RETURN 'done';
-    END IF;
-    RETURN oncekey_refused_v1(p_scope, p_key, p_token, p_nonce, ARRAY[becomes]);
+    RETURN 'done';
 END
 $$;
 
@@ -334,10 +354,10 @@ CREATE FUNCTION oncekey_resolve_v1(
     p_result bytea, p_error bytea, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
-    hour CONSTANT bigint := 3600000000;
+    day CONSTANT bigint := 86400000000;
     again CONSTANT boolean := p_status = 'released';
     moment CONSTANT bigint := oncekey_now_v1();
-    until CONSTANT bigint := moment + CASE WHEN again THEN greatest(p_ttl, hour) ELSE p_ttl END;
+    until CONSTANT bigint := moment + CASE WHEN again THEN greatest(p_ttl, day) ELSE p_ttl END;
     newer boolean;
 BEGIN
     UPDATE oncekey_records t SET
