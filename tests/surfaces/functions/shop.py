@@ -77,7 +77,7 @@ class Branch(Shop):
 
     name = "B"
 
-    def sell(self, order: int) -> str:
+    def sell_as_usual(self, order: int) -> str:
         """Sell it as every shop does."""
         return super().sell(order)
 
