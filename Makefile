@@ -111,7 +111,7 @@ test-plain: export HYPOTHESIS_PROFILE := modest
 test-plain: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
 	$(PYTEST) --plain $(PLAIN_TESTS)
 
-test-servers: $(STAMP_DEV) ## What needs Debian packages: RabbitMQ, PgBouncer, Chromium; root installs them
+test-servers: $(STAMP_DEV) ## What needs Debian packages (RabbitMQ, PgBouncer, Chromium; root installs them) or pins of its own
 	@$(PY) -m tests.system.packages
 	$(PYTEST) tests/system
 
