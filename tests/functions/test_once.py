@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import inspect
 import logging
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -148,24 +147,6 @@ def test_methods_are_protected_per_instance_by_their_key_alone(memory):
     assert Shop.count(3) == Shop.price(3) == 3
     assert asyncio.run(first.deliver(4)) == "a delivered 4"
     assert asyncio.run(Shop.deliver.outcome(first, 4)).duplicate
-
-
-def test_a_protected_function_looks_like_the_function(memory):
-    @memory("k:{order.id}")
-    def charge(order: Order) -> int:
-        """Charge it."""
-        return 1
-
-    @memory("k")
-    async def charge_async() -> int:
-        return 1
-
-    assert charge.__name__ == "charge"
-    assert charge.__doc__ == "Charge it."
-    assert list(inspect.signature(charge).parameters) == ["order"]
-    assert "charge in scope" in repr(charge)
-    assert inspect.iscoroutinefunction(charge_async.__call__)
-    assert asyncio.iscoroutinefunction(charge_async)
 
 
 def test_the_fingerprint_can_be_chosen(memory):
@@ -480,10 +461,10 @@ def test_a_generator_is_refused(memory):
             memory.run("k", function)
 
 
-def test_a_method_decorator_above_is_refused(memory):
+def test_a_method_that_is_in_no_class_is_not_run(memory):
     for wrapped in (staticmethod(answer_two), classmethod(answer_two)):
         with pytest.raises(ConfigurationError, match="above"):
-            memory("k")(wrapped)
+            memory.run("k", wrapped)
 
 
 def test_a_lambda_needs_a_scope(memory):

@@ -26,13 +26,11 @@ from oncekey.errors import (
 from oncekey.functions import (
     UNSET,
     Arguments,
-    AsyncProtected,
     Options,
-    Protected,
     Selection,
     checked_function,
-    is_async,
     made_key,
+    protect,
 )
 from oncekey.jobs.job import Job, by_task_id
 from oncekey.once import Once, Reconciler
@@ -106,8 +104,7 @@ def handler(
     )
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kind = AsyncProtected if is_async(function) else Protected
-        return kind(once, checked_function(function), key, options)
+        return protect(once, function, key, options)
 
     return decorate if fn is None else decorate(fn)
 
