@@ -1,11 +1,13 @@
-"""Helpers for forks, for event loops, and for what blocking code and coroutines do differently."""
+"""Helpers for forks, loops and greenlets, and what blocking code and coroutines do differently."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import os
+import select
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from types import FrameType
@@ -139,6 +141,39 @@ def has_left(runner: Runner | None) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+# gevent and eventlet replace locks, threads and sockets of Python by their own.
+
+
+_lock_at_import: Final = threading.Lock
+
+
+def refuse_late_patching() -> None:
+    """Raise ConfigurationError if Python was patched after this package was imported.
+
+    The locks that were made before are real ones. A greenlet that waits for one blocks the greenlet
+    that holds it, and so itself, for ever.
+    """
+    if threading.Lock is not _lock_at_import:
+        msg = (
+            "gevent or eventlet has patched Python after oncekey was imported, so that its locks "
+            "would block for ever; patch first, before any other import"
+        )
+        raise ConfigurationError(msg)
+
+
+def input_check(descriptor: int) -> Callable[[], bool]:
+    """Return a function that tells whether a file has something to read, without waiting.
+
+    A connection that should be silent has something to read when the server has closed it.
+    eventlet removes `poll`, and has a `select` without the system's limit of 1,024 files.
+    """
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return lambda: bool(poll.poll(0))
+    return lambda: bool(select.select([descriptor], [], [], 0)[0])
 
 
 # What blocking code and coroutines do differently, in pairs.

@@ -227,18 +227,37 @@ def test_a_step_that_was_done_and_could_not_be_noted_leaves_a_doubt(once, store)
     assert (record.status, record.uncertain) == ("released", True)
 
 
-def test_a_grant_that_was_long_on_its_way_is_renewed_at_once(once, store, clock):
+def almost_lost(clock):
+    """A claim whose reply is lost, and whose lease of a day has passed but for a second."""
+
     def late(do):
         do()
-        clock.advance(59)
+        clock.advance(86_399)
         msg = "the reply was lost"
         raise StoreError(msg, happened=None)
 
+    return late
+
+
+def test_a_grant_that_was_long_on_its_way_is_renewed_at_once(once, store, clock):
+    def work():
+        until(lambda: store.calls["renew"])  # the next renewal is due in eight hours
+
+    store.instead("claim", almost_lost(clock))
+    once.options(lease="1d").run("late", work)
+    assert once.get("late").attempt == 1
+
+
+def test_a_run_that_began_unprotected_is_renewed_at_once_when_its_claim_was_granted_long_ago(
+    once, store, clock
+):
     def work():
         until(lambda: store.calls["renew"])
 
-    store.instead("claim", late)
-    once.options(lease="1min").run("late", work)
+    store.instead("claim", almost_lost(clock))
+    store.refuse("claim", 3)  # no answer to those who ask again at once
+    once.options(lease="1d", fail_mode="open").run("late", work)
+    until_status(once, "late", "completed")
     assert once.get("late").attempt == 1
 
 

@@ -238,6 +238,8 @@ class LateClaim(Asking):
                 self._record = answer.record if type(answer) is Granted else None
                 if self._record is None:
                     return None
+                if self._record.lease_end - answer.now < call.terms.lease:
+                    return 0.0  # granted before, and the reply was lost: renew what is left of it
                 self._renewed()
                 return call.terms.heartbeat_every
             verdict = self._store.renew(call.renew(self._record))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from oncekey.compat import renew_after_fork
+from oncekey.compat import refuse_late_patching, renew_after_fork
 from oncekey.engine.breaker import Breaker
 from oncekey.engine.cache import Cache
 from oncekey.engine.chores import PURGE_EVERY, Purging
@@ -85,6 +85,7 @@ class Core:
     def engine(self) -> Engine:
         """Return the engine for blocking code, created at the first use."""
         if self._engine is None:
+            refuse_late_patching()
             self._engine = Engine(
                 self.store,
                 self._behind,
@@ -102,6 +103,7 @@ class Core:
     def engine_async(self) -> AsyncEngine:
         """Return the engine for coroutines, created at the first use."""
         if self._engine_async is None:
+            refuse_late_patching()
             self._engine_async = AsyncEngine(
                 self.store_async,
                 self._behind,

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import redis
@@ -150,20 +151,59 @@ class Rung(Exception):  # noqa: N818 - it is no error
     """Raised out of the middle of a command."""
 
 
-def test_a_command_that_was_cut_off_here_leaves_no_reply_to_the_next(empty_redis, store):
+@contextmanager
+def cut_off():
+    """The block is cut off while it waits for the server."""
+
     def ring(*_):
         raise Rung
 
-    store.claim(ask())
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        with standing_still(empty_redis), pytest.raises(Rung):
+        with pytest.raises(Rung):
             signal.setitimer(signal.ITIMER_REAL, 0.05)
-            store.get(None, "test-123")
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_command_that_was_cut_off_here_leaves_no_reply_to_the_next(empty_redis, store):
+    store.claim(ask())
+    with standing_still(empty_redis), cut_off():
+        store.get(None, "test-123")
     assert isinstance(store.claim(ask(nonce="b")), Busy)
+
+
+def ask_alone(store):
+    store.get(None, "test-123")
+
+
+def ask_on_a_line_that_is_held(store):
+    with store.clients.held() as line:
+        line.ask(("GET", "idempotency:test-123"))
+
+
+@pytest.mark.fast_path("what a line does that redis-py does not")
+@pytest.mark.parametrize("asked", [ask_alone, ask_on_a_line_that_is_held])
+def test_a_reply_that_comes_after_the_next_command_was_sent_is_not_taken_for_its_own(
+    asked, empty_redis, monkeypatch
+):
+    """redis-py finds what is to be read before it lends a connection, but not what comes later."""
+    store = RedisStore.from_url(f"{empty_redis.url}?socket_timeout={PATIENCE}")
+    store.claim(ask())
+    assert store.get(None, "test-123")  # and the server knows the script
+    sent, before = threading.Event(), connections_to(empty_redis.port)
+    with ThreadPoolExecutor(1) as pool:
+        with standing_still(empty_redis):
+            with cut_off():
+                asked(store)
+            pack = redis_line.pack
+            monkeypatch.setattr(redis_line, "pack", lambda words: sent.set() or pack(words))
+            next_one = pool.submit(store.get, None, "another")
+            until(lambda: sent.is_set() or connections_to(empty_redis.port) - before)
+        assert next_one.result(PATIENCE) is None
+    store.close()
 
 
 @pytest.mark.fast_path("what a line does that redis-py does not")

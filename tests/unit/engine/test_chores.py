@@ -419,6 +419,21 @@ def test_a_run_that_began_without_the_store_is_claimed_and_then_renewed(calling,
     assert chore.do() == pytest.approx(10)
 
 
+def test_a_late_claim_that_was_granted_before_is_renewed_at_once(calling, store, clock):
+    flights, call = Flights(), calling(policy=SOON)
+    flight, _ = flights.join(call.identity)
+    ticket = unprotected(call, flight)
+    flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
+    store.claim(call.claim(ticket.record.nonce))  # and the reply was lost
+    clock.advance("29s")
+    chore = LateClaim(store, ticket)
+    assert chore.do() == 0.0
+    assert flight.good_until(1.0) == inf  # what is left of the lease is no time to rely on
+    assert chore.do() == pytest.approx(10)
+    assert end_of(store, ticket) == clock() + 30_000_000
+    assert flight.good_until(1.0) < inf
+
+
 def test_a_run_whose_claim_somebody_else_has_is_not_renewed(calling, store, clock):
     call = calling(policy=SOON)
     ticket = unprotected(call)

@@ -1,6 +1,7 @@
 """Single flight: one leads, the others wait, in threads and in tasks."""
 
 import asyncio
+import selectors
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -82,6 +83,34 @@ async def test_landing_in_a_thread_wakes_every_task_that_waits(until_async):
     await until_async(lambda: len(flight.wake) == 3)
     await asyncio.to_thread(flights.land, flight)
     assert await asyncio.gather(*tasks) == [True] * 3
+
+
+class Sleeping(selectors.DefaultSelector):
+    """Says when the loop has nothing to do for a long time, and is about to sleep so long."""
+
+    def __init__(self):
+        super().__init__()
+        self.asleep = threading.Event()
+
+    def select(self, timeout=None):
+        if timeout is None or timeout > 60:
+            self.asleep.set()
+        return super().select(timeout)
+
+
+def test_landing_wakes_the_loop_of_another_thread_from_its_sleep(until):
+    flights, selector, landed = Flights(), Sleeping(), []
+    flight, _ = flights.join(ID)
+
+    def wait():
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+            landed.append(runner.run(flight.wait_async(3600.0)))
+
+    threading.Thread(target=wait, daemon=True).start()
+    until(lambda: flight.wake and selector.asleep.is_set())
+    flights.land(flight)
+    until(lambda: landed)
+    assert landed == [True]
 
 
 async def test_landing_on_a_loop_wakes_a_thread_that_waits(until_async):

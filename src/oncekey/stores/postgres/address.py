@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from inspect import iscoroutinefunction
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -56,6 +57,12 @@ class Target(Struct, frozen=True):
     ) -> Target:
         """Check the options without connecting. Raise ConfigurationError if one is not valid."""
         checked_fast(fast)
+        if not hasattr(select, "poll"):
+            msg = (
+                "psycopg does not wait together with eventlet, which would stand still with each "
+                "statement; use gevent or threads, or a store in Redis"
+            )
+            raise ConfigurationError(msg)
         wait, answer = seconds(patience, "patience"), min(seconds(timeout, "timeout"), _LONGEST)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             msg = f"size must be a number of connections, at least 1, but it is {size!r}"

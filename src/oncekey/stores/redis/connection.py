@@ -10,7 +10,7 @@ connection to itself, there all callers of a loop share one.
 from __future__ import annotations
 
 import math
-import select
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from hiredis import PushNotification, Reader, pack_command
 from redis import exceptions as told
 from redis.exceptions import MaxConnectionsError, ReadOnlyError, ResponseError
 
-from oncekey.compat import renew_after_fork
+from oncekey.compat import input_check, renew_after_fork
 
 Words = tuple[str | bytes | int, ...]
 
@@ -62,8 +62,7 @@ class Line:
         """Take over an open connection that is not used otherwise."""
         self.connection = connection
         self._socket: socket.socket = connection._sock
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+        self._has_input = input_check(self._socket.fileno())
         self._buffer = bytearray(_READ)
         self._reader: Any = Reader(  # its type stubs do not know bytearray
             protocolError=told.InvalidResponse,
@@ -106,7 +105,7 @@ class Line:
         """Whether it can be used: open on both sides, and with nothing to read."""
         if self.moved or self.connection._sock is not self._socket:
             return False
-        return monotonic() - self._used_at < IDLE or not self._poll.poll(0)
+        return monotonic() - self._used_at < IDLE or not self._has_input()
 
     def leave(self) -> None:
         """Restore the connection to the state in which redis-py made it."""
@@ -114,12 +113,19 @@ class Line:
             self._socket.settimeout(self.connection.socket_timeout)
 
     def _leave_time_to_the_system(self, patience: float) -> None:
-        """Let the system apply the time-out. Python would poll before each send and read."""
+        """Let the system apply the time-out. Python would poll before each send and read.
+
+        gevent and eventlet keep every socket non-blocking, where the system applies none, and wait
+        for it in a loop of their own. There the time-out stays with them.
+        """
+        self._socket.settimeout(None)
+        if not os.get_blocking(self._socket.fileno()):
+            self._socket.settimeout(patience)
+            return
         fraction, whole = math.modf(patience)
         time = _SECONDS.pack(int(whole), int(fraction * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, time)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, time)
-        self._socket.settimeout(None)
 
 
 class AsyncLine:

@@ -14,7 +14,6 @@ Threads do not share connections, so `connection.py` is other code, and both are
 from __future__ import annotations
 
 import asyncio
-import select
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -22,6 +21,7 @@ from typing import Any, Final
 from hiredis import PushNotification, Reader
 from redis import exceptions as told
 
+from oncekey.compat import input_check
 from oncekey.stores.redis.connection import WHAT_FOR, Words, pack
 
 MOST_ON_THE_WAY: Final = 512
@@ -68,8 +68,7 @@ class Wire(asyncio.BufferedProtocol):
         self._leaves_soon = False  # whether a flush is scheduled
         self._full = False  # whether the transport has paused writing
         self._clock: asyncio.TimerHandle | None = None
-        self._poll = select.poll()
-        self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._has_input = input_check(self._transport.get_extra_info("socket").fileno())
         self._transport.set_protocol(self)
 
     def ask(self, asked: Asked) -> None:
@@ -88,7 +87,7 @@ class Wire(asyncio.BufferedProtocol):
     # Sending
 
     def _leave(self) -> None:
-        if not self._waiting and self._silent_for_long() and self._poll.poll(0):
+        if not self._waiting and self._silent_for_long() and self._has_input():
             # There is something to read, maybe the end of the connection. The loop reads it in its
             # next turn, and calls this after that.
             self._loop.call_soon(self._loop.call_soon, self._leave_now)
