@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.heavy import HEAVY
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
@@ -17,8 +18,9 @@ STORES = {
     "postgres": ("test_postgres.py", "TestPostgres"),
 }
 # psycopg cannot wait together with eventlet: tests/faults/test_greenlets.py sees that refused.
-SUITES = [("gevent", store) for store in STORES]
-SUITES += [("eventlet", store) for store in STORES if store != "postgres"]
+ALL = [("gevent", store) for store in STORES]
+ALL += [("eventlet", store) for store in STORES if store != "postgres"]
+SUITES = ALL if HEAVY else [("gevent", "redis"), ("eventlet", "redis")]
 
 
 @pytest.mark.parametrize(("library", "store"), SUITES)
