@@ -1,7 +1,5 @@
 """How a call ends that raises: freed, kept, uncertain, reconciled, held."""
 
-import asyncio
-
 import pytest
 
 from oncekey import (
@@ -321,36 +319,6 @@ def test_after_its_attempts_are_used_up_the_key_is_held(once, runs):
     with pytest.raises(OutcomeUnknownError):
         twice.run("attempts", work)
     assert len(runs) == 2
-
-
-async def test_a_task_group_that_cut_a_sibling_off_is_uncertain(once, runs):
-    """The sibling was cancelled in the middle of its charge, and the group does not say so."""
-    charging = asyncio.Event()
-
-    async def charge():
-        charging.set()
-        runs.append("sent")
-        await asyncio.Event().wait()
-
-    async def check():
-        await charging.wait()
-        msg = "no such order"
-        raise ValueError(msg)
-
-    async def pay():
-        async with asyncio.TaskGroup() as group:
-            group.create_task(charge())
-            group.create_task(check())
-
-    held = once.options(on_crash="hold")
-    with pytest.raises(ExceptionGroup):
-        await held.run_async("order:1", pay)
-    assert once.get("order:1").status == "held"
-    with pytest.raises(OutcomeUnknownError):
-        await held.run_async("order:1", pay)
-    with pytest.raises(ExceptionGroup):
-        await held.options(definite=ValueError).run_async("order:2", pay)
-    assert once.get("order:2").status == "released"
 
 
 def test_a_group_with_a_lost_connection_is_uncertain_and_a_kept_one_comes_back(once, runs):
