@@ -199,22 +199,32 @@ def test_a_decorator_of_ones_own_may_stand_between(memory):
     assert Tool().use.outcome(1).duplicate
 
 
-def test_a_function_that_enters_a_class_later_wants_the_object_named(memory):
+class Pair(typing.NamedTuple):
+    """A class that is not made from its body."""
+
+    name: str
+
+    @Once("memory://", observers=())("k:{self.name}:{n}")
+    def work(self, n: int) -> int:
+        return n
+
+
+class Late:
+    name = "late"
+
+    def work(self, n: int) -> int:
+        return n
+
+
+def test_a_function_that_enters_a_class_later_wants_the_object_named(memory, monkeypatch):
     """Python binds it, so that its attributes are those of the function."""
-
-    class Late:
-        name = "late"
-
-        def work(self, n: int) -> int:
-            return n
-
-    Late.work = memory("k:{self.name}:{n}")(Late.work)
-    late = Late()
-    assert inspect.isfunction(Late.work)
-    assert late.work(1) == 1
-    assert late.work.outcome(late, 1).duplicate
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
-        late.work.outcome(1)
+    monkeypatch.setattr(Late, "work", memory("k:{self.name}:{n}")(Late.work))
+    for one in (Late(), Pair("pair")):
+        assert inspect.isfunction(type(one).work)
+        assert one.work(1) == 1
+        assert one.work.outcome(one, 1).duplicate
+        with pytest.raises(TypeError, match="missing 1 required positional argument"):
+            one.work.outcome(1)
 
 
 # Pickles and copies
