@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.stores.postgres.protocol import NoAnswerError
+from oncekey.stores.postgres.protocol import NoAnswerError, UnconfirmedError
 
 # Errors before the login is complete have no SQLSTATE, only a text.
 _REFUSALS: Final = (
@@ -65,8 +65,9 @@ def explain(
         msg = f"PostgreSQL at {where} gave the statement up: {text}; nothing was changed"
         return StoreError(msg, happened=False)
     if not state and isinstance(error, psycopg.OperationalError):
-        msg = f"PostgreSQL at {where} did not answer: {text}"
-        return StoreError(msg, happened=None)
+        unconfirmed = isinstance(error, UnconfirmedError)
+        what = "committed without its synchronous standby" if unconfirmed else "did not answer"
+        return StoreError(f"PostgreSQL at {where} {what}: {text}", happened=None)
     msg = f"PostgreSQL at {where} refused the statement: {text}; nothing was changed"
     return StoreError(msg, happened=False)
 

@@ -21,10 +21,22 @@ from psycopg.pq import ConnStatus
 
 from oncekey.compat import generation
 from oncekey.stores.postgres import schema
-from oncekey.stores.postgres.address import Target, check_colour, refuse_transaction
+from oncekey.stores.postgres.address import (
+    Target,
+    check_colour,
+    close_unless_idle,
+    refuse_transaction,
+)
 from oncekey.stores.postgres.connections import Gate, hearing, stale
 from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
-from oncekey.stores.postgres.protocol import PostgresLine, Statement, Values, ask, say
+from oncekey.stores.postgres.protocol import (
+    PostgresLine,
+    Statement,
+    Values,
+    ask,
+    say,
+    wait,
+)
 
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
@@ -145,7 +157,8 @@ class Pooled:
         self._pool.putconn(line.connection)
 
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
-        """Do nothing: the pool checks what it gets back."""
+        """Close the connection unless it is idle. The pool replaces it."""
+        close_unless_idle(line.connection.pgconn)
 
     def close(self) -> None:
         """Do nothing: the caller closes the pool."""
@@ -172,7 +185,8 @@ class Borrowed:
         """Do nothing: the connection is the caller's."""
 
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
-        """Do nothing: the caller must look after it."""
+        """Close the connection unless it is idle: no cancel request may be sent on it."""
+        close_unless_idle(line.connection.pgconn)
 
     def close(self) -> None:
         """Do nothing: the caller closes it."""
@@ -262,4 +276,4 @@ class Link:
     def _say(
         self, line: PostgresLine[Connection[Any]], script: bytes, seconds: float
     ) -> list[bytes]:
-        return line.connection.wait(say(line, script, seconds))
+        return wait(line.connection, say(line, script, seconds))
