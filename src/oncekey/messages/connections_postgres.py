@@ -9,16 +9,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
-from psycopg import Connection, waiting
+from psycopg import Connection, IsolationLevel, waiting
 from psycopg.rows import tuple_row
 
-from oncekey.compat import generation
+from oncekey.compat import generation, pause
 from oncekey.messages import schema
 from oncekey.messages.driver import pyformat
 from oncekey.messages.statements import POSTGRES, Values
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess, stale
-from oncekey.stores.postgres.errors import explain, explain_connect
+from oncekey.stores.postgres.errors import PAUSES, explain, explain_connect, pause_after
 from oncekey.stores.postgres.protocol import NoAnswerError, check_confirmed, collect_unconfirmed
 from oncekey.stores.postgres.schema import check_server
 
@@ -109,9 +109,14 @@ class _Lines:
         self.known = ""
 
     def run(self, statement: str, values: Values) -> list[Any]:
-        connection = self._take()
+        connection, text = self._take(), pyformat(statement)
         try:
-            return _rows(connection, pyformat(statement), values)
+            for longest in PAUSES:
+                try:
+                    return _rows(connection, text, values)
+                except psycopg.Error as error:
+                    pause(pause_after(error, longest))
+            return _rows(connection, text, values)
         except psycopg.Error as error:
             raise explain(error, self._target.where, lost=connection.closed) from error
         except BaseException:  # interrupted: its next answer may be that of this statement
@@ -162,6 +167,7 @@ class _Lines:
         except psycopg.Error as error:
             raise explain_connect(error, self._target.where) from error
         assert isinstance(made, _Impatient)  # noqa: S101 - as the class method says
+        made.isolation_level = IsolationLevel.READ_COMMITTED  # for the transaction that migrates
         made.unconfirmed = []
         made.add_notice_handler(partial(collect_unconfirmed, made.unconfirmed))
         return made

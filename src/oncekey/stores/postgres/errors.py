@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import uniform
 from typing import Final
 
 import psycopg
@@ -27,6 +28,11 @@ _NO_SUCH: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 _BUSY: Final = frozenset({"55P03", "40001", "40P01", "57014"})
 _CUT_OFF: Final = ("08", "57P0")
 """The server ended the connection: it is unknown how far the statement got."""
+
+_CONFLICTS: Final = frozenset({"40001", "40P01"})
+"""A serialization failure or a deadlock: the statement lost against another one."""
+PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+"""The longest pauses in seconds before such a statement is tried again."""
 
 
 def explain_connect(error: psycopg.Error, where: str) -> ConfigurationError | StoreError:
@@ -70,6 +76,16 @@ def explain(
         return StoreError(f"PostgreSQL at {where} {what}: {text}", happened=None)
     msg = f"PostgreSQL at {where} refused the statement: {text}; nothing was changed"
     return StoreError(msg, happened=False)
+
+
+def pause_after(error: psycopg.Error, longest: float) -> float:
+    """Return how long to wait before the statement is tried again, so that two do not meet again.
+
+    Raise the error if the statement did not lose against another one.
+    """
+    if error.sqlstate not in _CONFLICTS:
+        raise error
+    return uniform(0, longest)  # noqa: S311 - a pause is no secret
 
 
 def schema_is_gone(error: psycopg.Error) -> bool:

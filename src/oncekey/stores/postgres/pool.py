@@ -19,7 +19,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import ConnStatus
 
-from oncekey.compat import generation
+from oncekey.compat import generation, pause
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import (
     Target,
@@ -28,7 +28,13 @@ from oncekey.stores.postgres.address import (
     refuse_transaction,
 )
 from oncekey.stores.postgres.connections import Gate, hearing, stale
-from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
+from oncekey.stores.postgres.errors import (
+    PAUSES,
+    explain,
+    explain_connect,
+    pause_after,
+    schema_is_gone,
+)
 from oncekey.stores.postgres.protocol import (
     PostgresLine,
     Statement,
@@ -229,7 +235,7 @@ class Link:
                 if not self._ready:
                     with self._migrating:
                         self._prepare(line)
-                return ask(line, statement, values, self._target.timeout)
+                return self._ask(line, statement, values)
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False
@@ -243,6 +249,17 @@ class Link:
     def close(self) -> None:
         """Close our connections, those in use when they are given back."""
         self._lender.close()
+
+    def _ask(
+        self, line: PostgresLine[Connection[Any]], statement: Statement, values: Values
+    ) -> list[bytes]:
+        """Run the statement. If it lost against another one, try it a few times more."""
+        for longest in PAUSES:
+            try:
+                return ask(line, statement, values, self._target.timeout)
+            except psycopg.Error as error:
+                pause(pause_after(error, longest))
+        return ask(line, statement, values, self._target.timeout)
 
     def _prepare(self, line: PostgresLine[Connection[Any]]) -> None:
         """Migrate the database if needed. On failure, the verb was not sent and did not happen."""

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import ConnStatus
 
-from oncekey.compat import generation
+from oncekey.compat import generation, pause_async
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import (
     Target,
@@ -26,7 +26,13 @@ from oncekey.stores.postgres.address import (
     refuse_transaction,
 )
 from oncekey.stores.postgres.connections import AsyncGate, hearing, stale
-from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
+from oncekey.stores.postgres.errors import (
+    PAUSES,
+    explain,
+    explain_connect,
+    pause_after,
+    schema_is_gone,
+)
 from oncekey.stores.postgres.protocol import (
     PostgresLine,
     Statement,
@@ -231,7 +237,7 @@ class AsyncLink:
                 if not self._ready:
                     async with self._migrating:
                         await self._prepare(line)
-                return await ask_async(line, statement, values, self._target.timeout)
+                return await self._ask(line, statement, values)
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False
@@ -245,6 +251,17 @@ class AsyncLink:
     async def close(self) -> None:
         """Close our connections, those in use when they are given back."""
         await self._lender.close()
+
+    async def _ask(
+        self, line: PostgresLine[AsyncConnection[Any]], statement: Statement, values: Values
+    ) -> list[bytes]:
+        """Run the statement. If it lost against another one, try it a few times more."""
+        for longest in PAUSES:
+            try:
+                return await ask_async(line, statement, values, self._target.timeout)
+            except psycopg.Error as error:
+                await pause_async(pause_after(error, longest))
+        return await ask_async(line, statement, values, self._target.timeout)
 
     async def _prepare(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Migrate the database if needed. On failure, the verb was not sent and did not happen."""

@@ -38,6 +38,7 @@ ROWS: Final = 2
 """The numbers of libpq for the binary format, and for a result with rows."""
 _BOUND: Final = (
     b"SELECT set_config('lock_timeout', '4s', false), "
+    b"set_config('default_transaction_isolation', 'read committed', false), "
     b"set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
     b"WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) WHERE pg_backend_pid() = %d"
 )
@@ -66,7 +67,7 @@ class Statement(NamedTuple):
     kinds: tuple[str, ...] = ()
     """The types of the parameters, or of the elements of its arrays."""
     bound: Statement | None = None
-    """The variant for a session with a lock_timeout, which need not set one in each call."""
+    """The variant for a session that is set up, which need not set limits in each call."""
 
 
 class PostgresLine(Generic[C]):
@@ -156,7 +157,7 @@ def listen(line: PostgresLine[C], channel: bytes, seconds: float) -> PQGen[None]
 
 
 def _bind(line: PostgresLine[C], seconds: float) -> PQGen[None]:
-    """Set lock_timeout for the session, unless a pooler shares it with others."""
+    """Set up the session, unless a pooler shares it with others."""
     own = line.connection.pgconn.backend_pid  # a pooler makes this up
     line.bound = bool((yield from say(line, _BOUND % own, seconds)))
 
