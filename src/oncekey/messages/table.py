@@ -125,7 +125,10 @@ class Table:
         if self.own.run(self.sql.settle, values):
             return Verdict.DONE
         now, before = self.read(ask.scope, ask.key)
-        return machine.settle(before, ask, now)[1]
+        verdict = machine.settle(before, ask, now)[1]
+        if verdict is Verdict.DONE and not self.own.run(self.sql.confirm, values):
+            return Verdict.LOST  # it expired, and was purged
+        return verdict
 
     def release(self, ask: Release, /) -> Verdict:
         """End the owner's claim. Leave a locked row to the end of its lease."""

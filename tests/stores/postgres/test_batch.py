@@ -338,6 +338,37 @@ async def test_a_row_that_somebody_holds_keeps_nobody_else_waiting(
     assert alone == ["0", "7"]  # the first, and the one that is held
 
 
+async def blocked_claim(store, key):
+    await store.claim(ask(key, nonce="a", lease=1))  # which is over: the next claim takes over
+    return store.claim(ask(key, nonce="b"))
+
+
+async def blocked_settle(store, key):
+    return store.settle(settle((await store.claim(ask(key))).record))
+
+
+@pytest.mark.parametrize("blocked", [blocked_claim, blocked_settle])
+@pytest.mark.parametrize("several", [1, 3])
+async def test_who_waits_for_a_row_delays_nobody_who_comes_later(
+    store, beside, postgres_url, blocked, several
+):
+    """Neither the one who asks alone, nor those who share a statement."""
+    verbs = [await blocked(store, f"locked-{number}") for number in range(several)]
+    mine = (await store.claim(ask("mine"))).record
+    other = beside(postgres_url)
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with other.transaction():
+        other.execute("SELECT 1 FROM oncekey_records WHERE key LIKE 'locked-%' FOR UPDATE")
+        first = [asyncio.create_task(verb) for verb in verbs]
+        await until_async(lambda: other.execute(waiting).fetchall())
+        later = [asyncio.create_task(store.claim(ask(f"k{number}"))) for number in range(16)]
+        later.append(asyncio.create_task(store.settle(settle(mine))))
+        done, _ = await asyncio.wait(later, timeout=PATIENCE)
+        assert len(done) == len(later)
+        assert not any(task.done() for task in first)
+    await asyncio.gather(*first)
+
+
 async def test_an_insert_that_somebody_has_not_committed_sends_all_to_ask_alone(
     store, beside, postgres_url
 ):
@@ -448,7 +479,8 @@ async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
     await inside.wait()
     asking[3].cancel()
     await asyncio.sleep(0)
-    store.links.here()._crowds[sql.CLAIM.name]._batch.cancel()
+    (batch,) = store.links.here()._crowds[sql.CLAIM.name]._batches
+    batch.cancel()
     told = await asyncio.gather(*asking, return_exceptions=True)
     assert [getattr(one, "happened", type(one)) for one in told] == [
         Granted,

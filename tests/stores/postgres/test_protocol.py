@@ -12,7 +12,7 @@ from psycopg.waiting import Wait
 from psycopg_pool import ConnectionPool
 
 from oncekey import StoreError
-from oncekey.core.requests import Busy, Replay
+from oncekey.core.requests import Busy, Granted, Replay
 from oncekey.stores import PostgresStore
 from oncekey.stores.postgres import protocol
 from oncekey.testing.conformance.base import DONE, Desk
@@ -20,11 +20,15 @@ from tests.leases import wait_for_rows
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy
-from tests.servers.postgres_proxy_fixtures import PLAIN
+from tests.servers.postgres_proxy_fixtures import PLAIN, proxied_url, proxy
 
-__all__ = ["beside", "colour", "postgres", "postgres_url"]
+__all__ = ["beside", "colour", "postgres", "postgres_url", "proxied_url", "proxy"]
 
 MINUTE = 60_000_000
+UNLIMITED = (
+    "DO $$ BEGIN EXECUTE (SELECT format('ALTER FUNCTION %s SET lock_timeout = 0', "
+    "oid::regprocedure) FROM pg_proc WHERE proname = 'oncekey_claim_v1'); END $$"
+)
 LIMIT = "SELECT current_setting('lock_timeout')"
 LOCKED = "SELECT 1 FROM oncekey_records FOR UPDATE"
 INSERTED = "SELECT oncekey_claim_v1('', 'order-1', 'n', null, 1, 1, false, null, '', '')"
@@ -193,29 +197,106 @@ def test_an_answer_in_many_pieces_is_an_answer(postgres, postgres_url, colour):
     proxy.close()
 
 
-def test_who_is_interrupted_takes_the_question_back(postgres_url, beside, until, unbound):
-    """Ctrl-C while a claim waits for somebody: the server gives it up, and grants nothing."""
-    store = PostgresStore(postgres_url, timeout=PATIENCE)
+# Interrupted
+
+
+@pytest.fixture
+def interrupted(postgres_url, beside, until):
+    """Runs a claim that waits for another transaction, until Ctrl-C."""
     other, watch = beside(postgres_url), beside(postgres_url)
-    lived(store, "warm")
-    other.execute("BEGIN")
-    other.execute(INSERTED)
     main = threading.main_thread().ident
 
     def interrupt():
         until(lambda: watch.execute(WAITING).fetchall())
         signal.pthread_kill(main, signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        desk_of(store).claim("a")
-    thread.join()
-    until(lambda: not watch.execute(WAITING).fetchall())
-    other.execute("ROLLBACK")
-    assert store.get(None, "order-1") is None
-    lived(store, "order-1")
+    def run(store):
+        other.execute("BEGIN")
+        other.execute(INSERTED)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            desk_of(store).claim("a")
+        thread.join()
+        assert watch.execute(WAITING).fetchall()  # it was not taken back
+        other.execute("ROLLBACK")
+        until(lambda: not watch.execute(WAITING).fetchall())
+
+    return run
+
+
+@pytest.mark.usefixtures("unbound")
+@pytest.mark.parametrize("warm", [True, False], ids=["the short way", "the long way"])
+def test_who_is_interrupted_sends_no_cancel_request(proxied_url, proxy, interrupted, until, warm):
+    """The server may be committing: it would go on without its standby."""
+    store = PostgresStore(proxied_url, timeout=PATIENCE)
+    if warm:
+        lived(store, "warm")
+    else:
+        assert store.get(None, "order-1") is None
+    interrupted(store)
+    assert proxy.cancels == 0
+    assert not store.links.here()._lender._idle  # the connection is closed
+    until(lambda: store.get(None, "order-1") is not None)
+    assert type(desk_of(store).claim("a")) is Granted  # the server has gone on with it
     store.close()
+
+
+GIVEN = {
+    "a connection": lambda url: psycopg.connect(url, autocommit=True),
+    "a pool": lambda url: ConnectionPool(url, min_size=1, max_size=1, open=True),
+}
+
+
+@pytest.mark.usefixtures("without_limits")
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_a_connection_of_the_caller_is_closed_too(
+    postgres_url, proxied_url, proxy, interrupted, given
+):
+    with given(proxied_url) as mine:
+        store = PostgresStore(mine)
+        lived(store, "warm")
+        interrupted(store)
+        assert proxy.cancels == 0
+        if isinstance(mine, psycopg.Connection):
+            assert mine.closed
+        else:
+            lived(store, "next")  # on another connection of the pool
+
+
+@pytest.fixture
+def without_limits(postgres_url, beside):
+    """Sessions of the caller wait for a row as long as it takes."""
+    store = PostgresStore(postgres_url)
+    assert store.get(None, "order-1") is None
+    store.close()
+    beside(postgres_url).execute(UNLIMITED)
+
+
+# A commit that fails
+
+
+FAILING = """
+    CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE disk_full USING MESSAGE = 'it failed at the commit';
+    END
+    $$;
+    CREATE CONSTRAINT TRIGGER fails AFTER INSERT ON oncekey_records
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.key = 'order-1')
+        EXECUTE FUNCTION fails();
+"""
+
+
+def test_a_commit_that_fails_after_its_answer_was_sent_is_no_answer(postgres_url, colour, beside):
+    store = colour(postgres_url)
+    lived(store, "warm")
+    beside(postgres_url).execute(FAILING)
+    with pytest.raises(StoreError, match="it failed at the commit") as caught:
+        desk_of(store).claim("a")
+    assert caught.value.happened is False
+    assert store.get(None, "order-1") is None
+    lived(store, "next")
 
 
 def test_a_server_that_refuses_says_why_on_the_short_way_too(postgres_url):

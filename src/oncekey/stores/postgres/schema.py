@@ -23,7 +23,9 @@ FIND: Final = (
 )
 FOUND: Final = [b"t"]
 READ: Final = b"SELECT version || ' ' || oldest FROM oncekey_schema"
-BEGIN: Final = b"BEGIN; SELECT pg_advisory_xact_lock(7886477261459485029)"
+BEGIN: Final = (
+    b"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(7886477261459485029)"
+)
 """Several processes may migrate at once: one does it, the others wait and find it done."""
 
 

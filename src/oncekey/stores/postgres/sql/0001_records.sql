@@ -66,7 +66,18 @@ CREATE FUNCTION oncekey_wake_v1(p_scope text, p_key text) RETURNS void LANGUAGE 
     FROM convert_to(p_scope || chr(10) || p_key, 'UTF8') AS named
 $$;
 
--- What a claim is told that changes nothing; null if it must.
+-- The commit of this transaction waits for the disk, and for the synchronous standbys if there are
+-- any, whatever the session has been told.
+CREATE FUNCTION oncekey_durable_v1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END
+$$;
+
+-- What a claim is told that changes nothing; null if it must write. The owner who asks again is not
+-- told "granted" here: a transaction that only reads does not wait for the standbys.
 CREATE FUNCTION oncekey_judged_v1(
     r oncekey_records, p_nonce text, p_fingerprint text, p_moment bigint
 ) RETURNS text LANGUAGE sql IMMUTABLE AS $$
@@ -77,7 +88,7 @@ CREATE FUNCTION oncekey_judged_v1(
             AND oncekey_differ_v1(r.fingerprint, p_fingerprint) THEN 'mismatch'
         WHEN r.status IN ('completed', 'failed') THEN 'replay'
         WHEN r.status = 'held' THEN 'held'
-        WHEN r.nonce = p_nonce THEN CASE r.status WHEN 'running' THEN 'granted' ELSE 'spent' END
+        WHEN r.nonce = p_nonce THEN CASE r.status WHEN 'released' THEN 'spent' END
         WHEN r.status = 'running' AND p_moment < r.lease_end THEN 'busy'
     END
 $$;
@@ -85,7 +96,8 @@ $$;
 -- A claim is answered in binary form: the moment alone where the record is new, because the caller
 -- knows everything else that stands in it; otherwise the answer, the moment and the record.
 --
--- This is for the sessions of the store, which wait for no row longer than four seconds anyway.
+-- This is for the sessions of the store, which wait for no row longer than four seconds anyway, and
+-- for the standbys.
 CREATE FUNCTION oncekey_claim_bound_v1(
     p_scope text, p_key text, p_nonce text, p_fingerprint text, p_lease bigint, p_ttl bigint,
     p_hold boolean, p_max_attempts bigint, p_label text, p_reference text
@@ -141,11 +153,19 @@ BEGIN
         locked := false;  -- somebody else inserted it after we looked
     END LOOP;
 
+    afresh := r.expires > 0 AND r.expires <= moment
+        OR r.status = 'released' AND oncekey_differ_v1(r.fingerprint, p_fingerprint);
+    IF r.status = 'running' AND r.nonce = p_nonce AND NOT afresh THEN
+        -- The owner asks again. Its claim may be on this server alone, because somebody cancelled the
+        -- wait for the standbys. The commit of this write waits for them: else two owners follow a
+        -- fail-over.
+        UPDATE oncekey_records t SET updated = t.updated
+        WHERE t.scope = p_scope AND t.key = p_key;
+        RETURN record_send(ROW('granted'::text, moment, r));
+    END IF;
     IF r.status = 'running' AND r.waited = r.token THEN
         PERFORM oncekey_wake_v1(p_scope, p_key);
     END IF;
-    afresh := r.expires > 0 AND r.expires <= moment
-        OR r.status = 'released' AND oncekey_differ_v1(r.fingerprint, p_fingerprint);
     IF NOT afresh AND r.status = 'running' THEN
         r.uncertain := true;
         r.finished := r.lease_end;
@@ -186,12 +206,13 @@ BEGIN
 END
 $$;
 
--- The same for sessions of the caller and of poolers: it sets the limit for each call.
+-- The same for sessions of the caller and of poolers: it sets both for each call.
 CREATE FUNCTION oncekey_claim_v1(
     p_scope text, p_key text, p_nonce text, p_fingerprint text, p_lease bigint, p_ttl bigint,
     p_hold boolean, p_max_attempts bigint, p_label text, p_reference text
 ) RETURNS bytea LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 BEGIN
+    PERFORM oncekey_durable_v1();
     RETURN oncekey_claim_bound_v1(
         p_scope, p_key, p_nonce, p_fingerprint, p_lease, p_ttl, p_hold, p_max_attempts, p_label,
         p_reference
@@ -204,20 +225,29 @@ $$;
 -- shorter by that, never longer.
 
 -- What an owner is told whose UPDATE found nothing: `done` where the record is as it was to become.
+-- That is written once more, so that the commit waits for the standbys here too.
 CREATE FUNCTION oncekey_refused_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_same text[]
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     r oncekey_records;
 BEGIN
-    SELECT * INTO r FROM oncekey_records t WHERE t.scope = p_scope AND t.key = p_key;
-    IF r.version > 1 THEN
-        RETURN 'newer';
-    ELSIF r.scope IS NULL OR r.token <> p_token OR r.nonce <> p_nonce
-        OR r.expires > 0 AND r.expires <= oncekey_now_v1() THEN
-        RETURN 'lost';
-    END IF;
-    RETURN CASE WHEN r.status = ANY (p_same) THEN 'done' ELSE 'ended' END;
+    LOOP
+        SELECT * INTO r FROM oncekey_records t WHERE t.scope = p_scope AND t.key = p_key;
+        IF r.version > 1 THEN
+            RETURN 'newer';
+        ELSIF r.scope IS NULL OR r.token <> p_token OR r.nonce <> p_nonce
+            OR r.expires > 0 AND r.expires <= oncekey_now_v1() THEN
+            RETURN 'lost';
+        ELSIF NOT r.status = ANY (p_same) THEN
+            RETURN 'ended';
+        END IF;
+        UPDATE oncekey_records t SET updated = t.updated
+        WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.nonce = p_nonce;
+        IF FOUND THEN
+            RETURN 'done';
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -229,6 +259,7 @@ DECLARE
     moment CONSTANT bigint := oncekey_now_v1();
     until CONSTANT bigint := moment + p_lease + greatest(p_ttl, day);
 BEGIN
+    PERFORM oncekey_durable_v1();
     UPDATE oncekey_records t SET
         lease_end = moment + p_lease, updated = moment, due = least(t.due, until),
         expires = greatest(until, CASE WHEN t.uncertain THEN t.expires ELSE 0 END)
@@ -247,6 +278,7 @@ CREATE FUNCTION oncekey_note_v1(
 DECLARE
     moment CONSTANT bigint := oncekey_now_v1();
 BEGIN
+    PERFORM oncekey_durable_v1();
     UPDATE oncekey_records t SET noted = p_noted, revision = p_revision, updated = moment
     WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.nonce = p_nonce
         AND t.status IN ('running', 'held') AND (t.expires = 0 OR t.expires > moment)
@@ -290,6 +322,7 @@ CREATE FUNCTION oncekey_settle_v1(
     p_result bytea, p_error bytea, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 BEGIN
+    PERFORM oncekey_durable_v1();
     RETURN oncekey_settle_bound_v1(
         p_scope, p_key, p_token, p_nonce, p_status, p_result, p_error, p_ttl
     );
@@ -311,6 +344,7 @@ DECLARE
     until bigint := 0;
     earliest bigint := 0;
 BEGIN
+    PERFORM oncekey_durable_v1();
     SELECT * INTO r FROM oncekey_records t
     WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token AND t.nonce = p_nonce
         AND (t.status = 'running' OR t.status = 'held' AND definite) AND t.version <= 1
@@ -360,6 +394,7 @@ DECLARE
     until CONSTANT bigint := moment + CASE WHEN again THEN greatest(p_ttl, day) ELSE p_ttl END;
     newer boolean;
 BEGIN
+    PERFORM oncekey_durable_v1();
     UPDATE oncekey_records t SET
         status = p_status,
         token = greatest(t.token + 1, moment),  -- shuts the attempt out that may still be running
@@ -388,6 +423,7 @@ CREATE FUNCTION oncekey_forget_v1(
 DECLARE
     r oncekey_records;
 BEGIN
+    PERFORM oncekey_durable_v1();
     SELECT * INTO r FROM oncekey_records t WHERE t.scope = p_scope AND t.key = p_key FOR UPDATE;
     IF r.version > 1 THEN
         RETURN 'newer';
@@ -458,6 +494,7 @@ DECLARE
     moment CONSTANT bigint := oncekey_now_v1();
     granted bigint;
 BEGIN
+    PERFORM oncekey_durable_v1();
     INSERT INTO oncekey_records (
         scope, key, status, fingerprint, token, nonce, attempt, lease_end, noted, revision,
         uncertain, label, reference, created, started, updated, finished, expires, version, due
@@ -470,20 +507,22 @@ BEGIN
     ) AS a (scope, key, nonce, fingerprint, lease, ttl, label, reference)
     ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS granted = ROW_COUNT;
-    -- A crowd that was held up would hand out leases that are partly over.
+    -- A batch that was held up would hand out leases that are partly over.
     IF oncekey_now_v1() - moment > (SELECT min(lease) FROM unnest(p_leases) lease) / 10 THEN
-        RAISE lock_not_available USING MESSAGE = 'the crowd was held up';
+        RAISE lock_not_available USING MESSAGE = 'the batch was held up';
     END IF;
     IF granted = cardinality(p_keys) THEN
         RETURN NEXT int8send(moment);
         RETURN;
     END IF;
-    -- Those who were granted theirs are found by their nonce.
+    -- What was granted is what this transaction has inserted.
     RETURN QUERY SELECT CASE WHEN a.answer IS NOT NULL THEN
         record_send(ROW(a.answer, moment, a.found))
     END
     FROM (
-        SELECT oncekey_judged_v1(t, b.nonce, b.fingerprint, moment) AS answer, t AS found, b.place
+        SELECT CASE WHEN t.xmin = pg_current_xact_id_if_assigned()::xid THEN 'granted'
+            ELSE oncekey_judged_v1(t, b.nonce, b.fingerprint, moment) END AS answer,
+            t AS found, b.place
         FROM unnest(p_scopes, p_keys, p_nonces, p_fingerprints) WITH ORDINALITY
             AS b (scope, key, nonce, fingerprint, place)
         LEFT JOIN oncekey_records t ON t.scope = b.scope AND t.key = b.key
@@ -492,7 +531,7 @@ BEGIN
 END
 $$;
 
--- A row whose `xmax` is not 0 is locked or being changed, or was: its asker asks alone.
+-- A row whose `xmax` is not 0 is locked or being changed, or was: its task asks alone.
 CREATE FUNCTION oncekey_settles_v1(
     p_scopes text[], p_keys text[], p_tokens bigint[], p_nonces text[], p_statuses text[],
     p_results bytea[], p_errors bytea[], p_ttls bigint[]
@@ -503,6 +542,7 @@ DECLARE
     settled bigint[];
     watched bigint[];
 BEGIN
+    PERFORM oncekey_durable_v1();
     WITH done AS (
         UPDATE oncekey_records t SET
             status = a.status, result = a.result, error = a.error, uncertain = false,
