@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from types import FrameType
@@ -14,10 +15,19 @@ from weakref import WeakSet
 
 from oncekey.errors import ConfigurationError
 
+Runner = FrameType | asyncio.Task[Any]
+"""The frame or the task that runs something."""
+
 # What must not cross a fork: locks, threads, connections and everything that waits on them.
 #
 # A child process gets a copy of every lock in its current state, and of no thread. Objects that own
-# such things register here, and `after_fork` replaces them in the child.
+# such things register here, and `after_fork` replaces them in the child. Where a library keeps
+# something in the memory of the process that a child cannot replace, the fork has to wait until no
+# thread uses it.
+
+
+FORK_PATIENCE: Final = 5.0
+"""Seconds that a fork waits for other threads. Then it goes on, and the child may be worse off."""
 
 
 class Forkable(Protocol):
@@ -25,6 +35,19 @@ class Forkable(Protocol):
 
     def after_fork(self) -> None:
         """Replace everything that was inherited from the parent."""
+
+
+class Pausable(Forkable, Protocol):
+    """An object that no thread should use while the process forks."""
+
+    def before_fork(self, forker: Runner, seconds: float) -> None:
+        """Wait at most so many seconds for those who use it, and keep others out.
+
+        `forker` is the frame that forks. It has not left before `after_fork_in_parent` is called.
+        """
+
+    def after_fork_in_parent(self, forker: Runner) -> None:
+        """Let others in again, if they were kept out for this fork."""
 
 
 class _Process:
@@ -39,12 +62,21 @@ def generation() -> int:
 
 
 _registered: WeakSet[Forkable] = WeakSet()
+_pausable: WeakSet[Pausable] = WeakSet()
+_forking: Final[dict[int, Runner]] = {}
+"""The frames that fork, by thread."""
 _left_alone: Final[list[object]] = []
 
 
 def renew_after_fork(thing: Forkable) -> None:
     """Call `thing.after_fork()` in every forked child, before any other code runs."""
     _registered.add(thing)
+
+
+def pause_for_fork(thing: Pausable) -> None:
+    """Do the same, and call `thing.before_fork()` and `thing.after_fork_in_parent()` as well."""
+    _registered.add(thing)
+    _pausable.add(thing)
 
 
 def leave_alone(*things: object) -> None:
@@ -56,14 +88,30 @@ def leave_alone(*things: object) -> None:
     _left_alone.extend(things)
 
 
+def _before() -> None:
+    here = sys._getframe()  # noqa: SLF001 - as in `runner`
+    forker = _forking[threading.get_ident()] = here.f_back or here  # C code has no frame
+    give_up = time.monotonic() + FORK_PATIENCE
+    for thing in list(_pausable):
+        thing.before_fork(forker, max(0.0, give_up - time.monotonic()))
+
+
+def _in_parent() -> None:
+    forker = _forking.pop(threading.get_ident(), None)
+    if forker is not None:
+        for thing in list(_pausable):
+            thing.after_fork_in_parent(forker)
+
+
 def _in_child() -> None:
     _Process.generation += 1
+    _forking.clear()
     for thing in list(_registered):
         thing.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, which cannot fork
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
 # The running event loop, found without a system call.
@@ -110,9 +158,6 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, wh
 
 
 # The frame or the task that runs an attempt, and whether it has ended.
-
-
-Runner = FrameType | asyncio.Task[Any]
 
 
 def runner() -> Runner | None:

@@ -7,7 +7,7 @@ import sys
 import weakref
 
 from oncekey import compat
-from oncekey.compat import generation, leave_alone, renew_after_fork
+from oncekey.compat import generation, leave_alone, pause_for_fork, renew_after_fork, runner
 
 
 class Thing:
@@ -29,6 +29,35 @@ def test_every_registered_thing_is_made_new(monkeypatch):
     compat._in_child()
     assert (one.renewed, other.renewed) == (1, 1)
     assert generation() == before + 1
+
+
+class Pausing(Thing):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def before_fork(self, forker, seconds):
+        assert 0 < seconds <= compat.FORK_PATIENCE
+        self.calls.append(("paused", forker))
+
+    def after_fork_in_parent(self, forker):
+        self.calls.append(("resumed", forker))
+
+
+def test_what_no_thread_may_use_meanwhile_is_paused_for_the_fork(monkeypatch):
+    monkeypatch.setattr(compat, "_registered", type(compat._registered)())
+    monkeypatch.setattr(compat, "_pausable", type(compat._pausable)())
+    monkeypatch.setattr(compat._Process, "generation", generation())
+    thing = Pausing()
+    pause_for_fork(thing)
+    compat._before()
+    compat._in_parent()
+    assert thing.calls == [("paused", runner()), ("resumed", runner())]
+    compat._in_parent()  # a signal came before anything was paused
+    assert len(thing.calls) == 2
+    compat._before()
+    compat._in_child()
+    assert (thing.renewed, compat._forking) == (1, {})
 
 
 def test_a_thing_is_not_kept_alive(monkeypatch):

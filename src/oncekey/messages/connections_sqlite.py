@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from oncekey.compat import leave_alone, renew_after_fork
+from oncekey.compat import Runner, leave_alone, pause_for_fork
 from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
 from oncekey.messages.statements import SQLITE, Given
@@ -35,7 +36,7 @@ class SQLiteConnections:
         """Remember the path. The first statement opens the file."""
         self.path = path
         self._reset()
-        renew_after_fork(self)
+        pause_for_fork(self)
 
     def _reset(self) -> None:
         self._lines = {
@@ -74,6 +75,17 @@ class SQLiteConnections:
             line.close()
         self.known = ""
 
+    def before_fork(self, forker: Runner, seconds: float) -> None:
+        """Close the file, and keep it closed until the fork is over; `SQLiteStore` says why."""
+        give_up = time.monotonic() + seconds
+        for line in self._lines.values():
+            line.pause(forker, max(0.0, give_up - time.monotonic()))
+
+    def after_fork_in_parent(self, forker: Runner) -> None:
+        """Let others open the file again."""
+        for line in self._lines.values():
+            line.resume(forker)
+
     def after_fork(self) -> None:
         """Drop the parent's connections without touching them, not even to close them."""
         leave_alone(self._lines)
@@ -85,6 +97,7 @@ class _Connection:
         self._path = path
         self._patience = patience
         self._lock = threading.Lock()
+        self._forker: Runner | None = None
         self._connection: sqlite3.Connection | None = None
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -100,13 +113,26 @@ class _Connection:
 
     def close(self) -> None:
         with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def pause(self, forker: Runner, seconds: float) -> None:
+        if self._lock.acquire(timeout=seconds):
+            self._forker = forker
+            self._close()
+
+    def resume(self, forker: Runner) -> None:
+        if self._forker is forker:
+            self._forker = None
+            self._lock.release()
 
     def __del__(self) -> None:
         """Close the file. Python 3.13 warns if it is still open."""
-        self.close()
+        self._close()
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -4,12 +4,14 @@ import os
 import sqlite3
 import threading
 from contextlib import closing
+from functools import partial
 from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from oncekey import ConfigurationError, Once, StoreError
+from oncekey.compat import runner
 from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Renew, Resolve, Scan, Verdict
 from oncekey.messages import Inbox, Message, connections_sqlite, statements
 from oncekey.messages.connections_postgres import PostgresConnections, _Impatient
@@ -193,6 +195,27 @@ def test_time_is_read_when_the_file_can_be_written(tmp_path, monkeypatch, verb):
     assert not waiting.is_alive()
     assert table.get("billing", "m-1").lease_end == clock() + HOUR
     table.close()
+
+
+def test_a_fork_waits_for_whoever_uses_the_file_and_others_for_the_fork(tmp_path):
+    own = SQLiteConnections(tmp_path / "shop.db")
+    own.identity()
+    own.run("SELECT 1", {}, keeper=True)
+    forker = runner()
+    with own._lines[True]._lock:
+        own.before_fork(forker, 0.01)  # not for ever
+    assert [line._connection is None for line in own._lines.values()] == [True, False]
+    own.after_fork_in_parent(forker)
+    own.before_fork(forker, PATIENCE)
+    assert {line._connection for line in own._lines.values()} == {None}
+    heard = []
+    for keeper in (False, True):
+        ask = partial(own.run, "SELECT 1", {}, keeper=keeper)
+        threading.Thread(target=lambda ask=ask: heard.append(ask()), daemon=True).start()
+    assert not heard
+    own.after_fork_in_parent(forker)
+    until(lambda: heard == [[(1,)], [(1,)]])
+    own.close()
 
 
 @pytest.mark.parametrize("name", ["psycopg", "sqlite3"])

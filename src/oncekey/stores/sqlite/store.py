@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from oncekey.compat import leave_alone, renew_after_fork
+from oncekey.compat import Runner, leave_alone, pause_for_fork
 from oncekey.core import machine
 from oncekey.core.record import Record
 from oncekey.core.requests import (
@@ -140,10 +140,11 @@ class SQLiteStore:
         )
         self._clock = clock or (lambda: time.time_ns() // 1000)
         self._reset()
-        renew_after_fork(self)
+        pause_for_fork(self)
 
     def _reset(self) -> None:
         self._read_lock = threading.Lock()
+        self._forker: Runner | None = None
         self._reader: sqlite3.Connection | None = None
         self.writer = Writer(
             self._connect,
@@ -252,9 +253,12 @@ class SQLiteStore:
         """Close the file. The next use opens it again."""
         self.writer.close()
         with self._read_lock:
-            reader, self._reader = self._reader, None
-            if reader is not None:
-                reader.close()
+            self._close_reader()
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def __del__(self) -> None:
         """Close the connections. Python 3.13 warns about those that are left open."""
@@ -270,8 +274,28 @@ class SQLiteStore:
 
         return AsyncSQLiteStore(self)
 
+    def before_fork(self, forker: Runner, seconds: float) -> None:
+        """Close the file, and keep it closed until the fork is over.
+
+        SQLite remembers in the memory of the process which locks it has on a file. A child inherits
+        the memory, but not the locks. It would find the file locked for ever, or believe that it
+        has a lock, write into a log that the parent has removed, and lose those records.
+        """
+        give_up = time.monotonic() + seconds
+        self.writer.pause(forker, seconds)
+        if self._read_lock.acquire(timeout=max(0.0, give_up - time.monotonic())):
+            self._forker = forker
+            self._close_reader()
+
+    def after_fork_in_parent(self, forker: Runner) -> None:
+        """Let others open the file again."""
+        self.writer.resume(forker)
+        if self._forker is forker:
+            self._forker = None
+            self._read_lock.release()
+
     def after_fork(self) -> None:
-        """Drop the parent's connections without closing them."""
+        """Drop the parent's connections without closing them, if the fork did not wait for them."""
         leave_alone(self._reader, self.writer.connection)
         self._reset()
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from copy import copy
 from functools import partial
+from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 
 from oncekey.compat import Runner, has_left, runner
@@ -69,12 +71,16 @@ class Job:
 
 
 class _Turn:
-    """The jobs of one thread, which sleeps until they are done or until it has to lead."""
+    """The jobs of one thread, which sleeps until they are done or until it has to lead.
 
-    __slots__ = ("jobs", "leads", "runner", "wake")
+    `pauses` says that it keeps others from writing, and cannot be served by them.
+    """
 
-    def __init__(self, jobs: list[Job], runner: Runner | None) -> None:
+    __slots__ = ("jobs", "leads", "pauses", "runner", "wake")
+
+    def __init__(self, jobs: list[Job], runner: Runner | None, *, pauses: bool = False) -> None:
         self.jobs = jobs
+        self.pauses = pauses
         self.leads = False
         self.runner = runner
         self.wake = threading.Lock()
@@ -148,27 +154,65 @@ class Writer:
 
     def close(self) -> None:
         """Close the connection. The next leader opens a new one."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            connection.close()
-            self.connection = None
-            return True
-
-        while self.connection is not None and not self.alone(work):
-            self.commit([])  # queue behind the leader
-
-    def _sleep(self, mine: _Turn) -> None:
+        caller = runner()
         try:
-            while not mine.wake.acquire(timeout=LOOK_EVERY):
+            self.pause(caller)
+        finally:
+            self.resume(caller)
+
+    def pause(self, caller: Runner | None, seconds: float = threading.TIMEOUT_MAX) -> None:
+        """Close the connection, and let nobody write until `resume` is called.
+
+        Do nothing if no turn comes within so many seconds.
+        """
+        mine = _Turn([], caller, pauses=True)
+        if not self._lock.acquire(timeout=seconds):
+            return
+        try:
+            self._queue.append(mine)
+            if self._leader is None:
+                self._leader, mine.leads = mine, True
+        finally:
+            self._lock.release()
+        if not mine.leads:
+            self._sleep(mine, time.monotonic() + seconds)
+        if mine.leads:
+            with self._lock:
+                self._queue.remove(mine)
+            connection, self.connection = self.connection, None
+            if connection is not None:
+                connection.close()
+
+    def resume(self, caller: Runner | None) -> None:
+        """Let others write again, if `pause` of this caller has kept them from it."""
+        leader = self._leader
+        if leader is not None and leader.pauses and leader.runner is caller:
+            self._hand_over([])
+            leader.runner = None  # as above
+
+    def _sleep(self, mine: _Turn, give_up: float = inf) -> None:
+        """Wait for the turn until it is done, has to lead, or the time is over."""
+        try:
+            left = give_up - time.monotonic()
+            while not mine.wake.acquire(timeout=min(LOOK_EVERY, max(0.0, left))):
                 if self._takes_over(mine):
                     return
-        except BaseException:  # interrupted: others must not wait for this caller
-            with self._lock:
-                if mine in self._queue:
-                    self._queue.remove(mine)
-            if mine.leads:
-                self._hand_over([])
+                left = give_up - time.monotonic()
+                if left <= 0:
+                    self._leave(mine)
+                    return
+        except BaseException:
+            self._leave(mine)
             raise
+
+    def _leave(self, mine: _Turn) -> None:
+        """Remove the turn. Others must not wait for it."""
+        with self._lock:
+            if mine in self._queue:
+                self._queue.remove(mine)
+        if mine.leads:
+            mine.leads = False
+            self._hand_over([])
 
     def _takes_over(self, mine: _Turn) -> bool:
         """Lead in place of a leader that is gone. Return False if there is one.
@@ -194,7 +238,8 @@ class Writer:
         jobs: list[Job] = []
         try:
             with self._lock:
-                while self._queue and len(jobs) < (_LARGEST_BATCH if self._fast else 1):
+                largest = _LARGEST_BATCH if self._fast else 1
+                while self._queue and not self._queue[0].pauses and len(jobs) < largest:
                     turns.append(self._queue.popleft())
                     jobs += turns[-1].jobs
             if jobs:
