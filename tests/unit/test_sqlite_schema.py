@@ -1,31 +1,15 @@
-"""The tables of a SQLite file: what an older release left is brought up to date, and kept."""
-
-import sqlite3
-from contextlib import closing
-from importlib import resources
+"""The tables of a SQLite file: how they are made, and when a record is due."""
 
 import pytest
 
 from oncekey.core import machine
-from oncekey.core.requests import (
-    Busy,
-    Claim,
-    Granted,
-    Release,
-    Renew,
-    Replay,
-    Resolve,
-    Scan,
-    Settle,
-    Verdict,
-)
+from oncekey.core.requests import Claim, Granted, Release, Renew, Scan, Settle, Verdict
 from oncekey.stores import SQLiteStore
-from oncekey.stores.sqlite import browse, statements
+from oncekey.stores.sqlite import browse, schema, statements
 from oncekey.testing import FakeClock
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
-FIRST = (resources.files("oncekey.stores.sqlite") / "sql" / "0001_records.sql").read_text()
 
 
 def a_claim(key="k", nonce="n", ttl=2 * DAY):
@@ -54,70 +38,25 @@ def dues(store):
     return dict(store._rows("SELECT key, due FROM oncekey_records"))
 
 
-# A file of an older release
+# Migrations
 
 
-@pytest.fixture
-def old(tmp_path, store, clock):
-    """A file as the first schema had it: a settled record, one that runs, and a held one."""
-    records = {}
-    for key in ("settled", "running", "held"):
-        records[key] = store.claim(a_claim(key)).record
-    store.settle(an_end(records["settled"]))
-    leaving = {"error": None, "uncertain": True, "hold": True, "unused": False}
-    owner = {"token": records["held"].token, "nonce": "n"}
-    store.release(Release(None, "held", **owner, **leaving, lease=HOUR, ttl=DAY))
-    kept = store.scan(Scan()).records
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(FIRST)
-        marks = ", ".join("?" * 21)
-        made = f"INSERT INTO oncekey_records ({statements.COLUMNS}) VALUES ({marks})"  # noqa: S608 - only marks
-        connection.executemany(made, [statements.to_row(record) for record in kept])
-        connection.execute("UPDATE oncekey_schema SET version = 1")
-    upgraded = SQLiteStore(path, clock=clock)
-    yield upgraded, kept
-    upgraded.close()
-
-
-def test_an_old_file_is_upgraded_with_its_records(old):
-    store, kept = old
-    assert store.scan(Scan()).records == kept
-    assert dues(store) == {record.key: record.expires for record in kept}
-    assert store._rows("SELECT version FROM oncekey_schema") == [(2,)]
+def test_the_tables_are_made_at_first_use(store):
+    store.claim(a_claim())
+    assert store._rows("SELECT version FROM oncekey_schema") == [(1,)]
     names = {name for (name,) in store._rows("SELECT name FROM sqlite_master")}
-    assert "oncekey_records_due" in names
-    assert "oncekey_records_expires" not in names
+    assert {"oncekey_records", "oncekey_records_due", "oncekey_schema"} <= names
 
 
-def test_the_records_of_an_old_file_go_on(old, clock):
-    store, kept = old
-    running = next(record for record in kept if record.status == "running")
-    assert type(store.claim(a_claim("settled", "later"))) is Replay
-    assert type(store.claim(a_claim("running", "later"))) is Busy
-    assert store.settle(an_end(running)) is Verdict.DONE
-    held = store.get(None, "held")
-    said = {"status": "completed", "result": b"", "error": None, "ttl": DAY}
-    assert store.resolve(Resolve(None, "held", token=held.token, **said)) is Verdict.DONE
-    clock.advance("30d")
-    assert store.purge(0, 10) == 3
-
-
-def test_what_an_old_release_goes_on_writing_is_purged(store, clock):
-    """It opened the file before it was upgraded, and does not know when a record is due."""
-    store.claim(a_claim("first"))
-    with closing(sqlite3.connect(store.path)) as connection, connection:
-        columns = statements.COLUMNS
-        copied = columns.replace("key", "'copy'", 1)
-        connection.execute(
-            f"INSERT INTO oncekey_records ({columns}) SELECT {copied} FROM oncekey_records"  # noqa: S608 - only constants
-        )
-    copy = store.get(None, "copy")
-    assert store.settle(an_end(copy)) is Verdict.DONE
-    assert store.purge(0, 10) == 0
-    clock.advance("2d")
-    assert store.purge(0, 10) == 1
-    assert store.get(None, "first") is not None
+def test_a_file_of_an_older_release_is_brought_up_to_date(store, clock, monkeypatch):
+    record = store.claim(a_claim()).record
+    known = [*schema._migrations(), "CREATE TABLE oncekey_more (x);\n"]
+    monkeypatch.setattr(schema, "_migrations", lambda: known)
+    newer = SQLiteStore(store.path, clock=clock)
+    assert newer.get(None, "k") == record
+    assert newer._rows("SELECT version FROM oncekey_schema") == [(2,)]
+    assert newer._rows("SELECT count(*) FROM oncekey_more") == [(0,)]
+    newer.close()
 
 
 # When a record is due

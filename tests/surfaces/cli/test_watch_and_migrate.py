@@ -97,7 +97,7 @@ def test_watch_walks_over_a_store_without_an_order_of_time(empty_redis):
 def test_migrate_makes_a_file_and_says_so(folder, run):
     done = run("migrate")
     assert done.stdout == (
-        "made the tables in oncekey.db, schema 2\nmade the index oncekey_records_held\n"
+        "made the tables in oncekey.db, schema 1\nmade the index oncekey_records_held\n"
     )
     assert run("migrate").stdout == "everything is up to date\n"
     assert run("ls").stderr == "no records\n"

@@ -43,9 +43,9 @@ def store(tmp_path, clock):
 def put(store, records):
     store.get(None, "the file is made")
     with closing(sqlite3.connect(store.path)) as connection, connection:
-        rows = [file.to_row(record) for record in records]
+        rows = [(*file.to_row(record), record.expires) for record in records]
         marks = ", ".join("?" * len(rows[0]))
-        made = f"INSERT INTO oncekey_records ({file.COLUMNS}) VALUES ({marks})"  # noqa: S608 - only marks
+        made = f"INSERT INTO oncekey_records ({file.COLUMNS}, due) VALUES ({marks})"  # noqa: S608 - only marks
         connection.executemany(made, rows)
 
 

@@ -22,11 +22,14 @@ CREATE TABLE oncekey_records (
     finished    INTEGER NOT NULL,
     expires     INTEGER NOT NULL,
     version     INTEGER NOT NULL,
+    -- When purge may look at a record: it expires no sooner than this. Not part of the record.
+    -- `expires` changes with every write, `due` stays from claim to settle, so that a settle
+    -- changes no index.
+    due         INTEGER NOT NULL,
     PRIMARY KEY (scope, key)
 );
 
--- What purge looks for.
-CREATE INDEX oncekey_records_expires ON oncekey_records (expires) WHERE expires > 0;
+CREATE INDEX oncekey_records_due ON oncekey_records (due) WHERE due > 0;
 
 -- How many migrations this file has seen. One row.
 CREATE TABLE oncekey_schema (version INTEGER NOT NULL);
