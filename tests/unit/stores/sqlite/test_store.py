@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import closing
 
 import pytest
 
@@ -130,6 +131,38 @@ def test_a_record_of_a_newer_release_is_refused_and_the_others_are_not(store, pa
     store.writer.commit(together)  # found out inside a transaction, it fails alone
     assert type(together[0].error) is UnreadableError
     assert type(together[1].value) is Granted
+
+
+WAYS_TO_SETTLE = {
+    "alone": lambda store, ends: [store.settle(ends[0])],
+    "in a transaction": lambda store, ends: settled(store, ends[:1]),
+    "together": lambda store, ends: settled(store, [*ends]),
+}
+
+
+def settled(store, ends):
+    """What these settles answer, asked for in one batch."""
+    jobs = [store.job(machine.settle, end, plain=True) for end in ends]
+    store.writer.commit(jobs)
+    for job in jobs:
+        if job.error is not None:
+            raise job.error
+    return [job.value for job in jobs]
+
+
+@pytest.mark.parametrize("way", WAYS_TO_SETTLE)
+def test_a_record_of_a_newer_release_is_not_settled(store, path, way):
+    """Its owner runs beside a newer release that has written to the record."""
+    ends = [asks.settle(store.claim(a_claim(key)).record) for key in ("new", "old")]
+    everything = "SELECT * FROM oncekey_records WHERE key = 'new'"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE oncekey_records SET version = 99 WHERE key = 'new'")
+        before = connection.execute(everything).fetchone()
+        with pytest.raises(UnreadableError, match="newer release"):
+            WAYS_TO_SETTLE[way](store, ends)
+        assert connection.execute(everything).fetchone() == before
+    if way == "together":
+        assert store.get(None, "old").status == "completed"
 
 
 @pytest.mark.parametrize("version", [1, 5])
