@@ -1,5 +1,6 @@
 """The short way to PostgreSQL: what it leaves out, it leaves out only where nobody can miss it."""
 
+import asyncio
 import signal
 import socket
 import threading
@@ -13,7 +14,7 @@ from psycopg_pool import ConnectionPool
 
 from oncekey import StoreError
 from oncekey.core.requests import Busy, Granted, Replay
-from oncekey.stores import PostgresStore
+from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import protocol
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.leases import wait_for_rows
@@ -272,6 +273,25 @@ def test_a_connection_of_the_caller_is_closed_too(
             assert mine.closed
         else:
             lived(store, "next")  # on another connection of the pool
+
+
+@pytest.mark.usefixtures("without_limits")
+async def test_a_connection_that_a_task_of_the_caller_leaves_is_closed(
+    postgres_url, proxied_url, proxy, beside, until_async
+):
+    other = beside(postgres_url)
+    async with await psycopg.AsyncConnection.connect(proxied_url, autocommit=True) as mine:
+        store = AsyncPostgresStore(mine)
+        await store.claim(desk_of(None, "warm").ask("a"))
+        with other.transaction(force_rollback=True):
+            other.execute(INSERTED)
+            claim = asyncio.create_task(store.claim(desk_of(None).ask("a")))
+            await until_async(lambda: other.execute(WAITING).fetchall())
+            claim.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await claim
+        assert proxy.cancels == 0
+        assert mine.closed
 
 
 @pytest.fixture

@@ -162,6 +162,20 @@ def test_those_who_meet_while_migrating_find_what_the_first_one_has_done(
         store.close()
 
 
+async def test_stores_of_a_loop_that_meet_while_migrating_find_it_done(
+    postgres_url, beside, until_async
+):
+    other = beside(postgres_url)
+    other.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    stores = [AsyncPostgresStore(postgres_url, timeout=PATIENCE) for _ in range(3)]
+    claims = [asyncio.create_task(store.claim(desk_of(None).ask("a"))) for store in stores]
+    await until_async(lambda: other.execute(ADVISED).fetchone() == (3,))
+    other.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+    assert [type(answer) for answer in await asyncio.gather(*claims)] == [Granted] * 3
+    for store in stores:
+        await store.aclose()
+
+
 def test_a_step_that_several_want_to_do_is_done_once(postgres_url, beside, until, monkeypatch):
     other = beside(postgres_url)
     with closing(PostgresStore(postgres_url)) as store:

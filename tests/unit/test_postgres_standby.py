@@ -159,6 +159,24 @@ def test_a_session_that_waits_for_more_is_left_so(standby, beside, level, become
 # A wait that somebody cancelled
 
 
+WARNS = """
+    CREATE FUNCTION warns() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE WARNING 'of somebody else';
+        RETURN NEW;
+    END
+    $$;
+    CREATE TRIGGER warns AFTER INSERT ON oncekey_records FOR EACH ROW EXECUTE FUNCTION warns();
+"""
+
+
+def test_another_warning_is_no_doubt(standby, colour, beside):
+    store = colour(standby.url)
+    desk_of(store, "warm").grant("a")
+    beside(standby.url).execute(WARNS)
+    assert desk_of(store).grant("a")
+
+
 def test_a_commit_that_only_this_server_confirms_is_unknown(standby, colour, thread):
     store = colour(standby.url, timeout=PATIENCE)
     desk_of(store, "warm").grant("a")
