@@ -19,6 +19,9 @@ from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.table import Table
 from oncekey.testing import FakeClock, disabled
 from tests.patience import PATIENCE, until
+from tests.servers.postgres_proxy_fixtures import pooled_url
+
+__all__ = ["pooled_url"]
 
 ORDER = Message(id="m-1", type="order.placed")
 HOUR = 3_600_000_000
@@ -256,3 +259,25 @@ def test_the_database_of_a_once_in_postgres(postgres_url):
     assert inbox.is_processed("m-1")
     inbox.close()
     once.close()
+
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements"
+
+
+def test_behind_a_pooler_nothing_is_prepared(pooled_url):
+    """The next statement may run in another session, where it is not prepared."""
+    own = PostgresConnections(pooled_url)
+    with closing(Table(own, 0)) as table:
+        for number in range(8):
+            assert type(table.claim(claim(f"n{number}"))) in (Granted, Busy)
+        assert own.run(PREPARED, {}) == [(0,)]
+
+
+def test_a_server_that_goes_away_while_it_is_met_was_asked_nothing(pooled_url, monkeypatch):
+    def cut_off(*_):
+        raise psycopg.OperationalError("the server closed the connection")
+
+    monkeypatch.setattr("oncekey.messages.connections_postgres._rows", cut_off)
+    with closing(PostgresConnections(pooled_url)) as own, pytest.raises(StoreError) as caught:
+        own.run(PREPARED, {})
+    assert caught.value.happened is False

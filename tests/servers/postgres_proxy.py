@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import suppress
+from typing import Any
 
 CANCEL = (80877102).to_bytes(4)
 
@@ -74,7 +75,7 @@ class Proxy:
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
 
-    def _back(self, client: socket.socket, server: socket.socket) -> None:
+    def _back(self, client: socket.socket, server: Any) -> None:
         with suppress(OSError):
             while data := server.recv(65536):
                 if self._lose:
@@ -85,3 +86,24 @@ class Proxy:
                 client.sendall(data)
         with suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
+
+
+class Pooler(Proxy):
+    """Tells its clients another number of the backend than it has, as a pooler does."""
+
+    def _back(self, client: socket.socket, server: Any) -> None:
+        super()._back(client, MadeUp(server))
+
+
+class MadeUp:
+    """A server's replies; the key data of a session is a letter, a length, a number, a secret."""
+
+    KEY = b"K\x00\x00\x00\x0c"
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+
+    def recv(self, size: int) -> bytes:
+        data = self._server.recv(size)
+        before, key, after = data.partition(self.KEY)
+        return before + key + bytes([after[0] ^ 1]) + after[1:] if key else data

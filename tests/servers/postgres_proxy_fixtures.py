@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.servers.postgres_proxy import Proxy
+from tests.servers.postgres_proxy import Pooler, Proxy
 
 PLAIN = "?sslmode=disable&gssencmode=disable"
 
@@ -19,3 +19,11 @@ def proxy(postgres):
 def proxied_url(postgres, postgres_url, proxy):
     """A database of its own, behind the proxy."""
     return postgres_url.replace(f":{postgres.port}/", f":{proxy.port}/") + PLAIN
+
+
+@pytest.fixture
+def pooled_url(postgres, postgres_url):
+    """A database of its own, behind a pooler."""
+    pooler = Pooler(postgres.port)
+    yield postgres_url.replace(f":{postgres.port}/", f":{pooler.port}/") + PLAIN
+    pooler.close()

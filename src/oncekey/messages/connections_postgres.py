@@ -13,6 +13,7 @@ from psycopg import Connection, IsolationLevel, waiting
 from psycopg.rows import tuple_row
 
 from oncekey.compat import generation, pause
+from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
 from oncekey.messages.driver import pyformat
 from oncekey.messages.statements import POSTGRES, Given, Values
@@ -37,6 +38,8 @@ class _Impatient(Connection[Any]):
 
     patience = 5.0
     unconfirmed: list[str]
+    pooled = False
+    """Whether a pooler shares the sessions with others."""
 
     def wait(
         self,
@@ -160,16 +163,26 @@ class _Lines:
             if not stale(connection):
                 return connection
             connection.close()
+        return self._connect()
+
+    def _connect(self) -> _Impatient:
+        target = self._target
         try:
-            made = _Impatient.connect(
-                self._target.conninfo, row_factory=tuple_row, **self._target.options
-            )
+            made = _Impatient.connect(target.conninfo, row_factory=tuple_row, **target.options)
+            assert isinstance(made, _Impatient)  # noqa: S101 - as the class method says
+            made.unconfirmed = []
+            made.add_notice_handler(partial(collect_unconfirmed, made.unconfirmed))
+            made.isolation_level = IsolationLevel.READ_COMMITTED  # for the one that migrates
+            try:
+                ((pid,),) = _rows(made, "SELECT pg_backend_pid()", {})
+            except BaseException:
+                made.close()
+                raise
         except psycopg.Error as error:
-            raise explain_connect(error, self._target.where) from error
-        assert isinstance(made, _Impatient)  # noqa: S101 - as the class method says
-        made.isolation_level = IsolationLevel.READ_COMMITTED  # for the transaction that migrates
-        made.unconfirmed = []
-        made.add_notice_handler(partial(collect_unconfirmed, made.unconfirmed))
+            raise explain_connect(error, target.where) from error
+        if pid != made.info.backend_pid:  # a pooler makes this up
+            made.pooled = True
+            made.prepare_threshold = None  # the next statement may run in another session
         return made
 
     def _give(self, connection: _Impatient) -> None:
@@ -182,6 +195,8 @@ class _Lines:
 
     def _prepared(self, connection: _Impatient) -> str:
         check_server(connection.pgconn.server_version, self._target.where)
+        if connection.pooled:
+            self._refuse_statement_mode(connection)
         if self._steps(connection):
             connection.patience = _MIGRATING
             with connection.transaction():
@@ -194,6 +209,19 @@ class _Lines:
         with suppress(psycopg.errors.UndefinedTable):
             return str(_rows(connection, schema.READ, {})[0][2])
         return ""
+
+    def _refuse_statement_mode(self, connection: _Impatient) -> None:
+        try:
+            with connection.transaction():
+                pass
+        except psycopg.Error as error:
+            if "statement pooling mode" not in str(error):
+                raise
+            msg = (
+                f"PgBouncer at {self._target.where} is in statement mode, and an inbox needs "
+                f"transactions; set pool_mode to transaction or session"
+            )
+            raise ConfigurationError(msg) from error
 
     def _steps(self, connection: _Impatient) -> tuple[str, ...]:
         (found,) = _rows(connection, schema.FIND["postgres"], {})

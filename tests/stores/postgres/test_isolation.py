@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
@@ -11,7 +11,7 @@ from psycopg_pool import ConnectionPool
 from oncekey import Once, StoreError
 from oncekey.core.requests import Busy, Granted
 from oncekey.stores import AsyncPostgresStore, PostgresStore
-from oncekey.stores.postgres import errors
+from oncekey.stores.postgres import errors, schema
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
@@ -158,6 +158,41 @@ def test_those_who_meet_while_migrating_find_what_the_first_one_has_done(
     for thread in threads:
         thread.join()
     assert [type(answer) for answer in answers] == [Granted] * 3  # all have the same nonce
+    for store in stores:
+        store.close()
+
+
+async def test_stores_of_a_loop_that_meet_while_migrating_find_it_done(
+    postgres_url, beside, until_async
+):
+    other = beside(postgres_url)
+    other.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    stores = [AsyncPostgresStore(postgres_url, timeout=PATIENCE) for _ in range(3)]
+    claims = [asyncio.create_task(store.claim(desk_of(None).ask("a"))) for store in stores]
+    await until_async(lambda: other.execute(ADVISED).fetchone() == (3,))
+    other.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+    assert [type(answer) for answer in await asyncio.gather(*claims)] == [Granted] * 3
+    for store in stores:
+        await store.aclose()
+
+
+def test_a_step_that_several_want_to_do_is_done_once(postgres_url, beside, until, monkeypatch):
+    other = beside(postgres_url)
+    with closing(PostgresStore(postgres_url)) as store:
+        desk_of(store).grant("a")
+    ours = schema.migrations()
+    step = b"UPDATE oncekey_schema SET version = version + 1"
+    monkeypatch.setattr(schema, "migrations", lambda: (*ours, step))
+    other.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    stores = [PostgresStore(postgres_url, timeout=PATIENCE) for _ in range(3)]
+    threads = [threading.Thread(target=desk_of(store).claim, args=("a",)) for store in stores]
+    for thread in threads:
+        thread.start()
+    until(lambda: other.execute(ADVISED).fetchone() == (3,))
+    other.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+    for thread in threads:
+        thread.join()
+    assert other.execute("SELECT version FROM oncekey_schema").fetchall() == [(len(ours) + 1,)]
     for store in stores:
         store.close()
 

@@ -1,5 +1,6 @@
 """The short way to PostgreSQL: what it leaves out, it leaves out only where nobody can miss it."""
 
+import asyncio
 import signal
 import socket
 import threading
@@ -13,16 +14,16 @@ from psycopg_pool import ConnectionPool
 
 from oncekey import StoreError
 from oncekey.core.requests import Busy, Granted, Replay
-from oncekey.stores import PostgresStore
+from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import protocol
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.leases import wait_for_rows
 from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy import Proxy
-from tests.servers.postgres_proxy_fixtures import PLAIN, proxied_url, proxy
+from tests.servers.postgres_proxy_fixtures import PLAIN, pooled_url, proxied_url, proxy
 
-__all__ = ["beside", "colour", "postgres", "postgres_url", "proxied_url", "proxy"]
+__all__ = ["beside", "colour", "pooled_url", "postgres", "postgres_url", "proxied_url", "proxy"]
 
 MINUTE = 60_000_000
 UNLIMITED = (
@@ -99,32 +100,10 @@ def test_a_session_of_our_own_is_told_once(postgres_url):
     store.close()
 
 
-class Pooler(Proxy):
-    """Tells its clients another number of the backend than it has, as a pooler does."""
-
-    def _back(self, client, server):
-        super()._back(client, MadeUp(server))
-
-
-class MadeUp:
-    """A server's replies; the key data of a session is a letter, a length, a number, a secret."""
-
-    KEY = b"K\x00\x00\x00\x0c"
-
-    def __init__(self, server):
-        self._server = server
-
-    def recv(self, size):
-        data = self._server.recv(size)
-        before, key, after = data.partition(self.KEY)
-        return before + key + bytes([after[0] ^ 1]) + after[1:] if key else data
-
-
 def test_a_session_that_a_pooler_lends_to_others_as_well_is_left_alone(
-    postgres, postgres_url, beside
+    pooled_url, postgres_url, beside
 ):
-    pooler = Pooler(postgres.port)
-    store = PostgresStore(postgres_url.replace(f":{postgres.port}/", f":{pooler.port}/") + PLAIN)
+    store = PostgresStore(pooled_url)
     lived(store, "warm")
     assert limits(store) == ["0"]
     other = beside(postgres_url)
@@ -139,7 +118,39 @@ def test_a_session_that_a_pooler_lends_to_others_as_well_is_left_alone(
     assert caught.value.happened is False
     lived(store, "order-1")
     store.close()
-    pooler.close()
+
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'oncekey%'"
+
+
+def test_the_verbs_work_behind_a_pooler(pooled_url, colour):
+    store = colour(pooled_url)
+    for number in range(3):
+        lived(store, f"order-{number}")
+    assert store.get(None, "order-1").status == "completed"
+
+
+def test_a_session_behind_a_pooler_has_nothing_of_ours(pooled_url):
+    store = PostgresStore(pooled_url)
+    lived(store, "order-1")
+    (line,) = store.links.here()._lender._idle
+    assert line.connection.execute(PREPARED).fetchone() == (0,)
+    store.close()
+
+
+def test_behind_a_pooler_nobody_listens(pooled_url, colour, beside, postgres_url):
+    store = colour(pooled_url)
+    owner = desk_of(store).grant("a")
+    for _ in range(2):
+        store.watch(None, "order-1", owner.token, 60.0)
+    marked = "SELECT count(*) FROM oncekey_records WHERE waited > 0"
+    assert beside(postgres_url).execute(marked).fetchone() == (0,)
+
+
+def test_connections_of_the_caller_behind_a_pooler_have_nothing_of_ours(pooled_url, beside):
+    mine = beside(pooled_url)
+    lived(PostgresStore(mine), "order-1")
+    assert mine.execute(PREPARED).fetchone() == (0,)
 
 
 def test_connections_of_the_caller_are_left_alone(postgres_url, beside):
@@ -262,6 +273,25 @@ def test_a_connection_of_the_caller_is_closed_too(
             assert mine.closed
         else:
             lived(store, "next")  # on another connection of the pool
+
+
+@pytest.mark.usefixtures("without_limits")
+async def test_a_connection_that_a_task_of_the_caller_leaves_is_closed(
+    postgres_url, proxied_url, proxy, beside, until_async
+):
+    other = beside(postgres_url)
+    async with await psycopg.AsyncConnection.connect(proxied_url, autocommit=True) as mine:
+        store = AsyncPostgresStore(mine)
+        await store.claim(desk_of(None, "warm").ask("a"))
+        with other.transaction(force_rollback=True):
+            other.execute(INSERTED)
+            claim = asyncio.create_task(store.claim(desk_of(None).ask("a")))
+            await until_async(lambda: other.execute(WAITING).fetchall())
+            claim.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await claim
+        assert proxy.cancels == 0
+        assert mine.closed
 
 
 @pytest.fixture

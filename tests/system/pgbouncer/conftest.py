@@ -10,11 +10,11 @@ from tests.system.pgbouncer.server import PgBouncer
 __all__ = ["postgres", "postgres_url"]
 
 
-@pytest.fixture(scope="module")
-def pgbouncer(postgres):
-    """A PgBouncer in session mode. Its folder is not pytest's, which only its owner may enter."""
+@pytest.fixture(scope="module", params=["session", "transaction", "statement"])
+def pgbouncer(request, postgres):
+    """A PgBouncer in each mode. Its folder is not pytest's, which only its owner may enter."""
     folder = Path(tempfile.mkdtemp(prefix="oncekey-pgbouncer-"))
-    pool = PgBouncer(folder, postgres, "session").start()
+    pool = PgBouncer(folder, postgres, request.param).start()
     yield pool
     pool.stop()
     shutil.rmtree(folder)

@@ -14,6 +14,9 @@ from tests.servers.ports import free_port
 from tests.servers.postgres import PostgresServer
 from tests.system.packages import find_pgbouncer
 
+SIZES = {"session": 30, "transaction": 4, "statement": 4}
+"""The sessions that a pool has: fewer than clients where they can be shared."""
+
 
 class PgBouncer:
     """One process that pools connections to a server. It refuses root, and runs as nobody then."""
@@ -35,7 +38,8 @@ class PgBouncer:
             f"[databases]\n* = host=127.0.0.1 port={self._server.port}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
             f"auth_type = trust\nauth_file = {users}\n"
-            f"pool_mode = {self._mode}\ndefault_pool_size = 30\nserver_lifetime = 86400\n"
+            f"pool_mode = {self._mode}\ndefault_pool_size = {SIZES[self._mode]}\n"
+            f"server_lifetime = 86400\n"
         )
         who: dict[str, Any] = {}
         if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""The PostgreSQL store through a real PgBouncer in session mode, in both colours."""
+"""The PostgreSQL store through a real PgBouncer in every mode, in both colours."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

@@ -22,6 +22,7 @@ from oncekey.stores.postgres.protocol import (
     PostgresLine,
     Values,
     listen,
+    meet,
     perform,
     say,
     wait,
@@ -70,8 +71,16 @@ class Watch:
     def _wait(
         self, line: PostgresLine[Connection[Any]], channel: str, record: Values, seconds: float
     ) -> None:
-        """Listen first, then mark the record as watched, so that its end cannot be missed."""
+        """Listen first, then mark the record as watched, so that its end cannot be missed.
+
+        Behind a pooler nobody listens: it may call somebody else.
+        """
         connection, patience = line.connection, self._target.timeout
+        if line.pooled is None:
+            wait(connection, meet(line, patience))
+        if line.pooled:
+            sleep(min(seconds, _SOON))
+            return
         line.heard.clear()
         connection.pgconn.notify_handler = line.heard.append
         wait(connection, say(line, f"LISTEN {channel}".encode(), patience))

@@ -266,29 +266,26 @@ class Link:
         where = self._target.where
         schema.check_server(line.connection.pgconn.server_version, where)
         try:
-            if self._missing(line, self._target.timeout):
-                self._migrate(line)
+            if script := self._script(line):
+                self._migrate(line, script)
         except psycopg.Error as error:
             raise (explain_connect if line.connection.closed else explain)(error, where) from error
         self._ready = True
 
-    def _migrate(self, line: PostgresLine[Connection[Any]]) -> None:
-        """Migrate in one transaction, so that a failure leaves nothing behind."""
+    def _migrate(self, line: PostgresLine[Connection[Any]], script: bytes) -> None:
+        """Migrate. If that fails, another process may have done it meanwhile."""
         try:
-            self._say(line, schema.BEGIN, _MIGRATING)
-            for script in self._missing(line, _MIGRATING):
-                self._say(line, script, _MIGRATING)
-            self._say(line, b"COMMIT", _MIGRATING)
-        except BaseException:
-            with suppress(psycopg.Error):
-                self._say(line, b"ROLLBACK", self._target.timeout)
-            raise
+            self._say(line, script, _MIGRATING)
+        except psycopg.Error:
+            if line.connection.closed or self._script(line):
+                raise
 
-    def _missing(self, line: PostgresLine[Connection[Any]], seconds: float) -> tuple[bytes, ...]:
-        """Return the migrations that the database does not have yet."""
+    def _script(self, line: PostgresLine[Connection[Any]]) -> bytes:
+        """Return what brings the schema up to date, or nothing if it is."""
+        seconds = self._target.timeout
         found = self._say(line, schema.FIND, seconds) == schema.FOUND
         read = self._say(line, schema.READ, seconds) if found else []
-        return schema.missing(read, schema.migrations())
+        return schema.script(read, schema.migrations())
 
     def _say(
         self, line: PostgresLine[Connection[Any]], script: bytes, seconds: float

@@ -268,31 +268,26 @@ class AsyncLink:
         where = self._target.where
         schema.check_server(line.connection.pgconn.server_version, where)
         try:
-            if await self._missing(line, self._target.timeout):
-                await self._migrate(line)
+            if script := await self._script(line):
+                await self._migrate(line, script)
         except psycopg.Error as error:
             raise (explain_connect if line.connection.closed else explain)(error, where) from error
         self._ready = True
 
-    async def _migrate(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
-        """Migrate in one transaction, so that a failure leaves nothing behind."""
+    async def _migrate(self, line: PostgresLine[AsyncConnection[Any]], script: bytes) -> None:
+        """Migrate. If that fails, another process may have done it meanwhile."""
         try:
-            await self._say(line, schema.BEGIN, _MIGRATING)
-            for script in await self._missing(line, _MIGRATING):
-                await self._say(line, script, _MIGRATING)
-            await self._say(line, b"COMMIT", _MIGRATING)
-        except BaseException:
-            with suppress(psycopg.Error):
-                await self._say(line, b"ROLLBACK", self._target.timeout)
-            raise
+            await self._say(line, script, _MIGRATING)
+        except psycopg.Error:
+            if line.connection.closed or await self._script(line):
+                raise
 
-    async def _missing(
-        self, line: PostgresLine[AsyncConnection[Any]], seconds: float
-    ) -> tuple[bytes, ...]:
-        """Return the migrations that the database does not have yet."""
+    async def _script(self, line: PostgresLine[AsyncConnection[Any]]) -> bytes:
+        """Return what brings the schema up to date, or nothing if it is."""
+        seconds = self._target.timeout
         found = await self._say(line, schema.FIND, seconds) == schema.FOUND
         read = await self._say(line, schema.READ, seconds) if found else []
-        return schema.missing(read, schema.migrations())
+        return schema.script(read, schema.migrations())
 
     async def _say(
         self, line: PostgresLine[AsyncConnection[Any]], script: bytes, seconds: float

@@ -42,6 +42,7 @@ _BOUND: Final = (
     b"set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
     b"WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) WHERE pg_backend_pid() = %d"
 )
+_ALONE: Final = b"SELECT 1 WHERE pg_backend_pid() = %d"
 _INTERVAL: Final = 0.1
 """How often a generator is resumed that waits, in seconds."""
 
@@ -55,10 +56,10 @@ class UnconfirmedError(psycopg.OperationalError):
 
 
 class Statement(NamedTuple):
-    """A prepared statement. Its parameters and its only column are binary.
+    """A statement. Its parameters and its only column are binary.
 
-    The name is derived from the text: if a pooler has prepared it already, it is the same
-    statement.
+    Its name, once it is prepared, is derived from the text: if somebody has prepared it already in
+    this session, it is the same statement.
     """
 
     name: bytes
@@ -78,7 +79,10 @@ class PostgresLine(Generic[C]):
         self.connection = connection
         self.era = era
         self.hears = hears
-        self.bound = None if hears else False
+        self.pooled: bool | None = None
+        """Whether a pooler shares the session with others. None: not known yet."""
+        self.bound = False
+        """Whether the session was set up, as one of our own is."""
         self.since = 0.0
         self.prepared: set[bytes] = set()
         self.heard: list[PGnotify] = []
@@ -108,13 +112,17 @@ def perform(
 ) -> PQGen[list[bytes]]:
     """Run one statement in a transaction of its own. Return its only column."""
     pgconn = line.connection.pgconn
-    if statement.bound is not None:
-        if line.bound is None:
-            yield from _bind(line, seconds)
-        statement = statement.bound if line.bound else statement
+    if line.pooled is None:
+        yield from meet(line, seconds)
+    if line.bound and statement.bound is not None:
+        statement = statement.bound
+    line.unconfirmed.clear()
+    if line.pooled:  # the next statement may run in another session: nothing can be prepared
+        formats = statement.formats
+        pgconn.send_query_params(statement.text, values, None, formats, BINARY)
+        return (yield from go_on(line, statement, values, seconds))
     if statement.name not in line.prepared:
         yield from _prepare(line, statement, seconds)
-    line.unconfirmed.clear()
     pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
     return (yield from go_on(line, statement, values, seconds))
 
@@ -131,7 +139,7 @@ def go_on(
     try:
         result = yield from _answer(pgconn, seconds, first)
     except psycopg.errors.InvalidSqlStatementName:
-        # The statement was deallocated, or a pooler has given us another session.
+        # Somebody has deallocated the statement.
         yield from _prepare(line, statement, seconds)
         pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
         result = yield from _answer(pgconn, seconds)
@@ -156,19 +164,25 @@ def listen(line: PostgresLine[C], channel: bytes, seconds: float) -> PQGen[None]
             _pass_on(pgconn)
 
 
-def _bind(line: PostgresLine[C], seconds: float) -> PQGen[None]:
-    """Set up the session, unless a pooler shares it with others."""
-    own = line.connection.pgconn.backend_pid  # a pooler makes this up
-    line.bound = bool((yield from say(line, _BOUND % own, seconds)))
+def meet(line: PostgresLine[C], seconds: float) -> PQGen[None]:
+    """Set up a session of our own, unless a pooler shares it with others.
 
-
-def _prepare(line: PostgresLine[C], statement: Statement, seconds: float) -> PQGen[None]:
+    Raise ConfigurationError if the session does not speak UTF-8.
+    """
     pgconn = line.connection.pgconn
     # A server answers with its own spelling, a pooler with that of the client.
     encoding = pgconn.parameter_status(b"client_encoding") or b""
     if encoding.upper().replace(b"-", b"") != b"UTF8":
         msg = "the connections of the pool must speak UTF-8; open them with client_encoding='utf8'"
         raise ConfigurationError(msg)
+    script = _BOUND if line.hears else _ALONE
+    alone = bool((yield from say(line, script % pgconn.backend_pid, seconds)))
+    line.pooled = not alone  # a pooler makes up the number of the process
+    line.bound = alone and line.hears is not None
+
+
+def _prepare(line: PostgresLine[C], statement: Statement, seconds: float) -> PQGen[None]:
+    pgconn = line.connection.pgconn
     pgconn.send_prepare(statement.name, statement.text)
     with suppress(psycopg.errors.DuplicatePreparedStatement):
         yield from _answer(pgconn, seconds)

@@ -23,10 +23,11 @@ FIND: Final = (
 )
 FOUND: Final = [b"t"]
 READ: Final = b"SELECT version || ' ' || oldest FROM oncekey_schema"
-BEGIN: Final = (
-    b"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(7886477261459485029)"
+_LOCK: Final = b"SELECT pg_advisory_xact_lock(7886477261459485029)"
+_UNCHANGED: Final = (
+    b"DO $$ BEGIN IF NOT EXISTS (SELECT FROM oncekey_schema WHERE version = %d) THEN "
+    b"RAISE 'another process has changed the schema'; END IF; END $$"
 )
-"""Several processes may migrate at once: one does it, the others wait and find it done."""
 
 
 @cache
@@ -37,8 +38,11 @@ def migrations() -> tuple[bytes, ...]:
     return tuple((folder / name).read_bytes() for name in names)
 
 
-def missing(read: list[bytes], known: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return the migrations that the database does not have yet.
+def script(read: list[bytes], known: tuple[bytes, ...]) -> bytes:
+    """Return what brings the schema up to date, or nothing if it is.
+
+    It is sent as one message, which is one transaction also where a pooler allows no other. Several
+    processes may send it at once: one migrates, and the others wait for it and fail.
 
     `read` is the answer to READ, or empty if there is no schema. Raise ConfigurationError if the
     database needs a newer release.
@@ -50,7 +54,9 @@ def missing(read: list[bytes], known: tuple[bytes, ...]) -> tuple[bytes, ...]:
             f"one that knows {oldest}, this one knows {len(known)}; upgrade oncekey here as well"
         )
         raise ConfigurationError(msg)
-    return known[version:]
+    missing = known[version:]
+    guard = [_LOCK, _UNCHANGED % version] if version else [_LOCK]
+    return b";\n".join([*guard, *missing]) if missing else b""
 
 
 def check_server(version: int, where: str) -> None:
