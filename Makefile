@@ -32,20 +32,21 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 CORE := errors extras compat policy core/* engine/* attempt records markers functions once
 CORE_STORES := __init__ base browse adapters memory memory_browse sqlite/* redis/* postgres/*
 # The tests that cover them, and only these are traced: tracing doubles their time.
-UNTRACED_UNITS := tests/unit/test_machine_exploration.py
-TRACED := $(filter-out $(UNTRACED_UNITS),$(wildcard tests/unit/test_*.py)) \
-          tests/unit/doctor/test_doctor_startup.py tests/unit/inspection tests/surfaces/functions tests/surfaces/observe/test_metrics.py
+UNTRACED := tests/unit/core/test_machine_exploration.py
+TRACED := $(filter-out $(UNTRACED),$(wildcard tests/unit/test_*.py tests/unit/core/test_*.py)) \
+          $(addprefix tests/unit/,engine stores observe inspection) tests/stores/redis tests/stores/postgres \
+          tests/inspection tests/doctor/test_startup.py tests/functions tests/observe/test_metrics.py
 comma := ,
 empty :=
 CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/oncekey/observe/* $(CORE_STORES:%=src/oncekey/stores/%.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-serve tour check test tests test-all test-plain test-pythons test-servers \
+.PHONY: help demo demo-serve tour check test tests test-all test-without-fast-paths test-pythons test-servers \
         generate lint types types-src coverage outside bench bench-ops bench-sizes walk defects simulate faults soak docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMP_DEMO) ## A payment service over HTTP, and requests that arrive twice; it ends by itself
 	@$(PY) -m examples.demo
@@ -64,7 +65,7 @@ check: lint ## The quick part of it, for every save: linters, types of src, test
 	@$(MAKE) --no-print-directory -j 2 types-src tests-without-servers
 
 test-all: export HYPOTHESIS_PROFILE := heavy
-test-all: lint types coverage test-plain defects ## The same with many more cases, all of it covered, without fast paths, and the planted defects
+test-all: lint types coverage test-without-fast-paths defects ## The same with many more cases, all of it covered, without fast paths, and the planted defects
 
 test-pythons: ## The tests on each of PYTHONS that starts, in environments of their own
 	@tried=; for python in $(PYTHONS); do \
@@ -98,7 +99,7 @@ tests: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core
 	$(PYTEST) --ignore=tests/system $(TRACED:%=--ignore=%)
 
 tests-without-servers: $(STAMP_DEV)
-	$(PYTEST) -rfE --no-servers tests/unit tests/conformance tests/fuzz tests/twins
+	$(PYTEST) -rfE --no-servers tests/unit tests/stores tests/doctor tests/inspection tests/fuzz tests/sync_and_async
 
 coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core and 90 % in all
 	$(PY) -m coverage erase
@@ -106,12 +107,13 @@ coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the c
 	$(PY) -m coverage report
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
 
-PLAIN_TESTS := tests/conformance tests/faults tests/neighbours tests/processes tests/surfaces tests/unit
-test-plain: export HYPOTHESIS_PROFILE := modest
-test-plain: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
-	$(PYTEST) --plain $(PLAIN_TESTS)
+STORES_AND_SURFACES := $(addprefix tests/,unit stores doctor inspection faults isolation processes \
+                       functions http jobs messages events cli dashboard observe)
+test-without-fast-paths: export HYPOTHESIS_PROFILE := modest
+test-without-fast-paths: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
+	$(PYTEST) --without-fast-paths $(STORES_AND_SURFACES)
 
-test-servers: $(STAMP_DEV) ## What needs Debian packages: RabbitMQ, PgBouncer, Chromium; root installs them
+test-servers: $(STAMP_DEV) ## What needs Debian packages (RabbitMQ, PgBouncer, Chromium; root installs them) or pins of its own
 	@$(PY) -m tests.system.packages
 	$(PYTEST) tests/system
 
@@ -183,5 +185,5 @@ $(STAMP_DEV): $(STAMP_DEMO)
 	@echo "Adding the tools of development to $(VENV) ..."
 	@$(PIP) setuptools # builds celery-once, and comes with Python only up to 3.11
 	@$(PIP) --no-build-isolation -e '.[dev]'
-	@$(PY) -m tests.servers.getting
+	@$(PY) -m tests.servers.installation
 	@touch $@

@@ -12,12 +12,13 @@ from typing import Final
 
 from rich.console import Console
 
-from bench.page import COMMAND, PAGE, write
-from bench.peer_folders import FOLDER
-from bench.run import PARTS, Report, run, ticks
-from bench.saved import NotOursError, as_json, from_json
+from bench.peers.folders import FOLDER
+from bench.report.page import COMMAND, PAGE, write
+from bench.report.rows import Report
+from bench.report.saved import NotOursError, as_json, from_json
+from bench.report.terminal import progress, show
+from bench.run import PARTS, run, ticks
 from bench.settings import FULL, QUICK
-from bench.show import progress, show
 
 RESULTS: Final = FOLDER / "results.json"
 """Where a whole run leaves what it measured."""

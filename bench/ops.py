@@ -20,9 +20,9 @@ from typing import Any, Final
 import psycopg
 import redis
 
-from bench.interleave import Side, Timings, interleave
-from bench.ops_fill import SCOPE, fill_postgres, fill_redis, fill_sqlite, key_of
+from bench.cases.full_stores import SCOPE, fill_postgres, fill_redis, fill_sqlite, key_of
 from bench.redis_server import redis_server
+from bench.timing import Side, Timings, interleave
 from oncekey.inspection.listing import count_records, list_records
 from oncekey.stores import RedisStore
 from oncekey.stores.base import Store

@@ -5,50 +5,33 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench import (
-    breaker_rows,
-    crowd_rows,
-    events_rows,
-    growth_rows,
+from bench.cases import (
+    breaker,
+    crowd,
+    events,
+    growth,
+    http,
     http_memory,
-    http_rows,
-    inbox_rows,
-    jobs_rows,
-    many_rows,
-    memory_rows,
-    observe_rows,
-    peer_rows,
-    postgres_rows,
-    redis_rows,
-    sqlite_rows,
-    where_rows,
+    inbox,
+    jobs,
+    many,
+    memory,
+    observe,
+    peers,
+    postgres,
+    redis,
+    sqlite,
+    where,
 )
-from bench.facts import facts
-from bench.interleave import Tick
 from bench.redis_server import Server, redis_server
-from bench.row import Row
+from bench.report.machine import facts
+from bench.report.rows import Report, Row
 from bench.settings import Settings
+from bench.timing import Tick
 from tests.servers.programs import MissingProgramError
-
-
-@dataclass(frozen=True)
-class Report:
-    """Everything that a run has to say."""
-
-    settings: Settings
-    machine: dict[str, str]
-    rows: list[Row]
-    parts: tuple[str, ...] = ()
-    """Which parts were measured, by the names in `PARTS`."""
-
-    @property
-    def missed(self) -> list[Row]:
-        """The rows that are not as they must be, or could not be measured."""
-        return [row for row in self.rows if row.target and not row.met]
 
 
 class Place(NamedTuple):
@@ -68,17 +51,17 @@ class Part(NamedTuple):
 
 
 def _sqlite(place: Place) -> list[Row]:
-    rows = sqlite_rows.new_keys(place.folder, place.settings, place.tick)
-    rows.append(sqlite_rows.duplicates(place.folder, place.settings, place.tick))
-    rows += sqlite_rows.counts(place.folder, place.settings)
+    rows = sqlite.new_keys(place.folder, place.settings, place.tick)
+    rows.append(sqlite.duplicates(place.folder, place.settings, place.tick))
+    rows += sqlite.counts(place.folder, place.settings)
     place.tick()
     return rows
 
 
 def _crowd(place: Place) -> list[Row]:
-    rows = [crowd_rows.crowd_of_threads(place.folder, place.settings)]
+    rows = [crowd.crowd_of_threads(place.folder, place.settings)]
     place.tick()
-    rows.append(crowd_rows.crowd_of_tasks(place.folder, place.settings))
+    rows.append(crowd.crowd_of_tasks(place.folder, place.settings))
     place.tick()
     return rows
 
@@ -86,61 +69,61 @@ def _crowd(place: Place) -> list[Row]:
 PARTS: Final = {
     "sqlite": Part(_sqlite, lambda told: told.rounds * 6 + 1),
     "memory": Part(
-        lambda place: memory_rows.memory(place.server, place.settings, place.tick),
+        lambda place: memory.memory(place.server, place.settings, place.tick),
         lambda told: told.rounds * 5,
     ),
     "redis": Part(
-        lambda place: redis_rows.redis_rows(place.server, place.settings, place.tick),
+        lambda place: redis.redis_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 8,
     ),
     "redis-many": Part(
-        lambda place: many_rows.redis_many(place.server, place.settings, place.tick),
+        lambda place: many.redis_many(place.server, place.settings, place.tick),
         lambda told: told.rounds * 6,
     ),
     "postgres": Part(
-        lambda place: postgres_rows.postgres_rows(place.folder, place.settings, place.tick),
+        lambda place: postgres.postgres_rows(place.folder, place.settings, place.tick),
         lambda told: told.rounds * 6,
     ),
     "postgres-many": Part(
-        lambda place: many_rows.postgres_many(place.folder, place.settings, place.tick),
+        lambda place: many.postgres_many(place.folder, place.settings, place.tick),
         lambda told: max(2, told.rounds // 2) * 2,
     ),
     "inbox": Part(
-        lambda place: inbox_rows.inbox_rows(place.folder, place.settings, place.tick),
+        lambda place: inbox.inbox_rows(place.folder, place.settings, place.tick),
         lambda told: told.rounds * 6,
     ),
     "jobs": Part(
-        lambda place: jobs_rows.jobs_rows(place.server, place.settings, place.tick),
+        lambda place: jobs.jobs_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 8,
     ),
     "events": Part(
-        lambda place: events_rows.events_rows(place.server, place.settings, place.tick),
+        lambda place: events.events_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 4 + 1,
     ),
     "observe": Part(
-        lambda place: observe_rows.observe_rows(place.server, place.settings, place.tick),
+        lambda place: observe.observe_rows(place.server, place.settings, place.tick),
         lambda told: told.rounds * 4,
     ),
     "where": Part(
-        lambda place: where_rows.where_rows(place.server, place.folder, place.settings, place.tick),
-        where_rows.turns,
+        lambda place: where.where_rows(place.server, place.folder, place.settings, place.tick),
+        where.turns,
     ),
     "crowd": Part(_crowd, lambda _: 2),
     "breaker": Part(
-        lambda place: [breaker_rows.breaker_row(place.server, place.settings, place.tick)],
+        lambda place: [breaker.breaker_row(place.server, place.settings, place.tick)],
         lambda told: told.rounds * 3,
     ),
     "growth": Part(
-        lambda place: growth_rows.growth_rows(place.folder, place.settings, place.tick),
-        growth_rows.turns,
+        lambda place: growth.growth_rows(place.folder, place.settings, place.tick),
+        growth.turns,
     ),
     "peers": Part(
-        lambda place: peer_rows.peer_rows(place.server, place.folder, place.settings, place.tick),
-        peer_rows.turns,
+        lambda place: peers.peer_rows(place.server, place.folder, place.settings, place.tick),
+        peers.turns,
     ),
     "http": Part(
-        lambda place: http_rows.http_rows(place.server, place.settings, place.tick),
-        http_rows.turns,
+        lambda place: http.http_rows(place.server, place.settings, place.tick),
+        http.turns,
     ),
     "http-memory": Part(
         lambda place: [http_memory.memory_row(place.folder, place.settings, place.tick)],

@@ -3,6 +3,9 @@
 Six calls are traced, each with a new key after a first one has warmed everything up. For each the
 table has the functions of the package that were called, the files in which they are, and how often
 the walk came back to a file that it had left. `--files` names the files in the order of the walk.
+
+`--steps` counts the bytecode steps of each call instead: in the package, and in all Python code.
+With PYTHONPATH set to the `src` of another tree it counts those of that tree.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
+import sqlite3
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +31,7 @@ import psycopg
 from celery import Celery  # type: ignore[import-untyped]  # celery has no types
 
 import oncekey
+from bench.architecture import PICTURES, YOURS, Step, draw_layers, draw_walk, path_of
 from oncekey import Once
 from oncekey.events import AsyncBus, Gateway, Stages
 from oncekey.http import IETF
@@ -34,33 +42,54 @@ from tests.servers.postgres import serving
 from tests.servers.redis import RedisServer
 
 _SOURCE: Final = str(Path(oncekey.__file__).parent)
+_PROTECTED: Final = ("charge", "app")
 _INNER: Final = ("<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+_COUNTED: Final = 25
 Call = Callable[[], object]
 _keys = count(1)
 
 
 class Walk(NamedTuple):
-    """What one call went through."""
+    """What one call went through: functions of the package, and the code that it protects."""
 
-    calls: int
-    files: list[str]
-    returns: int
+    steps: list[Step]
+
+    @property
+    def calls(self) -> int:
+        """How many functions of the package were called."""
+        return len(self._files())
+
+    @property
+    def files(self) -> list[str]:
+        """The files in which they are, in the order of the walk."""
+        return list(dict.fromkeys(self._files()))
+
+    @property
+    def returns(self) -> int:
+        """How often the walk came back to a file that it had left."""
+        changes = [name for before, name in pairwise(["", *self._files()]) if before != name]
+        return len(changes) - len(set(changes))
+
+    def _files(self) -> list[str]:
+        return [step.file for step in self.steps if step.file != YOURS and not step.asks]
 
 
 def walk(call: Call) -> Walk:
     """Trace one call, on this thread and on those that it starts."""
-    steps: list[str] = []
+    steps: list[Step] = []
     seen: list[FrameType] = []  # a coroutine that goes on is no new call
     known: set[int] = set()
 
-    def trace(frame: FrameType, event: str, _argument: object) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(_SOURCE) or code.co_name in _INNER:
-            return
-        if id(frame) not in known:
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        if event == "c_call" and _asks_store(argument):
+            while not (file := _file_of(frame)) and frame.f_back is not None:
+                frame = frame.f_back  # a library, such as asyncio
+            if file:
+                steps.append(Step(file, frame.f_code.co_qualname, asks=True))
+        elif event == "call" and id(frame) not in known and (file := _file_of(frame)):
             known.add(id(frame))
             seen.append(frame)
-            steps.append(code.co_filename.removeprefix(f"{_SOURCE}/"))
+            steps.append(Step(file, frame.f_code.co_qualname))
 
     threading.setprofile(trace)  # for threads that the call starts
     sys.setprofile(trace)
@@ -69,8 +98,60 @@ def walk(call: Call) -> Walk:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    changes = [name for before, name in pairwise(["", *steps]) if before != name]
-    return Walk(len(steps), list(dict.fromkeys(steps)), len(changes) - len(set(changes)))
+    return Walk(steps)
+
+
+class Steps(NamedTuple):
+    """How many bytecode steps a call takes: in the package, and in all Python code."""
+
+    ours: int
+    all: int
+
+
+def steps(call: Call) -> Steps:
+    """Count the bytecode steps of one call on this thread and on those that it starts."""
+    seen: Counter[bool] = Counter()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            seen[frame.f_code.co_filename.startswith(_SOURCE)] += 1
+        return trace
+
+    threading.settrace(trace)
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+    return Steps(seen[True], seen.total())
+
+
+def _median(call: Call) -> Steps:
+    """Count several calls: one may find a connection that is closed, or a timer that is due."""
+    counted = [steps(call) for _ in range(_COUNTED)]
+    return Steps(*(int(median(column)) for column in zip(*counted, strict=True)))
+
+
+def _file_of(frame: FrameType) -> str:
+    """Return the file of the package that it is in, `YOURS`, or nothing."""
+    code = frame.f_code
+    if code.co_filename.startswith(_SOURCE) and code.co_name not in _INNER:
+        return code.co_filename.removeprefix(f"{_SOURCE}/")
+    return YOURS if code.co_filename == __file__ and code.co_name in _PROTECTED else ""
+
+
+def _asks_store(function: object) -> bool:
+    """Tell whether a function in C sends something to a file of SQLite, or to a server."""
+    match getattr(function, "__self__", None):
+        case sqlite3.Connection():
+            return getattr(function, "__name__", "") == "execute"
+        case socket.socket():
+            return getattr(function, "__name__", "") == "send"
+        case _:
+            return False
 
 
 @contextmanager
@@ -184,26 +265,54 @@ def _event(url: str, runner: asyncio.Runner) -> Call:
     return lambda: runner.run(watch())
 
 
+def write(found: Mapping[str, Walk]) -> None:
+    """Draw the pictures of docs/architecture.md."""
+    path_of("layers").write_text(draw_layers(), "utf-8")
+    for name, picture in PICTURES.items():
+        path_of(picture.name).write_text(draw_walk(picture, found[name].steps), "utf-8")
+
+
 def main() -> None:
     """Print the table, or JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench.walk", description=__doc__)
     parser.add_argument("--files", action="store_true", help="name the files of each walk")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--write", action="store_true", help="draw docs/images/architecture-*.svg")
+    parser.add_argument("--steps", action="store_true", help="count the bytecode steps instead")
     asked = parser.parse_args()
-    found = {}
+    found: dict[str, Walk] = {}
+    if asked.steps:
+        _print_steps()
+        return
     with calls() as ready:
         for name, call in ready.items():
             for _ in range(3):
                 call()
             found[name] = walk(call)
+    if asked.write:
+        write(found)
     if asked.json:
-        print(json.dumps({name: one._asdict() for name, one in found.items()}))
+        print(json.dumps({name: _figures(one) for name, one in found.items()}))
         return
     print(f"{'call':30} {'functions':>9} {'files':>6} {'returns':>8}")
     for name, one in found.items():
         print(f"{name:30} {one.calls:9} {len(one.files):6} {one.returns:8}")
         if asked.files:
             print("".join(f"    {file}\n" for file in one.files))
+
+
+def _print_steps() -> None:
+    print(f"{'bytecode steps of':30} {'package':>9} {'all':>9}")
+    with calls() as ready:
+        for name, call in ready.items():
+            for _ in range(3):
+                call()
+            ours, everything = _median(call)
+            print(f"{name:30} {ours:9,} {everything:9,}")
+
+
+def _figures(one: Walk) -> dict[str, int | list[str]]:
+    return {"calls": one.calls, "files": one.files, "returns": one.returns}
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ ROW = re.compile(r"^\| *([A-Z]\d+) *\|", re.MULTILINE)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--plain",
+        "--without-fast-paths",
         action="store_true",
-        help="stores without wires, crowds, group commits and cache; see tests/plain",
+        help="stores without wires, crowds, group commits and cache; see tests/without_fast_paths",
     )
     parser.addoption(
         "--no-servers",
@@ -55,11 +55,13 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--no-servers"):
         os.environ["ONCEKEY_TEST_SERVERS"] = "none"
-    config.addinivalue_line("markers", "fast_path(reason): left out under --plain, and why")
-    if config.getoption("--plain"):
-        from tests.plain.plugin import Plain
+    config.addinivalue_line(
+        "markers", "fast_path(reason): left out under --without-fast-paths, and why"
+    )
+    if config.getoption("--without-fast-paths"):
+        from tests.without_fast_paths.plugin import WithoutFastPaths
 
-        config.pluginmanager.register(Plain(config), "plain")
+        config.pluginmanager.register(WithoutFastPaths(config), "without-fast-paths")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ class FaultyStore:
     """The verbs of another store, counted, and broken as a test wishes."""
 
     remote = False
+    sends_once = True
 
     def __init__(self, store: Store) -> None:
         self.store = store

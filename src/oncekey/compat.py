@@ -119,7 +119,7 @@ Runner = FrameType | asyncio.Task[Any]
 
 def runner() -> Runner | None:
     """Return the frame of the caller."""
-    return sys._getframe(1)  # noqa: SLF001 - as `inspect` does it, which costs more
+    return sys._getframe(1)  # as `inspect` does it, which costs more
 
 
 def runner_async() -> Runner | None:

@@ -1,22 +1,22 @@
-"""Protected functions: checks, scope and label, argument binding, options, and the wrappers."""
+"""Protected functions: checks, scope and label, argument binding, options, and what is returned."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     Final,
-    Generic,
     Literal,
     NamedTuple,
     ParamSpec,
+    Protocol,
     TypeVar,
     cast,
     overload,
@@ -331,7 +331,8 @@ def made_key(made: object) -> str:
     raise InvalidKeyError(msg)
 
 
-# The wrappers of protected functions, for blocking functions and for coroutine functions.
+# Protected functions. The decorator returns a real function, which is what frameworks look for; the
+# two Protocols are what type checkers see of it.
 
 
 P = ParamSpec("P")
@@ -340,22 +341,113 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 
-class _Protected(Generic[P]):
-    """The part that both wrappers share: it makes a `Call` of the arguments."""
+class Protected(Protocol[P, R]):
+    """A protected function that blocks. It is called like the function, and runs once per key."""
 
-    __wrapped__: Callable[P, Any]
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[P, R]
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Protected[P, R]: ...
+    @overload
+    def __get__(
+        self: Protected[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> Protected[Q, R]: ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function once for its key. Return its result, or the one that is kept."""
+        ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of a call with these arguments, empty if it would be unprotected."""
+        ...
+
+    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
+        """Call the function. Return its result, and whether the call is a duplicate."""
+        ...
+
+    def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
+        """Return the record of a call with these arguments, or None if there is none."""
+        ...
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Forget the call with these arguments. Return whether there was a record."""
+        ...
+
+
+class AsyncProtected(Protocol[P, R]):
+    """A protected coroutine function. It is called like the function, and runs once per key."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[P, Coroutine[Any, Any, R]]
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> AsyncProtected[P, R]: ...
+    @overload
+    def __get__(
+        self: AsyncProtected[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> AsyncProtected[Q, R]: ...
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function once for its key. Return its result, or the one that is kept."""
+        ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of a call with these arguments, empty if it would be unprotected."""
+        ...
+
+    async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
+        """Call the function. Return its result, and whether the call is a duplicate."""
+        ...
+
+    async def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
+        """Return the record of a call with these arguments, or None if there is none."""
+        ...
+
+    async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Forget the call with these arguments. Return whether there was a record."""
+        ...
+
+
+ATTRIBUTES: Final = ("key", "outcome", "record", "forget")
+"""The attributes that a protected function has beside those of the plain one."""
+
+
+def protect(once: Once, function: Any, key: str | Callable[..., str], options: Options) -> Any:
+    """Return the protected function. Raise ConfigurationError for mistakes in key or options.
+
+    A class method stays a class method, and a static method a static method.
+    """
+    if isinstance(function, staticmethod):
+        return staticmethod(protect(once, function.__func__, key, options))
+    if isinstance(function, classmethod):
+        return _ClassMethod(protect(once, function.__func__, key, options))
+    kind = _AsyncProtection if is_async(function) else _BlockingProtection
+    protection = kind(once, checked_function(function), key, options)
+    protected: Any = functools.wraps(function)(protection.wrapper())
+    if not hasattr(function, "__name__"):  # a partial, or an object that can be called
+        protected.__name__ = protected.__qualname__ = name_of(function)
+    protected.__oncekey__ = protection
+    for name in ATTRIBUTES:
+        setattr(protected, name, getattr(protection, name))
+    _bind_in_class(protected)
+    return protected
+
+
+class _Protection:
+    """What a protected function and its attributes share. It makes a `Call` of the arguments."""
 
     def __init__(
         self,
         once: Once,
-        function: Callable[P, Any],
+        function: Callable[..., Any],
         key: str | Callable[..., str],
         options: Options,
     ) -> None:
-        """Wrap the function. Raise ConfigurationError for mistakes in the key or the options."""
         self._once = once
         self._function = function
-        self._receiver: tuple[Any, ...] = ()
         self._arguments = Arguments(function)
         self._template = Template(key, self._arguments.names) if isinstance(key, str) else None
         self._key = cast("Callable[..., str]", key)
@@ -364,25 +456,9 @@ class _Protected(Generic[P]):
         self._terms = options.terms()
         self._scope: str | None = scope_of(function) if options.scope is UNSET else options.scope
         self._label = options.label or name_of(function)
-        self._pattern: list[Call] = []  # the methods of all instances share it
-        functools.update_wrapper(cast("Callable[..., Any]", self), function)
+        self._pattern: Call | None = None
 
-    def __repr__(self) -> str:
-        """Return a text with the label and the scope of the function."""
-        return f"<{type(self).__name__} {self._label} in scope {self._scope!r}>"
-
-    def _bound(self, instance: object) -> Any:
-        """Return the protected method, bound to the instance."""
-        bound = object.__new__(type(self))
-        bound.__dict__.update(self.__dict__)
-        bound._receiver = (instance,)
-        return bound
-
-    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return the key of a call with these arguments, empty if it would be unprotected."""
-        return self._key_of(self._receiver + args, kwargs)
-
-    def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def key(self, /, *args: Any, **kwargs: Any) -> str:
         if self._template is not None:
             return self._template.fill(self._arguments.bind(args, kwargs))
         made = made_key(self._key(*args, **kwargs))
@@ -392,13 +468,13 @@ class _Protected(Generic[P]):
         """Return the call with these arguments, or None if its key is empty."""
         bound = self._arguments.bind(args, kwargs)
         template = self._template
-        key = self._key_of(args, kwargs) if template is None else template.fill(bound)
+        key = self.key(*args, **kwargs) if template is None else template.fill(bound)
         if not key:
             return None
-        if not self._pattern:
-            self._pattern.append(self._made_pattern())
+        if self._pattern is None:
+            self._pattern = self._made_pattern()
         fingerprint = self._fingerprint(bound, args, kwargs)
-        return replace(self._pattern[0], key=key, fingerprint=fingerprint)
+        return replace(self._pattern, key=key, fingerprint=fingerprint)
 
     def _made_pattern(self) -> Call:
         """Return the pattern of all calls.
@@ -417,94 +493,150 @@ class _Protected(Generic[P]):
         )
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        key = self._key_of(self._receiver + args, kwargs)
+        key = self.key(*args, **kwargs)
         if not key:
             msg = "the key function gave an empty key for these arguments: there is no record"
             raise ConfigurationError(msg)
         return key
 
 
-class Protected(_Protected[P], Generic[P, R]):
-    """A protected function that blocks. It is called like the function, and runs once per key."""
+class _BlockingProtection(_Protection):
+    def wrapper(self) -> Callable[..., Any]:
+        once, terms, call_of, function = self._once, self._terms, self._call_of, self._function
 
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Protected[P, R]: ...
-    @overload
-    def __get__(
-        self: Protected[Concatenate[S, Q], R], instance: S, owner: type | None = None
-    ) -> Protected[Q, R]: ...
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return the method bound to the instance, or on the class the function itself."""
-        return self if instance is None else self._bound(instance)
+        def protected(*args: Any, **kwargs: Any) -> Any:
+            core, active, call = once.use(call_of(args, kwargs), terms)
+            engine = core.engine()
+            ticket = run.admit(engine, call, active=active)
+            if ticket.duplicate:
+                return served(ticket.record, call)
+            return run.live(engine, ticket, function, args, kwargs)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function once for its key. Return its result, or the one that is kept."""
-        given = self._receiver + args
-        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
-        engine = core.engine()
-        ticket = run.admit(engine, call, active=active)
-        if ticket.duplicate:
-            first: R = served(ticket.record, call)
-            return first
-        value: R = run.live(engine, ticket, self._function, given, kwargs)
-        return value
+        return protected
 
-    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
-        """Call the function. Return its result, and whether the call is a duplicate."""
-        given = self._receiver + args
-        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
-        return run.perform(core.engine(), call, self._function, given, kwargs, active=active)
+    def outcome(self, /, *args: Any, **kwargs: Any) -> Any:
+        core, active, call = self._once.use(self._call_of(args, kwargs), self._terms)
+        return run.perform(core.engine(), call, self._function, args, kwargs, active=active)
 
-    def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
-        """Return the record of a call with these arguments, or None if there is none."""
+    def record(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._once.get(self._named(args, kwargs), scope=self._scope)
 
-    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Forget the call with these arguments. Return whether there was a record."""
+    def forget(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._once.forget(self._named(args, kwargs), scope=self._scope)
 
 
-class AsyncProtected(_Protected[P], Generic[P, R]):
-    """A protected coroutine function. It is called like the function, and runs once per key."""
+class _AsyncProtection(_Protection):
+    def wrapper(self) -> Callable[..., Any]:
+        once, terms, call_of, function = self._once, self._terms, self._call_of, self._function
 
-    # `asyncio.iscoroutinefunction` and, from Python 3.12 on, `inspect` look for these.
-    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", True)
-    _is_coroutine_mark = getattr(inspect, "_is_coroutine_mark", None)
+        async def protected(*args: Any, **kwargs: Any) -> Any:
+            core, active, call = once.use(call_of(args, kwargs), terms)
+            engine = core.engine_async()
+            ticket = await run_async.admit(engine, call, active=active)
+            if ticket.duplicate:
+                return served(ticket.record, call)
+            return await run_async.live(engine, ticket, function, args, kwargs)
 
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> AsyncProtected[P, R]: ...
-    @overload
-    def __get__(
-        self: AsyncProtected[Concatenate[S, Q], R], instance: S, owner: type | None = None
-    ) -> AsyncProtected[Q, R]: ...
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return the method bound to the instance, or on the class the function itself."""
-        return self if instance is None else self._bound(instance)
+        return protected
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function once for its key. Return its result, or the one that is kept."""
-        given = self._receiver + args
-        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
-        engine = core.engine_async()
-        ticket = await run_async.admit(engine, call, active=active)
-        if ticket.duplicate:
-            first: R = served(ticket.record, call)
-            return first
-        value: R = await run_async.live(engine, ticket, self._function, given, kwargs)
-        return value
-
-    async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
-        """Call the function. Return its result, and whether the call is a duplicate."""
-        given = self._receiver + args
-        core, active, call = self._once.use(self._call_of(given, kwargs), self._terms)
+    async def outcome(self, /, *args: Any, **kwargs: Any) -> Any:
+        core, active, call = self._once.use(self._call_of(args, kwargs), self._terms)
         return await run_async.perform(
-            core.engine_async(), call, self._function, given, kwargs, active=active
+            core.engine_async(), call, self._function, args, kwargs, active=active
         )
 
-    async def record(self, *args: P.args, **kwargs: P.kwargs) -> Record | None:
-        """Return the record of a call with these arguments, or None if there is none."""
+    async def record(self, /, *args: Any, **kwargs: Any) -> Any:
         return await self._once.get_async(self._named(args, kwargs), scope=self._scope)
 
-    async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Forget the call with these arguments. Return whether there was a record."""
+    async def forget(self, /, *args: Any, **kwargs: Any) -> Any:
         return await self._once.forget_async(self._named(args, kwargs), scope=self._scope)
+
+
+# Protected methods. `shop.charge.outcome(order)` must know the shop. Python's bound method hands on
+# the attributes of the function, which does not know it, and functions cannot be told how to bind.
+# So when the class is complete, its protected functions are put into descriptors.
+
+
+class _BoundMethod:
+    """A protected method of one object: a method to `inspect`, whose attributes know the object."""
+
+    __slots__ = ("__func__", "__self__", "__weakref__")
+
+    __class__ = cast("Any", property(lambda _self: MethodType))  # pyright: ignore[reportIncompatibleMethodOverride]  # only read, by `isinstance`
+    __doc__ = cast("Any", property(lambda self: self.__func__.__doc__))
+    __module__ = cast("Any", property(lambda self: self.__func__.__module__))
+
+    def __init__(self, function: Callable[..., Any], receiver: object) -> None:
+        self.__func__ = function
+        self.__self__ = receiver
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__func__, name)
+        return MethodType(found, self.__self__) if name in ATTRIBUTES else found
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not _BoundMethod:
+            return NotImplemented
+        return self.__func__ is other.__func__ and self.__self__ is other.__self__
+
+    def __hash__(self) -> int:
+        return hash((self.__func__, id(self.__self__)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self.__self__, self.__func__.__name__)
+
+    def __repr__(self) -> str:
+        return repr(MethodType(self.__func__, self.__self__))
+
+
+class _Method:
+    """A protected function in a class: a function to `inspect`, which binds as it must."""
+
+    __slots__ = ("__func__",)
+
+    __class__ = cast("Any", property(lambda _self: FunctionType))  # pyright: ignore[reportIncompatibleMethodOverride]  # only read, by `isinstance`
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__func__ = function
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self.__func__ if instance is None else _BoundMethod(self.__func__, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "__func__"), name)
+
+
+class _ClassMethod(classmethod):  # type: ignore[type-arg]  # it takes none at run time
+    """A protected class method, which binds as it must."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return _BoundMethod(self.__func__, type(instance) if owner is None else owner)
+
+
+class _ClassHook:
+    """Put into the body of a class: Python calls `__set_name__` when the class is complete."""
+
+    name: Final = "__oncekey_hook__"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        type.__delattr__(owner, name)
+        for attribute, value in tuple(vars(owner).items()):
+            if type(value) is FunctionType and hasattr(value, "__oncekey__"):
+                type.__setattr__(owner, attribute, _Method(value))
+            elif type(value) is classmethod and hasattr(value.__func__, "__oncekey__"):
+                type.__setattr__(owner, attribute, _ClassMethod(value.__func__))
+
+
+def _bind_in_class(function: Callable[..., Any]) -> None:
+    """Put a hook into the body of the class in which the function is being defined, if any."""
+    owner = function.__qualname__.rpartition(".")[0]
+    frame = inspect.currentframe() if owner else None
+    while frame is not None:
+        in_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        if not in_function and frame.f_locals.get("__qualname__") == owner:
+            frame.f_locals[_ClassHook.name] = _ClassHook()
+            return
+        frame = frame.f_back

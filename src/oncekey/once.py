@@ -44,6 +44,7 @@ from oncekey.functions import (
     is_async,
     known_of,
     name_of,
+    protect,
 )
 from oncekey.markers import AsyncMarkers, Markers
 from oncekey.observe import Observer
@@ -222,8 +223,7 @@ class Once:
         )
 
         def decorate(function: Callable[..., Any]) -> Any:
-            kind = AsyncProtected if is_async(function) else Protected
-            return kind(self, checked_function(function), key, options)
+            return protect(self, function, key, options)
 
         return cast("Decorator", decorate)
 

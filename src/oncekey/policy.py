@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Literal, TypedDict, cast
 
 from msgspec import Struct
 
+from oncekey.core.network_errors import NETWORK
 from oncekey.errors import ConfigurationError
 
 # Durations and sizes as people write them: "100ms", "5min", "24h", seconds, "1MiB".
@@ -98,36 +99,6 @@ _CHOICES = {
 _FROM_ENVIRONMENT = ("ttl", "lease", "wait", "fail_mode")
 
 
-NETWORK: Errors = (TimeoutError, ConnectionError)
-"""Built-in errors of the network, after which the request may have arrived.
-
-HTTP clients have errors of their own for this, see `of_a_client`.
-"""
-
-_OF_CLIENTS = frozenset(
-    {
-        "aiohttp.client_exceptions.ClientConnectionError",
-        "aiohttp.client_exceptions.ClientPayloadError",
-        "botocore.exceptions.HTTPClientError",
-        "httpx.TransportError",
-        "requests.exceptions.ConnectionError",
-        "requests.exceptions.Timeout",
-        "requests.exceptions.ChunkedEncodingError",
-        "stripe._error.APIConnectionError",
-        "urllib3.exceptions.ProtocolError",
-        "urllib3.exceptions.TimeoutError",
-    }
-)
-
-
-def of_a_client(kind: type[BaseException]) -> bool:
-    """Return whether a well-known client raises this type for an error of the network.
-
-    The type is recognised by its name, so that no client needs to be imported.
-    """
-    return any(f"{one.__module__}.{one.__qualname__}" in _OF_CLIENTS for one in kind.__mro__)
-
-
 class PolicyFields(TypedDict, total=False):
     """The fields of `Policy`, for functions that take them as keyword arguments."""
 
@@ -140,6 +111,7 @@ class PolicyFields(TypedDict, total=False):
     on_error: OnError | None
     keep: type[BaseException] | Errors | None
     uncertain: type[BaseException] | Errors | None
+    definite: type[BaseException] | Errors | None
     on_crash: OnCrash | None
     max_attempts: int | None
     fail_mode: FailMode | None
@@ -170,9 +142,11 @@ class Policy:
     uncertain: type[BaseException] | Errors | None = None
     """Exceptions after which it is unknown whether the effect happened.
 
-    If TimeoutError and ConnectionError are among them, then so are the errors that httpx, requests,
-    urllib3, aiohttp, botocore and stripe raise for the same causes.
+    If TimeoutError and ConnectionError are among them, then so are the errors that well-known
+    clients raise for the same causes; the reference lists them.
     """
+    definite: type[BaseException] | Errors | None = None
+    """Exceptions after which the effect has certainly not happened, whatever `uncertain` says."""
     on_crash: OnCrash | None = None
     """Whether an attempt without a definite outcome is run again or held for a human."""
     max_attempts: int | None = None
@@ -188,22 +162,15 @@ class Policy:
     `downstream_key`, so that it cannot happen twice. Default: twice the lease.
     """
 
-    _seconds: dict[str, float] = field(
-        default_factory=dict, init=False, repr=False, compare=False, hash=False
-    )
-
     def __post_init__(self) -> None:
         """Check each field now, so that the error points at the line with the mistake."""
-        for name in (*_DURATIONS, *_MAY_BE_ZERO):
-            value = getattr(self, name)
-            if value is not None:
-                self._seconds[name] = seconds(value, name, zero=name in _MAY_BE_ZERO)
+        _durations(self)
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in choices:
                 msg = f"{name} must be one of {', '.join(choices)}, but it is {value!r}"
                 raise ConfigurationError(msg)
-        for name in ("keep", "uncertain"):
+        for name in ("keep", "uncertain", "definite"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _exception_types(value, name))
@@ -216,7 +183,7 @@ class Policy:
 
     def over(self, below: Policy) -> Policy:
         """Return a policy with the fields of this one, and those of `below` where they are None."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(below, **{name: value for name, value in said.items() if value is not None})
 
 
@@ -227,6 +194,15 @@ def _exception_types(value: object, name: str) -> Errors:
             msg = f"{name} must be an exception type or a tuple of them, but it holds {one!r}"
             raise ConfigurationError(msg)
     return cast("Errors", types)
+
+
+def _durations(policy: Policy) -> dict[str, float]:
+    """Return the durations that are set, in seconds. Raise ConfigurationError for a wrong one."""
+    return {
+        name: seconds(value, name, zero=name in _MAY_BE_ZERO)
+        for name in (*_DURATIONS, *_MAY_BE_ZERO)
+        if (value := getattr(policy, name)) is not None
+    }
 
 
 def _check_attempts(value: object) -> None:
@@ -246,6 +222,7 @@ FUNCTION = Policy(
     on_error="release",
     keep=(),
     uncertain=NETWORK,
+    definite=(),
     on_crash="retry",
     fail_mode="closed",
     max_result="1MiB",
@@ -266,6 +243,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     keep: Errors
     uncertain: Errors
     uncertain_clients: bool
+    definite: Errors
     hold: bool
     max_attempts: int | None
     fail_open: bool
@@ -276,7 +254,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 def terms(policy: Policy) -> Terms:
     """Return the terms of a policy in which all required fields are set."""
-    at = policy._seconds  # noqa: SLF001 - the same module, the other half of Policy
+    at = _durations(policy)
     lease = microseconds(at["lease"])
     return Terms(
         ttl=microseconds(at["ttl"]),
@@ -289,6 +267,7 @@ def terms(policy: Policy) -> Terms:
         keep=cast("Errors", policy.keep),
         uncertain=cast("Errors", policy.uncertain),
         uncertain_clients=set(NETWORK) <= set(cast("Errors", policy.uncertain)),
+        definite=cast("Errors", policy.definite),
         hold=policy.on_crash == "hold",
         max_attempts=policy.max_attempts,
         fail_open=policy.fail_mode == "open",

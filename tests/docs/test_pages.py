@@ -25,7 +25,7 @@ from oncekey.events.observers import Name as Happened
 from oncekey.events.prometheus import PrometheusObserver
 from oncekey.events.settings import BusSettings as EventSettings
 from oncekey.observe import Name
-from oncekey.policy import FUNCTION
+from oncekey.policy import FUNCTION, terms
 from tests.docs.snippets import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_both_tables_give_the_same_defaults(text):
 
 
 def _comparable(policy: Policy, field: str) -> object:
-    return policy.max_result if field == "max_result" else policy._seconds[field]
+    return getattr(terms(policy.over(FUNCTION)), field)
 
 
 @pytest.mark.parametrize("event", get_args(Name))

@@ -1,8 +1,6 @@
-import pytest
-
-from tests import patience
 from tests.faults.servers import server
-from tests.processes.spawning import spawn_of
+from tests.fixtures import until
+from tests.processes.child_processes import spawn_of
 from tests.servers.postgres_fixtures import (
     _shared_database,
     breakable_postgres,
@@ -21,10 +19,5 @@ __all__ = [
     "redis_server",
     "server",
     "spawn_of",
+    "until",
 ]
-
-
-@pytest.fixture
-def until():
-    """Waits until a condition holds, and fails when it never does."""
-    return patience.until

@@ -2,9 +2,9 @@ from functools import partial
 
 import pytest
 
-from tests.processes.place_fixtures import *  # noqa: F403 - fixtures are found by their names
-from tests.processes.places import using
-from tests.processes.spawning import spawn_of
+from tests.processes.child_processes import spawn_of
+from tests.processes.store_fixtures import *  # noqa: F403 - fixtures are found by their names
+from tests.processes.store_urls import using
 
 __all__ = ["spawn_of"]
 
@@ -17,9 +17,9 @@ def ledger(tmp_path):
 
 
 @pytest.fixture
-def once(place):
+def once(store_url):
     """The store from this process."""
-    with using(place) as once:
+    with using(store_url) as once:
         yield once
 
 

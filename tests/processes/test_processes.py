@@ -11,7 +11,7 @@ from oncekey import current, current_async
 from tests.heavy import HEAVY
 from tests.leases import end_lease
 from tests.patience import PATIENCE, until
-from tests.processes.place_fixtures import PLACES
+from tests.processes.store_fixtures import STORES
 from tests.processes.worker import PROCESSES
 
 KEYS = 200 if HEAVY else 20  # for each, all processes line up
@@ -19,8 +19,8 @@ KEYS = 200 if HEAVY else 20  # for each, all processes line up
 
 @pytest.mark.row("P4", "P11", "J3")
 @pytest.mark.parametrize(("mode", "callers"), [("crowd_of_threads", 16), ("crowd_of_tasks", 64)])
-def test_one_key_and_many_processes_run_it_once(place, ledger, spawn, mode, callers):
-    crowd = [spawn(mode, place, ledger, str(KEYS), str(callers)) for _ in range(PROCESSES)]
+def test_one_key_and_many_processes_run_it_once(store_url, ledger, spawn, mode, callers):
+    crowd = [spawn(mode, store_url, ledger, str(KEYS), str(callers)) for _ in range(PROCESSES)]
     printed = [json.loads(worker.output()) for worker in crowd]
     assert sorted(map(int, Path(ledger).read_text().split())) == list(range(KEYS))
     winners = set()
@@ -33,8 +33,10 @@ def test_one_key_and_many_processes_run_it_once(place, ledger, spawn, mode, call
 
 @pytest.mark.row("P13")
 @pytest.mark.parametrize("mode", ["stall", "stall_async"])
-def test_a_killed_worker_is_taken_over_with_its_notes_and_steps(place, once, ledger, spawn, mode):
-    worker = spawn(mode, place, ledger, "loser")
+def test_a_killed_worker_is_taken_over_with_its_notes_and_steps(
+    store_url, once, ledger, spawn, mode
+):
+    worker = spawn(mode, store_url, ledger, "loser")
     worker.until("inside")
     worker.signal(signal.SIGKILL)
     assert worker.process.wait(PATIENCE) == -signal.SIGKILL
@@ -55,8 +57,8 @@ def test_a_killed_worker_is_taken_over_with_its_notes_and_steps(place, once, led
 
 @pytest.mark.row("P13")
 @pytest.mark.parametrize("mode", ["stall", "stall_async"])
-def test_a_paused_worker_answers_with_the_winners_result(place, once, ledger, spawn, mode):
-    worker = spawn(mode, place, ledger, "loser")
+def test_a_paused_worker_answers_with_the_winners_result(store_url, once, ledger, spawn, mode):
+    worker = spawn(mode, store_url, ledger, "loser")
     worker.until("inside")
     worker.signal(signal.SIGSTOP)
 
@@ -74,9 +76,9 @@ def test_a_paused_worker_answers_with_the_winners_result(place, once, ledger, sp
 
 
 @pytest.mark.parametrize("mode", ["stall", "stall_async"])
-def test_a_living_worker_keeps_its_lease(place, once, ledger, spawn, mode):
+def test_a_living_worker_keeps_its_lease(store_url, once, ledger, spawn, mode):
     """It blocks, and its lease gets longer and longer."""
-    worker = spawn(mode, place, ledger, "alive", "beats")
+    worker = spawn(mode, store_url, ledger, "alive", "beats")
     worker.until("inside")
     first = once.get("import:1").lease_end
     until(lambda: once.get("import:1").lease_end > first + 500_000)
@@ -84,14 +86,14 @@ def test_a_living_worker_keeps_its_lease(place, once, ledger, spawn, mode):
     assert worker.output() == "alive"
 
 
-def test_a_once_made_before_a_fork_works_in_the_child(place, ledger, spawn):
-    worker = spawn("fork", place, ledger)
+def test_a_once_made_before_a_fork_works_in_the_child(store_url, ledger, spawn):
+    worker = spawn("fork", store_url, ledger)
     assert worker.output() == "both lived"
     expected = ["before", "before-a", "child", "child-a", "after", "after-a"]
     assert Path(ledger).read_text().split() == expected
 
 
-@pytest.mark.parametrize("place", [*PLACES, "memory"], indirect=True)
+@pytest.mark.parametrize("store_url", [*STORES, "memory"], indirect=True)
 def test_two_loops_one_after_another_share_a_once(once):
     runs = []
 

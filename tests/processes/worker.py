@@ -14,7 +14,7 @@ from pathlib import Path
 from oncekey import ConfigurationError, Once, current, current_async
 from tests.leases import LONG, beat_often
 from tests.patience import PATIENCE
-from tests.processes.places import opened
+from tests.processes.store_urls import opened
 
 PROCESSES = 4
 
@@ -31,16 +31,16 @@ def say(word: str) -> None:
 
 def meet(ledger: str, key: int) -> None:
     """All processes go on together: each adds a byte to a file and waits for the last one's."""
-    place = Path(f"{ledger}.{key}")
-    with place.open("a") as file:
+    arrivals = Path(f"{ledger}.{key}")
+    with arrivals.open("a") as file:
         file.write(".")
-    while place.stat().st_size < PROCESSES:
+    while arrivals.stat().st_size < PROCESSES:
         time.sleep(0.0005)  # so short that all of them go on at once
 
 
-def crowd_of_threads(place: str, ledger: str, keys: str, threads: str) -> None:
+def crowd_of_threads(store_url: str, ledger: str, keys: str, threads: str) -> None:
     """Every thread asks for every key; the answers are printed by key."""
-    once = opened(place)
+    once = opened(store_url)
     answers: dict[int, set[str]] = {key: set() for key in range(int(keys))}
     at = iter(answers)
     barrier = threading.Barrier(int(threads), lambda: meet(ledger, next(at)))
@@ -62,9 +62,9 @@ def crowd_of_threads(place: str, ledger: str, keys: str, threads: str) -> None:
     say(json.dumps([sorted(heard) for heard in answers.values()]))
 
 
-def crowd_of_tasks(place: str, ledger: str, keys: str, tasks: str) -> None:
+def crowd_of_tasks(store_url: str, ledger: str, keys: str, tasks: str) -> None:
     """Every task asks for every key; the answers are printed by key."""
-    once = opened(place)
+    once = opened(store_url)
 
     async def run(key: int) -> str:
         effect(ledger, f"{key}")
@@ -83,16 +83,16 @@ def crowd_of_tasks(place: str, ledger: str, keys: str, tasks: str) -> None:
     say(json.dumps(asyncio.run(work())))
 
 
-def holding(place: str, beats: str) -> Once:
+def holding(store_url: str, beats: str) -> Once:
     """A `Once` whose leases end when the test says so."""
     if beats:
         beat_often()
-    return opened(place).options(lease=LONG)
+    return opened(store_url).options(lease=LONG)
 
 
-def stall(place: str, ledger: str, answer: str, beats: str = "") -> None:
+def stall(store_url: str, ledger: str, answer: str, beats: str = "") -> None:
     """Note, step, say so, wait to be killed or stopped; if it goes on, print the outcome."""
-    once = holding(place, beats)
+    once = holding(store_url, beats)
 
     def work() -> str:
         attempt = current()
@@ -105,9 +105,9 @@ def stall(place: str, ledger: str, answer: str, beats: str = "") -> None:
     say(once.run("import:1", work))
 
 
-def stall_async(place: str, ledger: str, answer: str, beats: str = "") -> None:
+def stall_async(store_url: str, ledger: str, answer: str, beats: str = "") -> None:
     """The same for coroutines. The loop is blocked while it waits: the keeper does not mind."""
-    once = holding(place, beats)
+    once = holding(store_url, beats)
 
     async def work() -> str:
         attempt = current_async()
@@ -120,9 +120,9 @@ def stall_async(place: str, ledger: str, answer: str, beats: str = "") -> None:
     say(asyncio.run(once.run_async("import:1", work)))
 
 
-def fork(place: str, ledger: str) -> None:
+def fork(store_url: str, ledger: str) -> None:
     """A `Once` that was made and used before a fork works in the child, in both colours."""
-    once = opened(place)
+    once = opened(store_url)
 
     def work(name: str) -> str:
         effect(ledger, name)

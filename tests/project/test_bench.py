@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from bench import __main__ as bench
-from bench.interleave import Side, Spread, interleave
-from bench.row import Row
-from bench.run import PARTS, Report
-from bench.saved import as_json, from_json
+from bench.report.rows import Report, Row
+from bench.report.saved import as_json, from_json
+from bench.report.terminal import show
+from bench.run import PARTS
 from bench.settings import QUICK
-from bench.show import show
+from bench.timing import Side, Spread, interleave
 from tests.heavy import HEAVY
 from tests.patience import PATIENCE
 

@@ -7,8 +7,14 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from bench.growth_fill import fill_redis_with_ttl
-from bench.ops_fill import SCOPE, fill_postgres, fill_redis, fill_sqlite, key_of
+from bench.cases.full_stores import (
+    SCOPE,
+    fill_postgres,
+    fill_redis,
+    fill_redis_with_ttl,
+    fill_sqlite,
+    key_of,
+)
 from oncekey.core.record import Record
 from oncekey.stores import RedisStore
 from tests.servers.postgres_fixtures import postgres, postgres_url

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from bench.http_load import CONNECTIONS, LoadError, by_hand, requests_by_hand
-from bench.http_server import BODY
+from bench.cases.http_load import CONNECTIONS, LoadError, by_hand, requests_by_hand
+from bench.cases.http_server import BODY
 from tests.patience import PATIENCE
 
 MANY = 3 * CONNECTIONS

@@ -6,13 +6,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import __main__ as bench
-from bench.charts import CHARTS, charts
-from bench.interleave import Spread
-from bench.page import KEPT, PAGE, page, write
-from bench.row import Row
-from bench.run import PARTS, Report
-from bench.saved import NotOursError, as_json, from_json
+from bench.report.charts import CHARTS, charts
+from bench.report.page import KEPT, PAGE, page, write
+from bench.report.rows import Report, Row
+from bench.report.saved import NotOursError, as_json, from_json
+from bench.run import PARTS
 from bench.settings import FULL, QUICK
+from bench.timing import Spread
 from tests.project.test_bench import ROWS
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from bench import function_peers
-from bench.closest import closest_row
-from bench.function_peers import Ways, ours
-from bench.interleave import Timings
-from bench.peer_fence import refuses_late_answers
+from bench.peers import functions
+from bench.peers.functions import Ways, ours
+from bench.peers.late_answers import refuses_late_answers
+from bench.report.rows import closest_row
+from bench.timing import Timings
 from tests.servers.redis_fixtures import empty_redis, redis_server
 
 __all__ = ["empty_redis", "redis_server"]
@@ -39,9 +39,9 @@ def test_without_any_peer_nothing_is_claimed(timings):
 
 
 def test_a_peer_that_was_not_installed_whole_does_not_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(function_peers.peer_folders, "FOLDER", tmp_path)
+    monkeypatch.setattr(functions.folders, "FOLDER", tmp_path)
     (tmp_path / "function-dbos").mkdir()
-    assert not function_peers.installed("dbos")
+    assert not functions.installed("dbos")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The habits of the house that can be tested: names, base classes and private access."""
 
 import ast
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,6 +19,18 @@ ONE_SUBCLASS = {
     "Run": "code on a thread sees the run of the coroutine that waits for it",
     "Threaded": "the coroutines of SQLite lead on a thread of the blocking store",
 }
+
+OF_OTHERS = {
+    "_body _read_started _stream": ("http/django.py", "a body is read twice without a copy"),
+    "_resource_closers": ("http/django.py", "a response is closed together with another one"),
+    "_parser _sock": ("stores/redis/connection.py", "a connection of redis-py is used directly"),
+    "_parser _writer": ("stores/redis/connection_async.py", "the same for coroutines"),
+    "_buckets _sum": ("observe/prometheus.py", "many durations are added at once"),
+    "_get_current_object": ("jobs/celery.py", "the task behind Celery's proxy"),
+    "_getframe": ("compat.py", "`inspect` does the same and costs more"),
+    "_log_destroy_pending": ("stores/adapters.py", "asyncio.gather silences its tasks so too"),
+}
+"""Private names of other libraries, where they are used, and for what there is no public way."""
 
 
 def classes() -> dict[str, list[tuple[str, list[str]]]]:
@@ -63,3 +76,29 @@ def test_a_base_class_has_two_subclasses():
     }
     public = (ROOT / "tools" / "public_names.txt").read_text("utf-8")
     assert {one for one in lonely if f".{one}(" not in public} == set(ONE_SUBCLASS)
+
+
+def private_names(path: Path) -> set[str]:
+    """Return the private attributes that the module uses of what is not `self` or `cls`."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    }
+
+
+def test_no_module_reaches_into_another():
+    """ruff (SLF001) refuses it but for the names of other libraries, which have their places."""
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]["lint"]
+    names = set(rules["flake8-self"]["extend-ignore-names"])
+    allowed = {(place, name) for words, (place, _) in OF_OTHERS.items() for name in words.split()}
+    assert names == {name for _, name in allowed}
+    sources = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.py")}
+    assert not [name for name, path in sources.items() if "SLF001" in path.read_text("utf-8")]
+    used = {
+        (place, name) for place, path in sources.items() for name in private_names(path) & names
+    }
+    assert used == allowed

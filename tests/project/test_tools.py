@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.architecture import PICTURES, path_of
 from tests.faults.matrix.program import main as matrix
 from tests.patience import PATIENCE
 
@@ -52,6 +53,11 @@ def test_the_walk_goes_through_six_calls():
     assert len(walks) == 6
     assert all(len(one["files"]) < one["calls"] for one in walks.values())
     assert walks["sync function, SQLite"]["files"][0] == "functions.py"
+    for name, picture in PICTURES.items():  # those of docs/architecture.md
+        drawn = re.findall(r">([\w/]+\.py)</text>", path_of(picture.name).read_text("utf-8"))
+        assert sorted(drawn) == sorted(walks[name]["files"]), (
+            "python -m bench.walk --write draws it"
+        )
 
 
 def test_the_simulation_lives_through_its_schedules():

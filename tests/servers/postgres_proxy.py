@@ -4,6 +4,8 @@ import socket
 import threading
 from contextlib import suppress
 
+CANCEL = (80877102).to_bytes(4)
+
 
 class Proxy:
     """Stands between a client and the server, on a port of its own; without TLS."""
@@ -11,6 +13,8 @@ class Proxy:
     def __init__(self, server_port: int) -> None:
         """It listens."""
         self.asked = 0
+        self.cancels = 0
+        """The number of cancel requests, each of which is a connection of its own."""
         self._lose = False
         self._silent_from: int | None = None
         self._server_port = server_port
@@ -65,6 +69,7 @@ class Proxy:
                     if len(kept) < length:
                         break
                     self.asked += letter == 1 and kept[:1] in (b"S", b"Q")
+                    self.cancels += letter == 0 and kept[4:8] == CANCEL
                     kept, letter = kept[length:], 1
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)

@@ -32,6 +32,7 @@ def release(record, *, hold=False):
         uncertain=hold,
         hold=hold,
         unused=False,
-        lease=HOUR,
+        counted=False,
+        bare_ttl=HOUR,
         ttl=HOUR,
     )

@@ -6,7 +6,7 @@ import pytest
 
 from tests.defects.patch import apply
 from tests.simulation.planted import defects
-from tests.simulation.running import ROOT
+from tests.simulation.simulator_process import ROOT
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What must be so whenever the store answers, told without the machine's own functions.
 
-The walk of `tests/unit/test_machine_exploration.py` proves the machine on its own. Here the same
-promises, and those about attempts that the engines make, are watched while everything runs.
+The walk of `tests/unit/core/test_machine_exploration.py` proves the machine on its own. Here the
+same promises, and those about attempts that the engines make, are watched while everything runs.
 """
 
 from typing import TYPE_CHECKING, Any

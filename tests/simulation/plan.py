@@ -8,7 +8,8 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from oncekey.policy import NETWORK, Terms
+from oncekey.core.network_errors import NETWORK
+from oncekey.policy import Terms
 from tests.simulation.dice import WHOLE, Dice
 
 SECOND: Final = 1_000_000
@@ -263,6 +264,7 @@ def _key(  # noqa: PLR0917 - what a seed says of its keys
         keep=(Declined,) if dice.one_in(3) else (),
         uncertain=NETWORK,
         uncertain_clients=True,
+        definite=(),
         hold=dice.one_in(3),
         max_attempts=dice.pick((2, 3)) if dice.one_in(5) else None,
         fail_open=mode != "atomic" and (dice.one_in(3) or focus == "cannot give back"),

@@ -7,13 +7,13 @@ from oncekey.stores import MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from oncekey.testing import FakeClock
 from oncekey.testing.model import Time, check_against_machine
 from oncekey.testing.reference import RULES, Reference
-from tests.conformance import postgres_time, redis_time
 from tests.heavy import HEAVY
 from tests.servers.postgres_fixtures import _shared_database, empty_postgres_url, postgres
 from tests.servers.redis_fixtures import empty_redis, redis_server
-from tests.simulation.running import simulate
+from tests.simulation.simulator_process import simulate
 from tests.simulation.stage import EPOCH
 from tests.simulation.store import SimulatedStore
+from tests.stores.conformance import postgres_time, redis_time
 
 __all__ = ["_shared_database", "empty_postgres_url", "empty_redis", "postgres", "redis_server"]
 

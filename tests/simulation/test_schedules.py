@@ -6,7 +6,7 @@ import pytest
 
 from tests.heavy import HEAVY
 from tests.simulation.planted import ENOUGH, defects
-from tests.simulation.running import simulate
+from tests.simulation.simulator_process import simulate
 from tests.simulation.sometimes import LARGE, PATHS
 
 TRACE = re.compile(rb"trace ([0-9a-f]{8})$", re.MULTILINE)

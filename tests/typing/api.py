@@ -281,12 +281,29 @@ class Shop:
         """Deliver by number."""
         return Receipt(number)
 
+    @staticmethod
+    @once("wrap:{number}")
+    def wrap(number: int) -> Receipt:
+        """Wrap by number."""
+        return Receipt(number)
+
+    @once("tie:{number}")
+    @staticmethod
+    async def tie(number: int) -> Receipt:
+        """Tie by number."""
+        return Receipt(number)
+
 
 shop = Shop()
 assert_type(shop.order(7), Receipt)
 assert_type(shop.order.outcome(7).value, Receipt)
 assert_type(shop.order.key(7), str)
+assert_type(Shop.order.outcome(shop, 7).value, Receipt)
+assert_type(Shop.order.__name__, str)
 delivered: Coroutine[Any, Any, Receipt] = shop.deliver(7)
+assert_type(Shop.wrap(7), Receipt)
+assert_type(Shop.wrap.outcome(7).value, Receipt)
+tied: Coroutine[Any, Any, Receipt] = Shop.tie(7)
 
 # A policy of one's own
 

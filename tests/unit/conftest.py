@@ -1,12 +1,13 @@
-"""What the unit tests are made of: a call, a record, and patience without luck."""
+"""What the unit tests are made of: a call, a record, and patience."""
 
 import pytest
 
 from oncekey.core.call import Call
 from oncekey.core.record import Record
 from oncekey.policy import FUNCTION, Policy, terms
-from tests import patience
-from tests.leases import wait_for_rows
+from tests.fixtures import until, until_async
+
+__all__ = ["until", "until_async"]
 
 NOW = 1_767_225_600_000_000
 
@@ -45,21 +46,3 @@ def recorded():
         return Record(**(facts | fields))
 
     return make
-
-
-@pytest.fixture
-def unbound(monkeypatch):
-    """Sessions of a PostgreSQL store wait for a row as long as it takes."""
-    wait_for_rows(monkeypatch, "0")
-
-
-@pytest.fixture
-def until():
-    """Waits until a condition holds, and fails when it never does."""
-    return patience.until
-
-
-@pytest.fixture
-def until_async():
-    """The same on an event loop, where others run meanwhile."""
-    return patience.until_async

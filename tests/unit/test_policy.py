@@ -131,6 +131,7 @@ def test_no_field_gets_lost_on_the_way_down():
         on_error="keep",
         keep=KeyError,
         uncertain=OSError,
+        definite=FileNotFoundError,
         on_crash="hold",
         max_attempts=6,
         fail_mode="open",
@@ -144,6 +145,7 @@ def test_no_field_gets_lost_on_the_way_down():
     assert (made.ttl, made.lease, made.heartbeat) == (3_600_000_000, 120_000_000, False)
     assert (made.max_run, made.wait, made.retry_after) == (180.0, 4.0, 5.0)
     assert (made.keep_all, made.keep, made.uncertain) == (True, (KeyError,), (OSError,))
+    assert made.definite == (FileNotFoundError,)
     assert (made.hold, made.max_attempts, made.fail_open) == (True, 6, True)
     assert (made.max_result, made.quiet) == (7168, 8_000_000)
 

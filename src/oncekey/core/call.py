@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from oncekey.core.codec import PLAIN, Codec
+from oncekey.core.machine import HOUR, MINUTE
 from oncekey.core.record import Record
 from oncekey.core.requests import Claim, Note, Release, Renew, Settle
 from oncekey.policy import Terms
@@ -124,8 +125,13 @@ class Call(Struct, frozen=True, kw_only=True):
         uncertain: bool = False,
         hold: bool = False,
         unused: bool = False,
+        brief: bool = False,
     ) -> Release:
-        """Return the request that gives the record back without an answer."""
+        """Return the request that gives the record back without an answer.
+
+        `brief` says that no copy of its claim can arrive late, so that an empty record may be
+        forgotten soon.
+        """
         return Release(
             self.scope,
             self.key,
@@ -135,6 +141,7 @@ class Call(Struct, frozen=True, kw_only=True):
             uncertain=uncertain,
             hold=hold,
             unused=unused,
-            lease=self.terms.lease,
+            counted=self.terms.max_attempts is not None,
+            bare_ttl=MINUTE if brief else HOUR,
             ttl=self.terms.ttl,
         )

@@ -131,12 +131,16 @@ def _all_alike(ones: Iterable[object], others: Iterable[object]) -> bool:
 
 
 class _Failure(msgspec.Struct, array_like=True):
-    """A stored exception. `state` is None where the exception cannot be rebuilt from it."""
+    """A stored exception. `state` is None where the exception cannot be rebuilt from it.
+
+    A group has the exceptions inside of it instead of a state.
+    """
 
     module: str
     name: str
     message: str
     state: bytes | None
+    inside: list[bytes] | None = None
 
 
 _encode_failure = msgspec.msgpack.Encoder().encode
@@ -146,6 +150,11 @@ _failure = msgspec.msgpack.Decoder(_Failure)
 def encode_error(error: BaseException) -> bytes:
     """Encode the exception: the name of its type, its message and, where possible, its state."""
     kind = type(error)
+    if isinstance(error, BaseExceptionGroup):
+        inside = [encode_error(one) for one in error.exceptions]
+        return _encode_failure(
+            _Failure(kind.__module__, kind.__qualname__, error.message, None, inside)
+        )
     state: bytes | None
     try:
         state = PLAIN.encode([list(_base(kind).__reduce__(error)[1]), _own(error)])
@@ -169,6 +178,8 @@ def decode_error(
         failure = _failure.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
         raise UnreadableBytesError(str(cause)) from None
+    if failure.inside:
+        return _group(failure, failure.inside, known), failure.name, failure.message
     kind = _find(failure, known)
     if kind is None or failure.state is None:
         return None, failure.name, failure.message
@@ -179,6 +190,20 @@ def decode_error(
     except Exception:  # noqa: BLE001 - the type has changed since: its words are left
         error = None
     return error, failure.name, failure.message
+
+
+def _group(
+    failure: _Failure, inside: list[bytes], known: tuple[type[BaseException], ...]
+) -> BaseException | None:
+    """Return the group, or None if one of its exceptions cannot be rebuilt."""
+    kind = _find(failure, (ExceptionGroup, *known))
+    errors = [decode_error(one, known)[0] for one in inside]
+    if kind is None or None in errors:
+        return None
+    try:
+        return kind(failure.message, errors)
+    except Exception:  # noqa: BLE001 - a user's group may need other arguments
+        return None
 
 
 _state = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]])

@@ -5,6 +5,7 @@ Everything here is pure; the engine carries out what these functions return.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, Final
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from msgspec import Struct
 from oncekey.core.call import Call
 from oncekey.core.codec import NotKeepableError, UnreadableBytesError, decode_error
 from oncekey.core.fingerprint import differ
+from oncekey.core.network_errors import of_a_client
 from oncekey.core.record import Record
 from oncekey.core.requests import Answer, Busy, Granted, Held, Mismatch, Replay
 from oncekey.errors import (
@@ -25,7 +27,7 @@ from oncekey.errors import (
     ResultNotKeptError,
     UnreadableError,
 )
-from oncekey.policy import SECOND, of_a_client
+from oncekey.policy import SECOND, Terms
 
 _FIRST_POLL: Final = 0.002
 _SLOWEST_POLL: Final = 0.1
@@ -143,20 +145,62 @@ class Leave(Struct):
 
 
 def after_error(error: BaseException, call: Call, *, unsure: bool = False) -> Fail | Leave:
-    """Decide how the record ends after the code raised `error`.
+    """Decide how the record ends after blocking code raised `error`.
 
     Only an Exception is definite. Anything else (cancellation, SystemExit, KeyboardInterrupt) stops
-    the code at an arbitrary point. `unsure` says that a step was done and could not be noted, which
-    makes the outcome uncertain unless the error is one to keep.
+    the code at an arbitrary point. Each exception of a group is judged as it would be alone, and
+    the worst of them counts. `unsure` says that a step was done and could not be noted, which makes
+    the outcome uncertain unless the error is one to keep.
     """
-    terms = call.terms
-    definite = isinstance(error, Exception)
-    if definite and isinstance(error, terms.keep):
+    return _ending(_judge(error, call.terms, siblings=False), call, unsure=unsure)
+
+
+def after_error_async(error: BaseException, call: Call, *, unsure: bool = False) -> Fail | Leave:
+    """Decide how the record ends after a coroutine raised `error`.
+
+    A group means that other tasks were cancelled at an arbitrary point, which it does not tell. So
+    it is uncertain, unless each of its exceptions is one to keep or is named by `definite`.
+    """
+    return _ending(_judge(error, call.terms, siblings=True), call, unsure=unsure)
+
+
+class _End(IntEnum):
+    """What an error means for the effect. Of several, the greatest counts."""
+
+    KEPT = 0
+    DEFINITE = 1
+    UNCERTAIN = 2
+
+
+def _judge(error: BaseException, terms: Terms, *, siblings: bool) -> _End:
+    if isinstance(error, BaseExceptionGroup) and not isinstance(error, terms.keep + terms.definite):
+        worst = max(_judge(one, terms, siblings=siblings) for one in error.exceptions)
+        return _End.UNCERTAIN if siblings and not _named(error, terms) else worst
+    if not isinstance(error, Exception):
+        return _End.UNCERTAIN
+    if isinstance(error, terms.keep):
+        return _End.KEPT
+    return _End.UNCERTAIN if is_uncertain(error, terms) else _End.DEFINITE
+
+
+def _named(group: BaseExceptionGroup[Any], terms: Terms) -> bool:
+    """Return whether the user has said of each exception in the group what it means."""
+    return group.split(terms.keep + terms.definite)[1] is None
+
+
+def is_uncertain(error: BaseException, terms: Terms) -> bool:
+    """Return whether the effect may have happened although this error was raised."""
+    if isinstance(error, terms.definite):
+        return False
+    return isinstance(error, terms.uncertain) or (terms.uncertain_clients and of_a_client(error))
+
+
+def _ending(end: _End, call: Call, *, unsure: bool) -> Fail | Leave:
+    if end is _End.KEPT:
         return Fail()
-    unsure = unsure or (terms.uncertain_clients and of_a_client(type(error)))
-    if not definite or unsure or isinstance(error, terms.uncertain):
-        return Leave(uncertain=True, hold=terms.hold and call.reconcile is None)
-    return Fail() if terms.keep_all else Leave(uncertain=False, hold=False)
+    if end is _End.UNCERTAIN or unsure:
+        return Leave(uncertain=True, hold=call.terms.hold and call.reconcile is None)
+    return Fail() if call.terms.keep_all else Leave(uncertain=False, hold=False)
 
 
 def after_refusal(record: Record | None, call: Call) -> Serve | Refuse:

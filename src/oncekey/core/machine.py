@@ -17,7 +17,8 @@ The theory, in seven points.
    delayed in the network cannot claim for a caller that is gone.
 4. A lease that ran out proves nothing about the effect. The next attempt inherits the notes and
    learns that the end was uncertain. Under `hold` there is no next attempt until a human allows
-   it. The old owner may still settle as long as no other attempt was granted the record.
+   it. The old owner may still settle, or say that nothing happened, as long as no other attempt
+   was granted the record.
 5. A settled call never runs again while the record lives. A released one may run again.
 6. The fingerprint is checked before anything else, also on take-over: a key never changes its
    meaning while something of the earlier meaning is left. Only a definite release without notes
@@ -55,7 +56,8 @@ from oncekey.core.requests import (
     Verdict,
 )
 
-HOUR: Final = 3_600_000_000
+MINUTE: Final = 60_000_000
+HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
 
@@ -102,9 +104,8 @@ def renew(record: Record | None, ask: Renew, now: int) -> tuple[Record | None, V
     if record.status != "running":
         return record, Verdict.ENDED
     end = now + ask.lease
-    return replace(
-        record, lease_end=end, updated=now, expires=_running_until(end, ask.ttl)
-    ), Verdict.DONE
+    expires = max(_running_until(end, ask.ttl), _promised(record))
+    return replace(record, lease_end=end, updated=now, expires=expires), Verdict.DONE
 
 
 def note(record: Record | None, ask: Note, now: int) -> tuple[Record | None, Verdict]:
@@ -128,29 +129,40 @@ def settle(record: Record | None, ask: Settle, now: int) -> tuple[Record | None,
 
 
 def release(record: Record | None, ask: Release, now: int) -> tuple[Record | None, Verdict]:
-    """Release the key at once, or hold it. Notes and errors stay for the next attempt."""
+    """Release the key at once, or hold it. Notes and errors stay for the next attempt.
+
+    A record that was held because its lease ended is released too if its attempt says that nothing
+    happened.
+    """
     if not _owns(record, ask, now):
         return record, Verdict.LOST
-    if record.status == "running":
-        error = ask.error if ask.error is not None else record.error
-        uncertain = record.uncertain or ask.uncertain
-        # A definite end does not change the time since which the record has been uncertain.
-        finished = record.finished if uncertain and not ask.uncertain else now
-        attempt = record.attempt - ask.unused
-        left = replace(record, error=error, attempt=attempt, lease_end=now)
-        if ask.hold:
-            return _held(left, now, finished=finished, uncertain=uncertain)[0], Verdict.DONE
-        until = now + (ask.ttl if record.noted else max(ask.lease, HOUR))
-        return replace(
-            left,
-            status="released",
-            uncertain=uncertain,
-            updated=now,
-            finished=finished,
-            expires=until,
-        ), Verdict.DONE
-    same = record.status == ("held" if ask.hold else "released")
-    return record, Verdict.DONE if same else Verdict.ENDED
+    held = record.status == "held"
+    if record.status != "running" and not (held and _definite(ask)):
+        same = record.status == ("held" if ask.hold else "released")
+        return record, Verdict.DONE if same else Verdict.ENDED
+    # What made a first attempt uncertain can only be the end of its lease.
+    before = record.uncertain and not (held and record.attempt == 1)
+    uncertain = before or ask.uncertain
+    left = replace(
+        record,
+        error=ask.error if ask.error is not None else record.error,
+        attempt=record.attempt - ask.unused,
+        lease_end=now,
+    )
+    # A definite end does not change the time since which the record has been uncertain.
+    finished = record.finished if uncertain and not ask.uncertain else now
+    if ask.hold:
+        return _held(left, now, finished=finished, uncertain=uncertain)[0], Verdict.DONE
+    remembered = bool(left.noted) or uncertain or (ask.counted and left.attempt > 0)
+    until = now + (max(ask.ttl, DAY) if remembered else ask.bare_ttl)
+    return replace(
+        left,
+        status="released",
+        uncertain=uncertain,
+        updated=now,
+        finished=finished,
+        expires=max(until, _promised(record)),
+    ), Verdict.DONE
 
 
 def resolve(record: Record | None, ask: Resolve, now: int) -> tuple[Record | None, Verdict]:
@@ -168,7 +180,7 @@ def resolve(record: Record | None, ask: Resolve, now: int) -> tuple[Record | Non
         uncertain=False,
         updated=now,
         finished=now,
-        expires=now + max(ask.ttl, HOUR),
+        expires=now + max(ask.ttl, DAY),
     ), Verdict.DONE
 
 
@@ -228,6 +240,15 @@ def _running_until(lease_end: int, ttl: int) -> int:
     return lease_end + max(ttl, DAY)
 
 
+def _promised(record: Record) -> int:
+    """Return how long an uncertain end is remembered at least: no later attempt shortens it."""
+    return record.expires if record.uncertain else 0
+
+
+def _definite(ask: Release) -> bool:
+    return not (ask.uncertain or ask.hold)
+
+
 def _granted(record: Record, now: int) -> tuple[Record, Answer]:
     return record, Granted(record, now)
 
@@ -267,7 +288,7 @@ def _next(record: Record, ask: Claim, now: int) -> Record:
         reference=ask.reference or record.reference,
         started=now,
         updated=now,
-        expires=_running_until(end, ask.ttl),
+        expires=max(_running_until(end, ask.ttl), _promised(record)),
     )
 
 
@@ -349,7 +370,8 @@ TABLE: Final = (
     Row("released", "release", "the same again", "released", "done"),
     Row("released", "release", "under hold, by owner", "released", "ended"),
     Row("held", "release", "the same again", "held", "done"),
-    Row("held", "release", "not under hold, by owner", "held", "ended"),
+    Row("held", "release", "definite, by owner", "released", "done"),
+    Row("held", "release", "uncertain, not under hold, by owner", "held", "ended"),
     Row("completed", "release", "by owner", "completed", "ended"),
     Row("failed", "release", "by owner", "failed", "ended"),
     Row("held", "resolve", "completed, token as read", "completed", "done"),

@@ -71,14 +71,17 @@ class Release(Owned, kw_only=True):
     """Give the record back without an answer.
 
     `uncertain`: the effect may have happened. `unused`: the code never ran, so this does not count
-    as an attempt.
+    as an attempt. `counted`: the number of attempts is limited, so it must not be forgotten.
+    `bare_ttl` is how long the record lives if it has nothing that must be remembered: as long as a
+    delayed copy of its claim may arrive.
     """
 
     error: bytes | None
     uncertain: bool
     hold: bool
     unused: bool
-    lease: int
+    counted: bool
+    bare_ttl: int
     ttl: int
 
 

@@ -59,7 +59,7 @@ def _of_store(store: object, asked: Expected) -> list[Finding]:
     if isinstance(store, MemoryStore):
         return [_in_memory()]
     if isinstance(store, SQLiteStore):
-        return list(sqlite.findings(store.file, store._connect.keywords["synchronous"]))  # noqa: SLF001 - the doctor looks inside
+        return list(sqlite.findings(store.file, store.synchronous))
     if _is(store, "RedisStore"):
         from oncekey.doctor import redis
 

@@ -157,7 +157,7 @@ def _text(value: Any) -> str:
 
 def of_store(store: Any) -> list[Finding]:
     """Return the findings about the store's server."""
-    target: Target = store._target  # noqa: SLF001 - the doctor looks inside
+    target: Target = store.target
     try:
         with _connection(target) as connection:
 
@@ -177,7 +177,7 @@ def of_store(store: Any) -> list[Finding]:
 
 async def of_store_async(store: Any) -> list[Finding]:
     """Return the findings about the store's server."""
-    target: Target = store._target  # noqa: SLF001 - the doctor looks inside
+    target: Target = store.target
     try:
         async with _connection_async(target) as connection:
 

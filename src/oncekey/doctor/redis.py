@@ -236,7 +236,7 @@ def _text(value: Any) -> str:
 
 def of_store(store: Any, asked: Expected) -> list[Finding]:
     """Return the findings about the store's server, or all servers of its cluster."""
-    clients = store._clients  # noqa: SLF001 - the doctor looks inside
+    clients = store.clients
     try:
         client = clients.client()
         found: list[Finding] = []
@@ -256,7 +256,7 @@ def of_store(store: Any, asked: Expected) -> list[Finding]:
 
 async def of_store_async(store: Any, asked: Expected) -> list[Finding]:
     """Return the findings about the store's server, or all servers of its cluster."""
-    clients = store._clients  # noqa: SLF001 - the doctor looks inside
+    clients = store.clients
     try:
         client = await clients.client()
         if _of_cluster(client):
@@ -277,9 +277,9 @@ async def of_store_async(store: Any, asked: Expected) -> list[Finding]:
 
 
 def _server(store: Any, client: Any, asked: Expected) -> Server:
-    wanted = store._replicas  # noqa: SLF001 - the doctor looks inside
+    wanted = store.replicas
     return Server(
-        prefix=store._prefix.decode(),  # noqa: SLF001 - as above
+        prefix=store.prefix.decode(),
         needed=0 if wanted is None else wanted.needed,
         cluster=_of_cluster(client),
         asked=asked,

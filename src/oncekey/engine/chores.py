@@ -127,7 +127,7 @@ class Unbegun(Chore):
         granted, now = self._flights.granted, monotonic()
         for ticket, since in list(granted.items()):
             if now - since >= BEGIN_WITHIN and granted.pop(ticket, None) is not None:
-                self._give_back(ticket, ticket.call.release(ticket.record, unused=True))
+                self._give_back(ticket, ticket.giving_back())
         self._flights.watched = False
         if granted:
             self._flights.watched = True

@@ -118,6 +118,7 @@ class Engine:
         self._flights = flights
         self.observers = observers
         self._cache = cache
+        self._sends_once: bool = getattr(getattr(store, "blocking", store), "sends_once", False)
 
     def enter(self, call: Call) -> Ticket:
         """Return a ticket: the right to run the call, or the record that answers it.
@@ -244,7 +245,7 @@ class Engine:
         Return None if the run of the flight that this one replaced goes on: it is to be followed
         again. If this fails, the flight lands, so that those who follow it go on.
         """
-        polls = 0
+        polls, resent = 0, not self._sends_once
         try:
             while True:
                 ask = call.claim(new_nonce())
@@ -254,6 +255,7 @@ class Engine:
                     try:
                         answer = self._store.claim(ask)
                     except BaseException as error:  # noqa: BLE001 - it is raised again
+                        resent = True
                         answer = self._claim_again(call, ask, error)
                 except StoreError as error:
                     return self._without_store(call, flight, ask.nonce, error, deadline)
@@ -263,9 +265,11 @@ class Engine:
                 patience = deadline - heard
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
-                    choice = self._reconcile(call, answer, heard, flight, patience)
+                    granted = Ticket(call, answer.record, answer.now, heard, resent=resent)
+                    choice = self._reconcile(granted, answer, flight, patience)
                 if type(choice) is Proceed:
-                    return self._start(call, answer, heard, flight)
+                    granted = Ticket(call, answer.record, answer.now, heard, flight, resent=resent)
+                    return self._start(granted, answer)
                 if type(choice) is not Wait:
                     return self._answered(choice, call, answer, heard, flight)
                 self._wait(call, answer, choice, polls)
@@ -347,9 +351,9 @@ class Engine:
         assert call.reconcile is not None  # noqa: S101 - `decide` asks only where there is one
         return call.reconcile
 
-    def _start(self, call: Call, answer: Answer, heard: float, flight: Flight | None) -> Ticket:
-        """Return the ticket of a granted claim, and start to renew its lease."""
-        ticket = Ticket(call, answer.record, answer.now, heard, flight)
+    def _start(self, ticket: Ticket, answer: Answer) -> Ticket:
+        """Start to renew the lease of a granted claim. Return its ticket."""
+        call, flight = ticket.call, ticket.flight
         if flight is not None:
             self._grant(ticket, flight)
         if call.terms.heartbeat:
@@ -400,22 +404,22 @@ class Engine:
         return ticket
 
     def _reconcile(
-        self, call: Call, answer: Answer, heard: float, flight: Flight, patience: float
+        self, ticket: Ticket, answer: Answer, flight: Flight, patience: float
     ) -> Proceed | Wait | Ticket:
         """Ask `reconcile` how the uncertain attempt before this one ended, and do what it says.
 
         Return a ticket if the call is answered, `Proceed` if it is to run, and `Wait` if
         `reconcile` postponed the decision. Raise OutcomeUnknownError if the record is held.
         """
-        ticket = self._start(call, answer, heard, None)
+        call = self._start(ticket, answer).call
         try:
             said = invoke(self._reconciler(call), answer.record)
             choice = after_reconcile(said, answer, call)
         except GeneratorExit:  # code that is being closed must not wait
-            self.leave_later(ticket, call.release(ticket.record, unused=True))
+            self.leave_later(ticket, ticket.giving_back())
             raise
         except BaseException:
-            self.leave(ticket, call.release(ticket.record, unused=True))
+            self.leave(ticket, ticket.giving_back())
             raise
         if isinstance(choice, Complete):
             return self._found_done(ticket, choice.result, flight)
@@ -423,7 +427,7 @@ class Engine:
             self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
             raise unknown(call)
         if isinstance(choice, Postpone):
-            told = self.leave(ticket, call.release(ticket.record, unused=True))
+            told = self.leave(ticket, ticket.giving_back())
             # A claim that was not released would refuse the next claim of this same caller.
             if patience <= 0 or not told:
                 raise in_progress(call, choice.seconds)

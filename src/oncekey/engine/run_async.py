@@ -12,7 +12,7 @@ from typing import Any, Self
 from oncekey.compat import invoke_async, runner_async
 from oncekey.core.call import Call
 from oncekey.core.codec import codec_of, encode_error
-from oncekey.core.decide import served
+from oncekey.core.decide import after_error_async, served
 from oncekey.core.requests import Settle
 from oncekey.engine.engine_async import AsyncEngine
 from oncekey.engine.run_base import BaseRun, Outcome, forbid_nesting
@@ -54,13 +54,16 @@ class AsyncRun(BaseRun):
         recorded = await self.engine.settle(self.ticket, self.settlement(value))
         self.settled(value, recorded=recorded)
 
-    async def release(self, why: str = "", *, uncertain: bool = False) -> None:
-        """End the attempt and free the key. If `uncertain`, the policy decides what follows."""
-        await self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain))
+    async def release(self, why: str = "", *, uncertain: bool = False, brief: bool = False) -> None:
+        """End the attempt and free the key. If `uncertain`, the policy decides what follows.
+
+        `brief` says that the record need not be remembered, unless it has notes for instance.
+        """
+        await self.engine.leave(self.ticket, self._releasing(why, uncertain=uncertain, brief=brief))
 
     async def fail(self, error: BaseException) -> bool:
         """End the attempt with this error. Return True if the answer of another attempt stands."""
-        ask = self._failing(error, encode_error(error))
+        ask = self._failing(error, encode_error(error), after_error_async)
         if not isinstance(ask, Settle):
             if isinstance(error, GeneratorExit):  # code that is being closed must not wait
                 self.engine.leave_later(self.ticket, ask)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from oncekey.compat import Runner, generation
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, NotKeepableError, UnreadableBytesError
-from oncekey.core.decide import Fail, after_error, lost, served
+from oncekey.core.decide import Fail, Leave, lost, served
 from oncekey.core.record import Notes, Record, read_notes
 from oncekey.core.requests import Note, Release, Settle, Verdict
 from oncekey.engine.ticket import Ticket
@@ -250,18 +250,23 @@ class BaseRun:
             raise NotRecordedError(msg, key=call.key, scope=call.scope, result=value)
         self._value = value
 
-    def _releasing(self, why: str, *, uncertain: bool) -> Release:
+    def _releasing(self, why: str, *, uncertain: bool, brief: bool) -> Release:
         """Return the request that frees the key, or holds it if the outcome is uncertain."""
         self.must_live("release")
         self.ended = True
         hold = uncertain and self.call.terms.hold and self.call.reconcile is None
         data = why.encode() or None
-        return self.call.release(self.ticket.record, data, uncertain=uncertain, hold=hold)
+        brief = brief and not self.ticket.resent
+        return self.call.release(
+            self.ticket.record, data, uncertain=uncertain, hold=hold, brief=brief
+        )
 
-    def _failing(self, error: BaseException, data: bytes) -> Settle | Release:
+    def _failing(
+        self, error: BaseException, data: bytes, judge: Callable[..., Fail | Leave]
+    ) -> Settle | Release:
         """Return the request that ends the run after its code raised `error`."""
         self.ended = True
-        ending = after_error(error, self.call, unsure=bool(self._unnoted))
+        ending = judge(error, self.call, unsure=bool(self._unnoted))
         record = self.ticket.record
         if isinstance(ending, Fail):
             return self.call.settle(record, "failed", error=data)

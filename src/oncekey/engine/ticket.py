@@ -71,10 +71,16 @@ class Ticket(Struct, eq=False):
     begun: bool = False
     runner: Runner | None = None
     """The frame or the task that runs the code, if it is known."""
+    resent: bool = True
+    """Whether the claim may have been sent more than once, so that a copy of it may come late."""
 
     def now(self) -> int:
         """Return an estimate of the store's time, without asking it."""
         return self.heard + round((monotonic() - self.taken_at) * 1_000_000)
+
+    def giving_back(self) -> Release:
+        """Return the request that gives back a claim that was not used."""
+        return self.call.release(self.record, unused=True, brief=not self.resent)
 
     def after_settle(self, ask: Settle) -> Record:
         """Return the record as the store has it after it has granted `ask`."""

@@ -315,7 +315,7 @@ class DjangoExchange(Exchange):
             if self.run is not None:
                 self.run.abandon()
         if response.streaming:  # it may still read the request
-            response._resource_closers.append(self.close)  # noqa: SLF001 - Django has no other way
+            response._resource_closers.append(self.close)
         else:
             self.close()
         return response
@@ -398,7 +398,7 @@ class AsyncDjangoExchange(AsyncExchange):
             if self.run is not None:
                 self.run.abandon()
         if response.streaming:  # it may still read the request
-            response._resource_closers.append(self.close)  # noqa: SLF001 - Django has no other way
+            response._resource_closers.append(self.close)
         else:
             self.close()
         return response
@@ -587,9 +587,9 @@ def _read(request: DjangoRequest, body: Body) -> bool:
     Raise ConfigurationError if another middleware has read a part of it.
     """
     if hasattr(request, "_body"):  # an outer middleware has read all of it
-        body.feed(request._body)  # noqa: SLF001 - `body` would refuse what uploads may be
+        body.feed(request._body)
         return True
-    if request._read_started:  # noqa: SLF001 - there is no other way to know
+    if request._read_started:
         msg = (
             "another middleware has read the body of the request: put IdempotencyMiddleware "
             "before it in MIDDLEWARE"
@@ -603,9 +603,9 @@ def _read(request: DjangoRequest, body: Body) -> bool:
     length = str(request.META.get("CONTENT_LENGTH") or "")
     if length.isdecimal() and body.size < int(length):
         return False
-    request._stream.close()  # noqa: SLF001 - as Django itself does in `body`
-    request._stream = _again(body)  # noqa: SLF001 - see above
-    request._read_started = False  # noqa: SLF001 - see above
+    request._stream.close()
+    request._stream = _again(body)
+    request._read_started = False
     return True
 
 
@@ -691,7 +691,7 @@ def _response_of(reply: Reply) -> DjangoResponse:
 def _instead_of(response: DjangoResponse, reply: Reply) -> DjangoResponse:
     """Return the reply as a response that also closes the resources of the one it replaces."""
     instead = _response_of(reply)
-    instead._resource_closers += response._resource_closers  # noqa: SLF001 - `close` would end the request
+    instead._resource_closers += response._resource_closers
     return instead
 
 
@@ -728,7 +728,7 @@ async def _hold_async(rules: Rules, response: DjangoResponse) -> bytes | Unkept:
     if rules.endless(_answered_headers(response)):
         return _ENDLESS
     pump, parts = _Pump(response), _Parts(rules)
-    response._resource_closers.append(pump.stop)  # noqa: SLF001 - Django has no other way
+    response._resource_closers.append(pump.stop)
     unkept: Unkept | None = None
     while unkept is None:
         timer = asyncio.timeout(parts.patience())

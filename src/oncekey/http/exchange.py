@@ -86,7 +86,7 @@ class Exchange:
                 run.settled(kept, recorded=recorded)
             else:
                 uncertain = status in rules.profile.uncertain
-                run.release(f"answered {status}", uncertain=uncertain)
+                run.release(f"answered {status}", uncertain=uncertain, brief=True)
         except OncekeyError as error:
             return rules.answers.refusal(error)
         if run.ticket.duplicate:  # taken over: the answer of the other attempt stands

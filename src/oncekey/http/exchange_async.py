@@ -87,7 +87,7 @@ class AsyncExchange:
                 run.settled(kept, recorded=recorded)
             else:
                 uncertain = status in rules.profile.uncertain
-                await run.release(f"answered {status}", uncertain=uncertain)
+                await run.release(f"answered {status}", uncertain=uncertain, brief=True)
         except OncekeyError as error:
             return rules.answers.refusal(error)
         if run.ticket.duplicate:  # taken over: the answer of the other attempt stands

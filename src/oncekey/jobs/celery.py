@@ -79,7 +79,7 @@ def layers(task: Any) -> Iterator[Any]:
 
 def task_now() -> Any:
     """Return the task that Celery runs now, or None."""
-    return current_task._get_current_object() if current_task else None  # noqa: SLF001 - the proxy's way to what it stands for
+    return current_task._get_current_object() if current_task else None
 
 
 def delivery(task: Any) -> Any:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from oncekey.attempt import current, current_async
 from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
+from oncekey.core.decide import is_uncertain
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import function_key, readable
 from oncekey.engine import run, run_async
@@ -25,17 +26,15 @@ from oncekey.errors import (
 from oncekey.functions import (
     UNSET,
     Arguments,
-    AsyncProtected,
     Options,
-    Protected,
     Selection,
     checked_function,
-    is_async,
     made_key,
+    protect,
 )
 from oncekey.jobs.job import Job, by_task_id
 from oncekey.once import Once, Reconciler
-from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields, of_a_client
+from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields
 
 # The generic wrapper for any function that is called with a job.
 #
@@ -105,8 +104,7 @@ def handler(
     )
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kind = AsyncProtected if is_async(function) else Protected
-        return kind(once, checked_function(function), key, options)
+        return protect(once, function, key, options)
 
     return decorate if fn is None else decorate(fn)
 
@@ -263,8 +261,7 @@ class JobGuard:
         cause = getattr(told, "exc", None) or told.__cause__ or told.__context__
         if not isinstance(cause, BaseException):
             return False
-        unsure = self._terms.uncertain_clients and of_a_client(type(cause))
-        return unsure or isinstance(cause, self._terms.uncertain)
+        return is_uncertain(cause, self._terms)
 
 
 def _still_running(current: Callable[[], T]) -> T | None:

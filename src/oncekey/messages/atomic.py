@@ -110,8 +110,7 @@ class Atomic:
             self._count(record, error)
 
     def _deliver(self, record: Record, number: int) -> Delivery:
-        self._delivery = Delivery(self._message, self._call, record, number)
-        self._delivery._block = self  # noqa: SLF001 - the other half of the block
+        self._delivery = Delivery(self, self._message, self._call, record, number)
         return self._delivery
 
     def _must_be_counted(self) -> None:
@@ -148,7 +147,7 @@ class Atomic:
     def _complete(self, record: Record) -> None:
         call, delivery = self._call, self._delivery
         value = delivery.result if delivery.completed else None
-        delivery._value = value  # noqa: SLF001 - the other half
+        delivery.ended_with(value)
         result = kept(call, value)
         ask = call.settle(record, "completed", result=result.data)
         try:

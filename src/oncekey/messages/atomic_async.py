@@ -108,8 +108,7 @@ class AsyncAtomic:
             await self._count(record, error)
 
     def _deliver(self, record: Record, number: int) -> AsyncDelivery:
-        self._delivery = AsyncDelivery(self._message, self._call, record, number)
-        self._delivery._block = self  # noqa: SLF001 - the other half of the block
+        self._delivery = AsyncDelivery(self, self._message, self._call, record, number)
         return self._delivery
 
     def _must_be_counted(self) -> None:
@@ -146,7 +145,7 @@ class AsyncAtomic:
     async def _complete(self, record: Record) -> None:
         call, delivery = self._call, self._delivery
         value = delivery.result if delivery.completed else None
-        delivery._value = value  # noqa: SLF001 - the other half
+        delivery.ended_with(value)
         result = kept(call, value)
         ask = call.settle(record, "completed", result=result.data)
         try:

@@ -135,7 +135,7 @@ def connections_of(target: str | Once) -> Connections | None:
         return SQLiteConnections(behind.file)
     if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
         return None
-    named = behind._target  # noqa: SLF001 - the same library
+    named = behind.target
     if named.given is not None:
         msg = (
             "the store of this Once was given a pool or a connection; give the inbox the URL of "

@@ -9,17 +9,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, IsolationLevel, waiting
 from psycopg.rows import tuple_row
 
-from oncekey.compat import generation
+from oncekey.compat import generation, pause
 from oncekey.messages import schema
 from oncekey.messages.driver import pyformat
-from oncekey.messages.statements import POSTGRES, Values
+from oncekey.messages.statements import POSTGRES, Given, Values
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess, stale
-from oncekey.stores.postgres.errors import explain, explain_connect
-from oncekey.stores.postgres.protocol import NoAnswerError
+from oncekey.stores.postgres.errors import PAUSES, explain, explain_connect, pause_after
+from oncekey.stores.postgres.protocol import NoAnswerError, check_confirmed, collect_unconfirmed
 from oncekey.stores.postgres.schema import check_server
 
 if TYPE_CHECKING:
@@ -36,10 +36,20 @@ class _Impatient(Connection[Any]):
     """A connection that is closed when the server does not answer within `patience` seconds."""
 
     patience = 5.0
+    unconfirmed: list[str]
 
-    def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
-        """Wait as the driver does. Raise NoAnswerError after `patience` seconds."""
-        return super().wait(_in_time(gen, self), *args, **kwargs)
+    def wait(
+        self,
+        gen: PQGen[T],
+        interval: float = 0.1,
+        timeout: float | None = None,  # noqa: ARG002 - `patience` is the time-out
+    ) -> T:
+        """Wait as the driver does, but send no cancel request when interrupted.
+
+        The server may be committing: a cancel request would make it go on without its standby.
+        Raise NoAnswerError after `patience` seconds.
+        """
+        return waiting.wait(_in_time(gen, self), self.pgconn.socket, interval=interval)
 
 
 def _in_time(gen: PQGen[T], connection: _Impatient) -> PQGen[T]:
@@ -68,9 +78,9 @@ class PostgresConnections:
         target = Target.of(url, 1, "5s", "5s", listen=False)
         self._here = PerProcess(partial(_Lines, target))
 
-    def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
+    def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
         """Run the statement and commit it. Return its rows."""
-        return self._here.here().run(statement, values)
+        return self._here.here().run(statement, values() if callable(values) else values)
 
     def identity(self) -> str:
         """Bring the schema up to date. Return the identity of the database."""
@@ -99,9 +109,14 @@ class _Lines:
         self.known = ""
 
     def run(self, statement: str, values: Values) -> list[Any]:
-        connection = self._take()
+        connection, text = self._take(), pyformat(statement)
         try:
-            return _rows(connection, pyformat(statement), values)
+            for longest in PAUSES:
+                try:
+                    return _rows(connection, text, values)
+                except psycopg.Error as error:
+                    pause(pause_after(error, longest))
+            return _rows(connection, text, values)
         except psycopg.Error as error:
             raise explain(error, self._target.where, lost=connection.closed) from error
         except BaseException:  # interrupted: its next answer may be that of this statement
@@ -117,6 +132,9 @@ class _Lines:
                 self.known = self._prepared(connection)
             except psycopg.Error as error:
                 raise explain(error, self._target.where, lost=connection.closed) from error
+            except BaseException:  # interrupted, as above
+                connection.close()
+                raise
             finally:
                 self._give(connection)
         return self.known
@@ -149,6 +167,9 @@ class _Lines:
         except psycopg.Error as error:
             raise explain_connect(error, self._target.where) from error
         assert isinstance(made, _Impatient)  # noqa: S101 - as the class method says
+        made.isolation_level = IsolationLevel.READ_COMMITTED  # for the transaction that migrates
+        made.unconfirmed = []
+        made.add_notice_handler(partial(collect_unconfirmed, made.unconfirmed))
         return made
 
     def _give(self, connection: _Impatient) -> None:
@@ -180,6 +201,9 @@ class _Lines:
         return schema.missing(found, read, schema.migrations(POSTGRES))
 
 
-def _rows(connection: Connection[Any], statement: str, values: Values) -> list[Any]:
+def _rows(connection: _Impatient, statement: str, values: Values) -> list[Any]:
+    """Run the statement. Return its rows. Raise UnconfirmedError if no standby may have it."""
+    connection.unconfirmed.clear()
     cursor = connection.execute(statement.encode(), values or None)
+    check_confirmed(connection.unconfirmed)
     return cursor.fetchall() if cursor.description else []

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from oncekey.compat import leave_alone, renew_after_fork
 from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
-from oncekey.messages.statements import SQLITE, Values
-from oncekey.stores.sqlite.schema import statements_of
+from oncekey.messages.statements import SQLITE, Given
+from oncekey.stores.sqlite.schema import statements_of, when_unlocked
 from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
 
+T = TypeVar("T")
+
+_AT_ONCE: Final = 0.05
+"""Seconds that one try waits inside of SQLite. A file without WAL is committed between reads."""
 _PATIENCE: Final = 10.0
+"""Seconds that a statement of a caller waits for writers, with all its tries."""
 _OF_KEEPER: Final = 0.2
 """Seconds that a statement of the keeper waits for writers: it has other leases to renew."""
 
@@ -37,14 +44,19 @@ class SQLiteConnections:
         }
         self.known = ""
 
-    def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:
+    def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:
         """Run the statement and commit it. Return its rows."""
-        return self._lines[keeper].run(statement, values)
+
+        def work(connection: sqlite3.Connection) -> list[Any]:
+            given = values() if callable(values) else values
+            return connection.execute(statement, given).fetchall()
+
+        return self._lines[keeper].run(work)
 
     def identity(self) -> str:
         """Bring the schema up to date. Return the identity of the file."""
         if not self.known:
-            self.known = self._lines[False].prepared()
+            self.known = self._lines[False].run(_prepared)
         return self.known
 
     def found(self) -> str:
@@ -53,7 +65,7 @@ class SQLiteConnections:
         The schema is not made here, since the caller may be the one that has the file locked.
         """
         if not self.known:
-            self.known = self._lines[False].found()
+            self.known = self._lines[False].run(_found)
         return self.known
 
     def close(self) -> None:
@@ -75,30 +87,14 @@ class _Connection:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
-    def run(self, statement: str, values: Values) -> list[Any]:
-        with self._lock:
-            try:
-                return self._open().execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                raise explain(error, self._path) from error
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` returns. It is called again while another writer has the file locked.
 
-    def prepared(self) -> str:
+        A statement that has waited long inside of SQLite would write the time from before.
+        """
         with self._lock:
             try:
-                connection = self._open()
-                if _steps(connection):
-                    _migrate(connection)
-                return str(connection.execute(schema.READ).fetchone()[2])
-            except sqlite3.Error as error:
-                raise explain(error, self._path) from error
-
-    def found(self) -> str:
-        with self._lock:
-            try:
-                connection = self._open()
-                return (
-                    "" if _steps(connection) else str(connection.execute(schema.READ).fetchone()[2])
-                )
+                return when_unlocked(partial(work, self._open()), self._patience)
             except sqlite3.Error as error:
                 raise explain(error, self._path) from error
 
@@ -118,9 +114,19 @@ class _Connection:
                 msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
                 raise ConfigurationError(msg)
             self._connection = sqlite3.connect(
-                self._path, timeout=self._patience, isolation_level=None, check_same_thread=False
+                self._path, timeout=_AT_ONCE, isolation_level=None, check_same_thread=False
             )
         return self._connection
+
+
+def _prepared(connection: sqlite3.Connection) -> str:
+    if _steps(connection):
+        _migrate(connection)
+    return str(connection.execute(schema.READ).fetchone()[2])
+
+
+def _found(connection: sqlite3.Connection) -> str:
+    return "" if _steps(connection) else str(connection.execute(schema.READ).fetchone()[2])
 
 
 def _steps(connection: sqlite3.Connection) -> tuple[str, ...]:

@@ -93,6 +93,10 @@ class BaseDelivery:
         """Return a key for the effect `name` elsewhere, the same in every attempt."""
         return self._call.downstream_key(name)
 
+    def ended_with(self, value: object) -> None:
+        """Take the result of a block that ends without `complete`. The block calls this."""
+        self._value = value
+
     def _completes(self, value: object, *, again: bool) -> None:
         if self.duplicate or (self._value is not _NOTHING and not again):
             was = "a duplicate" if self.duplicate else "completed already"
@@ -106,7 +110,12 @@ class BaseDelivery:
 class Delivery(BaseDelivery):
     """A delivery for code that blocks."""
 
-    _block: Completing
+    def __init__(
+        self, block: Completing, message: Message, call: Call, record: Record, number: int
+    ) -> None:
+        """Take what the claim has found, and the block that completes the message."""
+        super().__init__(message, call, record, number)
+        self._block = block
 
     def complete(self, result: object = None, *, connection: Any = None) -> None:
         """Complete the message, so that duplicates get this result.
@@ -121,7 +130,12 @@ class Delivery(BaseDelivery):
 class AsyncDelivery(BaseDelivery):
     """A delivery for coroutines."""
 
-    _block: AsyncCompleting
+    def __init__(
+        self, block: AsyncCompleting, message: Message, call: Call, record: Record, number: int
+    ) -> None:
+        """Take what the claim has found, and the block that completes the message."""
+        super().__init__(message, call, record, number)
+        self._block = block
 
     async def complete(self, result: object = None, *, connection: Any = None) -> None:
         """Complete the message, so that duplicates get this result.

@@ -14,6 +14,7 @@ from oncekey.compat import invoke
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
+from oncekey.core.machine import HOUR
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
@@ -190,7 +191,8 @@ class Inbox:
             uncertain=False,
             hold=False,
             unused=False,
-            lease=call.terms.lease,
+            counted=call.terms.max_attempts is not None,
+            bare_ttl=HOUR,
             ttl=owned.ttl,
         )
         if self._store.release(ask) is not Verdict.DONE:

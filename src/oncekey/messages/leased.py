@@ -48,8 +48,8 @@ class Leased:
             running = run.enter(self._engine, call, active=active)
         self._run = running
         self._run.__enter__()
-        self._delivery = Delivery(self._message, call, running.record, running.record.attempt)
-        self._delivery._block = self  # noqa: SLF001 - the other half of the block
+        number = running.record.attempt
+        self._delivery = Delivery(self, self._message, call, running.record, number)
         return self._delivery
 
     @property
@@ -89,7 +89,7 @@ class Leased:
         """Complete the message, release it, or mark it as dead."""
         running = self._run
         if error is None and not running.ended:
-            self._delivery._value = None  # noqa: SLF001 - the other half of the block
+            self._delivery.ended_with(None)
         try:
             if self._in_transaction:
                 self._after_transaction(running, error)

@@ -46,8 +46,8 @@ class AsyncLeased:
             running = await run_async.enter(self._engine, call, active=active)
         self._run = running
         await self._run.__aenter__()
-        self._delivery = AsyncDelivery(self._message, call, running.record, running.record.attempt)
-        self._delivery._block = self  # noqa: SLF001 - the other half of the block
+        number = running.record.attempt
+        self._delivery = AsyncDelivery(self, self._message, call, running.record, number)
         return self._delivery
 
     @property
@@ -87,7 +87,7 @@ class AsyncLeased:
         """Complete the message, release it, or mark it as dead."""
         running = self._run
         if error is None and not running.ended:
-            self._delivery._value = None  # noqa: SLF001 - the other half of the block
+            self._delivery.ended_with(None)
         try:
             if self._in_transaction:
                 await self._after_transaction(running, error)

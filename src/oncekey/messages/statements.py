@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, Literal
@@ -20,6 +20,8 @@ from oncekey.policy import SECOND
 
 
 Values = dict[str, Any]
+Given = Values | Callable[[], Values]
+"""Values, or a function that returns them as of now, called when the statement can be run."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FORM: Final = "%Y-%m-%d %H:%M:%S.%f"
@@ -46,7 +48,10 @@ class Dialect(Struct, frozen=True, kw_only=True):
     among: str
     """The start of a condition that opens two brackets around a SELECT of the rows meant."""
     limited: str
-    """The expression that aborts a statement which waits too long for a locked row."""
+    """The expression that limits how long the statement waits for a locked row.
+
+    On PostgreSQL its commit waits for synchronous standbys, whatever the session has been told.
+    """
 
     def after(self, name: str) -> str:
         """Return the time that is the duration `:name` after now."""
@@ -93,7 +98,9 @@ POSTGRES: Final = Dialect(
     octets="bytea",
     skip_locked="FOR UPDATE SKIP LOCKED",
     among="processed_messages.ctid = ANY (ARRAY(SELECT ctid",
-    limited="set_config('lock_timeout', '1s', true)",
+    limited="set_config('lock_timeout', '1s', true) || set_config('synchronous_commit', "
+    "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' "
+    "ELSE 'on' END, true)",
 )
 SQLITE: Final = Dialect(
     name="sqlite",
@@ -153,6 +160,8 @@ class Statements(Struct, frozen=True, kw_only=True):
     read: str
     complete: str
     settle: str
+    confirm: str
+    """A write that changes nothing, so that its commit waits for the standbys of PostgreSQL."""
     release: str
     renew: str
     count: str
@@ -204,6 +213,7 @@ def statements(dialect: Dialect) -> Statements:
         read=said(_READ),
         complete=said(_COMPLETE),
         settle=said(_SETTLE),
+        confirm=said(_CONFIRM),
         release=said(_RELEASE),
         renew=said(_RENEW),
         count=said(_COUNT),
@@ -299,6 +309,13 @@ WHERE {_PLACE} AND {_OWNED} AND status = 'processing' AND {_HERE}
 RETURNING token
 """  # noqa: S608 - only constants
 
+_CONFIRM: Final = f"""
+UPDATE processed_messages SET updated_at = updated_at
+FROM {{limited}}
+WHERE {_PLACE} AND {_OWNED} AND {_HERE}
+RETURNING token
+"""  # noqa: S608 - only constants
+
 _RELEASE: Final = f"""
 UPDATE processed_messages SET
     status = 'failed',
@@ -308,7 +325,7 @@ UPDATE processed_messages SET
     attempt = attempt - CAST(:unused AS {{number}}),
     error = COALESCE(CAST(:error AS {{text}}), error),
     error_bytes = COALESCE(CAST(:error_bytes AS {{octets}}), error_bytes)
-FROM {{now}}
+FROM {{limited}}
 WHERE {{among}} FROM processed_messages
     WHERE {_PLACE} AND {_OWNED} AND status = 'processing' {{skip_locked}}))
 RETURNING token
@@ -316,7 +333,7 @@ RETURNING token
 
 _RENEW: Final = f"""
 UPDATE processed_messages SET updated_at = t.now, lease_end = {{lease}}, expires_at = {{living}}
-FROM {{now}}
+FROM {{limited}}
 WHERE {{among}} FROM processed_messages
     WHERE {_PLACE} AND {_OWNED} AND status = 'processing' {{skip_locked}}))
 RETURNING token

@@ -5,6 +5,7 @@ With it the engine, its chores and its observers handle leased messages as they 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final, Protocol
 
 from oncekey.core import machine
@@ -27,7 +28,7 @@ from oncekey.core.requests import (
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.messages import rows
 from oncekey.messages.errors import waited_too_long
-from oncekey.messages.statements import Dialect, Values, statements
+from oncekey.messages.statements import Dialect, Given, statements
 
 _TRIES: Final = 8
 
@@ -42,7 +43,7 @@ class Connections(Protocol):
         """The identity of the database if it was read already, or an empty string."""
         ...
 
-    def run(self, statement: str, values: Values, *, keeper: bool = False) -> list[Any]:
+    def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:
         """Run the statement. Return its rows."""
         ...
 
@@ -82,7 +83,7 @@ class Table:
         identity = self.own.identity()
         for _ in range(_TRIES):
             # Each try has its own time: a lease that was alive at the last try may be over by now.
-            values = rows.of_claim(self.dialect, ask, identity, lives)
+            values = partial(rows.of_claim, self.dialect, ask, identity, lives)
             try:
                 found = self.own.run(self.sql.claim_alone, values)
             except StoreError as error:
@@ -109,7 +110,7 @@ class Table:
 
     def renew(self, ask: Renew, /) -> Verdict:
         """Renew the owner's lease. Raise StoreError instead of waiting for a locked row."""
-        if self.own.run(self.sql.renew, rows.of_renew(self.dialect, ask), keeper=True):
+        if self.own.run(self.sql.renew, partial(rows.of_renew, self.dialect, ask), keeper=True):
             return Verdict.DONE
         now, before = self.read(ask.scope, ask.key)
         verdict = machine.renew(before, ask, now)[1]
@@ -120,15 +121,18 @@ class Table:
 
     def settle(self, ask: Settle, /) -> Verdict:
         """Keep the owner's result or failure."""
-        values = rows.of_settle(self.dialect, ask, self.own.identity())
+        values = partial(rows.of_settle, self.dialect, ask, self.own.identity())
         if self.own.run(self.sql.settle, values):
             return Verdict.DONE
         now, before = self.read(ask.scope, ask.key)
-        return machine.settle(before, ask, now)[1]
+        verdict = machine.settle(before, ask, now)[1]
+        if verdict is Verdict.DONE and not self.own.run(self.sql.confirm, values):
+            return Verdict.LOST  # it expired, and was purged
+        return verdict
 
     def release(self, ask: Release, /) -> Verdict:
         """End the owner's claim. Leave a locked row to the end of its lease."""
-        if self.own.run(self.sql.release, rows.of_release(self.dialect, ask)):
+        if self.own.run(self.sql.release, partial(rows.of_release, self.dialect, ask)):
             return Verdict.DONE
         now, before = self.read(ask.scope, ask.key)
         return machine.release(before, ask, now)[1]
@@ -189,24 +193,22 @@ class Table:
         _, before = self.read(ask.scope, ask.key)
         if before is None or before.status != "running" or before.token != ask.token:
             return False
+        values = partial(rows.of_release, self.dialect, ask)
         try:
-            return bool(
-                self.own.run(self.sql.release, rows.of_release(self.dialect, ask), keeper=True)
-            )
+            return bool(self.own.run(self.sql.release, values, keeper=True))
         except StoreError:
             return False
 
     def count(self, ask: Claim, *, attempt: int, error: bytes, dead: bool) -> None:
         """Record an attempt that was rolled back. `dead` says that it was the last one."""
-        values = rows.of_count(
-            self.dialect, ask, self.own.identity(), attempt=attempt, error=error, dead=dead
-        )
-        self.own.run(self.sql.count, values)
+        identity = self.own.identity()
+        values = partial(rows.of_count, attempt=attempt, error=error, dead=dead)
+        self.own.run(self.sql.count, partial(values, self.dialect, ask, identity))
 
     def purge_after(self, grace: int, limit: int, *, keeper: bool = False) -> int:
         """Delete at most `limit` rows that expired `grace` microseconds ago. Return how many."""
         self.own.identity()
-        values = self.dialect.values({"grace": grace}, limit=limit)
+        values = partial(self.dialect.values, {"grace": grace}, limit=limit)
         return len(self.own.run(self.sql.purge, values, keeper=keeper))
 
     def due(self, grace: int) -> int:

@@ -60,7 +60,7 @@ class CheckTimes:
     def __init__(self, histogram: Histogram, bounds: Sequence[float]) -> None:
         """Take the histogram, which has these bounds and one above all."""
         made: Any = histogram  # its public interface takes only one value at a time
-        self._buckets, self._sum = made._buckets, made._sum  # noqa: SLF001 - as it says above
+        self._buckets, self._sum = made._buckets, made._sum
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 

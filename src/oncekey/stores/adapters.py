@@ -180,7 +180,7 @@ class _Errand(Coroutine[Any, Any, Any]):
             self._task = asyncio.ensure_future(self)
             # The loop may end before it runs the task. `result` notices that, so asyncio need not
             # warn.
-            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio.gather does
             self._task.add_done_callback(self._end)
 
     def send(self, value: Any, /) -> Any:

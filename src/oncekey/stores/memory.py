@@ -47,10 +47,11 @@ class MemoryStore:
     """A store that lives as long as the process. A forked child starts with a copy."""
 
     remote = False
+    sends_once = True
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
         """Start empty. `clock` returns microseconds, for tests that control the time."""
-        self._clock = clock or steady_clock()
+        self.clock = clock or steady_clock()
         self._lock = threading.Lock()
         self._records: dict[Place, Record] = {}
         self._expiry: list[tuple[int, Place]] = []
@@ -88,12 +89,12 @@ class MemoryStore:
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
         record = self._records.get((scope or "", key))
-        return None if record is None or machine.expired(record, self._clock()) else record
+        return None if record is None or machine.expired(record, self.clock()) else record
 
     def scan(self, ask: Scan, /) -> Page:
         """Return a page of the records that have not expired, ordered by scope and key."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             if self._order is None:
                 self._order = sorted(self._records)
             start = 0 if ask.after is None else bisect_right(self._order, ask.after)
@@ -112,7 +113,7 @@ class MemoryStore:
         """Remove at most `limit` records that expired `grace` microseconds ago. Return how many."""
         purged = 0
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             while purged < limit and self._expiry and self._expiry[0][0] <= now - grace:
                 _, place = heappop(self._expiry)
                 record = self._records.get(place)
@@ -140,7 +141,7 @@ class MemoryStore:
         place = (ask.scope or "", ask.key)
         with self._lock:
             before = self._records.get(place)
-            after, answer = transition(before, ask, self._clock())
+            after, answer = transition(before, ask, self.clock())
             if after is not before:
                 if after is None:
                     self._remove(place)

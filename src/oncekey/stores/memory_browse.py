@@ -23,7 +23,7 @@ _ALL: Final = 2**31
 
 def list_records(store: MemoryStore, ask: RecordQuery) -> RecordPage:
     """Return a page of records, newest first."""
-    now, start = _now(store), newest_first_from(ask.after)
+    now, start = store.clock(), newest_first_from(ask.after)
     told: list[Record] = []
     after = here = NewestFirst(start.created)
     for record in sorted(_living(store), key=lambda one: one.created, reverse=True):
@@ -49,13 +49,9 @@ def count_records(store: MemoryStore, *, exact: bool) -> RecordCounts:  # noqa: 
         seen[record.status] = seen.get(record.status, 0) + 1
     total = len(records)
     return RecordCounts(
-        total=total, by_status=per_status(seen), exact=True, looked_at=total, now=_now(store)
+        total=total, by_status=per_status(seen), exact=True, looked_at=total, now=store.clock()
     )
 
 
 def _living(store: MemoryStore) -> list[Record]:
     return store.scan(Scan(limit=_ALL)).records
-
-
-def _now(store: MemoryStore) -> int:
-    return store._clock()  # noqa: SLF001 - ages are told by the clock that made the records

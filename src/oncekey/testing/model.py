@@ -131,7 +131,8 @@ def _release(random: Random, spot: Spot) -> Request:
         uncertain=random.choice([False, True]),
         hold=random.choice([False, False, True]),
         unused=random.choice([False, False, True]),
-        lease=random.randint(1, 2),
+        counted=random.choice([False, False, True]),
+        bare_ttl=random.randint(0, 2),
         ttl=random.randint(0, 2),
     )
 
@@ -305,8 +306,10 @@ class StoreModel(RuleBasedStateMachine):
             fitting["nonce"] = nonce
         if isinstance(ask, Note):
             fitting["revision"] = (record.revision if record else 0) + ask.revision
-        if isinstance(ask, (Claim, Renew, Release)):
+        if isinstance(ask, (Claim, Renew)):
             fitting["lease"] = ask.lease * self.time.lease
+        if isinstance(ask, Release):
+            fitting["bare_ttl"] = self.time.lives[ask.bare_ttl]
         if isinstance(ask, (Claim, Renew, Release, Settle, Resolve)):
             fitting["ttl"] = self.time.lives[ask.ttl]
         return replace(ask, **fitting)

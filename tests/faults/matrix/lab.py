@@ -15,8 +15,8 @@ from oncekey import Once
 from tests.faults.matrix.crowd import Crowd, Herd
 from tests.faults.matrix.ledger import Arrival, Ledger, arrivals
 from tests.faults.matrix.own_transaction import effects, prepare
-from tests.faults.matrix.places import Places
 from tests.faults.matrix.spec import BLOCK, SCOPE, UNBOUNDED, Mode, Spec, Surface
+from tests.faults.matrix.store_servers import Places
 from tests.faults.matrix.verdict import Figures, judge
 
 KEPT = Path("build") / "faults"

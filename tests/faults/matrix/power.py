@@ -9,7 +9,7 @@ with `everysec` a second is taken away, which is what its documentation allows t
 import time
 
 from tests.faults.matrix.crowd import Crowd, wait_until
-from tests.faults.matrix.places import PostgresPlace, RedisPlace
+from tests.faults.matrix.store_servers import PostgresPlace, RedisPlace
 
 SEGMENT = 16 * 1024 * 1024
 WINDOW = 1.0

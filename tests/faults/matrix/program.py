@@ -11,8 +11,8 @@ from tests.faults.matrix import rows, show
 from tests.faults.matrix.cells import CELLS, Done, Entry
 from tests.faults.matrix.crowd import Herd
 from tests.faults.matrix.lab import Lab
-from tests.faults.matrix.places import Places
 from tests.faults.matrix.soak import length_of, soak_in
+from tests.faults.matrix.store_servers import Places
 
 STORES = ("sqlite", "redis", "postgres")
 ROWS = rows.ROWS

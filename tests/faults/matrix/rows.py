@@ -19,10 +19,10 @@ NOT_RUN = {
         " because it answers only after the disk did. Of PostgreSQL it is known."
     ),
     "F10": "SQLite: its time is that of the machine, so that a wrong clock is the store's own.",
-    "F13": "HTTP (5xx, streams, large bodies): `tests/surfaces/http/suite` has each of them.",
-    "F14": "Jobs, messages, events: `tests/surfaces` has their dead-letter queues.",
-    "F19": "A place older than the log, another epoch: `tests/surfaces/events/test_kills.py`.",
-    "F22": "MOVED, CLUSTERDOWN and pools without a free connection: `tests/unit` has them.",
+    "F13": "HTTP (5xx, streams, large bodies): `tests/http/suite` has each of them.",
+    "F14": "Dead-letter queues: `tests/jobs`, `tests/messages` and `tests/events` have them.",
+    "F19": "A place older than the log, another epoch: `tests/events/test_kills.py`.",
+    "F22": "MOVED, CLUSTERDOWN and pools without a free connection: `tests/stores` has them.",
     "F23": "There is no earlier release whose records could be read yet.",
     "F24": "`make soak` runs it; its figures stand below.",
 }

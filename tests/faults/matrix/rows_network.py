@@ -16,8 +16,8 @@ from tests.faults.matrix.cells import Cell, cell
 from tests.faults.matrix.crowd import Crowd
 from tests.faults.matrix.gate import Gate
 from tests.faults.matrix.lab import Lab, Result, Run
-from tests.faults.matrix.places import PostgresPlace, RedisPlace
 from tests.faults.matrix.spec import Surface
+from tests.faults.matrix.store_servers import PostgresPlace, RedisPlace
 from tests.faults.matrix.verdict import Figures
 
 WITH_SERVER = ("redis", "postgres")

@@ -11,9 +11,9 @@ from tests.faults.matrix.cells import Cell, cell
 from tests.faults.matrix.crowd import Crowd, wait_until
 from tests.faults.matrix.gate import Gate
 from tests.faults.matrix.lab import Lab, Result, Run
-from tests.faults.matrix.places import PostgresPlace, RedisPlace
 from tests.faults.matrix.power import cut_postgres, cut_redis
 from tests.faults.matrix.spec import Mode, Surface
+from tests.faults.matrix.store_servers import PostgresPlace, RedisPlace
 from tests.faults.matrix.verdict import Figures
 
 STORES = ("sqlite", "redis", "postgres")

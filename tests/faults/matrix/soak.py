@@ -17,11 +17,11 @@ from oncekey.policy import seconds as seconds_of
 from tests.faults.line import LossyLine, is_redis_verb
 from tests.faults.matrix.crowd import Crowd
 from tests.faults.matrix.lab import Lab, Run
-from tests.faults.matrix.places import RedisPlace
 from tests.faults.matrix.points import POINTS
 from tests.faults.matrix.rows_network import Sometimes, through
 from tests.faults.matrix.rows_stores import Outages
 from tests.faults.matrix.spec import Surface
+from tests.faults.matrix.store_servers import RedisPlace
 from tests.faults.matrix.verdict import Figures, judge
 
 ROUND = 45.0

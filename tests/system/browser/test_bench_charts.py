@@ -1,14 +1,14 @@
-"""The charts of the benchmark in a real browser: no word is cut off, on light and on dark."""
+"""Charts and pictures that we draw, in a real browser: no word is cut off, on light and on dark."""
 
 import math
 
 import pytest
 
-from bench.charts import WIDTH, charts
-from bench.interleave import Spread
-from bench.row import Row
-from bench.run import Report
+from bench.architecture import IMAGES
+from bench.report.charts import charts
+from bench.report.rows import Report, Row
 from bench.settings import FULL
+from bench.timing import Spread
 from tests.project.test_bench import ROWS
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -17,6 +17,15 @@ EYE = (0.2126, 0.7152, 0.0722)
 LONGEST = "Peers on SQLite, synchronous=NORMAL, duplicate, cache off, 64 tasks"
 BOXES = """() => [...document.querySelectorAll("text")].map(
     text => [text.textContent, text.getBBox().x, text.getBBox().x + text.getBBox().width])"""
+WIDTH = "() => document.querySelector('svg').viewBox.baseVal.width"
+SPILT = """() => [...document.querySelectorAll("rect.box")].flatMap(rect => {
+    const box = rect.getBBox()
+    const inside = text => text.x >= box.x && text.x < box.x + box.width
+        && text.y >= box.y && text.y < box.y + box.height
+    return [...document.querySelectorAll("text")].filter(text => inside(text.getBBox())).filter(
+        text => text.getBBox().x + text.getBBox().width > box.x + box.width - 4
+            || text.getBBox().y + text.getBBox().height > box.y + box.height
+    ).map(text => text.textContent)})"""
 COLOURS = """() => ["rect.page", "text", "text.dim"].map(
     name => getComputedStyle(document.querySelector(name)).fill)"""
 
@@ -35,7 +44,9 @@ def drawn() -> dict[str, str]:
         )
         for name, target in ROWS.items()
     ]
-    return charts(Report(FULL, {}, rows))
+    pictures = {path.stem: path.read_text("utf-8") for path in IMAGES.glob("architecture-*.svg")}
+    assert pictures
+    return charts(Report(FULL, {}, rows)) | pictures
 
 
 def brightness(colour: str) -> float:
@@ -48,10 +59,11 @@ def test_no_word_is_cut_off_or_too_pale(new_context, scheme):
     page = new_context(color_scheme=scheme).new_page()
     for name, picture in drawn().items():
         page.set_content(picture)
-        boxes = page.evaluate(BOXES)
+        boxes, width = page.evaluate(BOXES), page.evaluate(WIDTH)
         assert len(boxes) > 5
         for words, start, end in boxes:
-            assert 4 <= start < end <= WIDTH - 4, (name, words)
+            assert 4 <= start < end <= width - 4, (name, words)
+        assert page.evaluate(SPILT) == [], name
         ground, *inks = map(brightness, page.evaluate(COLOURS))
         for ink in inks:  # as the WCAG ask for text of this size
             low, high = sorted((ground, ink))

@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 from oncekey import Once
 from oncekey.dashboard import Dashboard
 from oncekey.stores import SQLiteStore
+from tests.dashboard.conftest import HOLDING, TOKEN, hold
+from tests.dashboard.server import serving
 from tests.heavy import HEAVY
-from tests.surfaces.dashboard.conftest import HOLDING, TOKEN, hold
-from tests.surfaces.dashboard.serving import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from examples.events.job import TOTAL, events
 from oncekey.events import Memory, Stages
 from tests.patience import PATIENCE
-from tests.processes.spawning import Worker
+from tests.processes.child_processes import Worker
 from tests.servers.redis_fixtures import empty_redis, redis_server
 from tests.system.browser.site import Site
 
@@ -106,7 +106,7 @@ def test_reloaded_and_offline_on_the_way_it_ends_complete(site, page, context, l
 @pytest.mark.row("E5", "E7")
 def test_a_router_that_is_killed_costs_nothing(empty_redis, page, failing):
     def router():
-        worker = Worker("tests.surfaces.events.router_worker", empty_redis.url, "30s")
+        worker = Worker("tests.events.router_worker", empty_redis.url, "30s")
         worker.until("ready")
         return worker
 

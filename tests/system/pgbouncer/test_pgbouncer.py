@@ -9,7 +9,7 @@ import pytest
 from oncekey import Once
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.testing.conformance.base import OnRunner
-from tests.conformance.real_time import OnRealTime
+from tests.stores.conformance.real_time import OnRealTime
 
 
 class TestPostgresThroughPgBouncer(OnRealTime):

@@ -10,7 +10,7 @@ from faststream.rabbit import RabbitBroker
 
 from oncekey.messages import AsyncInbox
 from oncekey.messages.faststream import CurrentConnection, InboxMiddleware
-from tests.surfaces.messages.fast import transaction_to
+from tests.messages.fast import transaction_to
 
 
 class Dying(BaseMiddleware):

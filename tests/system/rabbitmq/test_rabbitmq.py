@@ -17,8 +17,8 @@ from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
 from oncekey import Once
 from oncekey.messages import AsyncInbox, Message, acknowledged
 from oncekey.messages.faststream import CurrentDelivery, InboxMiddleware
+from tests.messages.fast import Losing, transaction_to
 from tests.patience import PATIENCE
-from tests.surfaces.messages.fast import Losing, transaction_to
 from tests.system.rabbitmq.consumer import bill as bill_in_database
 from tests.system.rabbitmq.consumer import consume
 

@@ -10,7 +10,7 @@ from oncekey import ConfigurationError, Once
 from oncekey.http import presets
 from oncekey.http.rules import Rules
 from oncekey.http.signatures import SignatureError
-from tests.unit.http.things import call_of, found, request_of
+from tests.unit.http.requests import call_of, found, request_of
 
 ALL = {
     "standard_webhooks": b"webhook-id",

@@ -10,7 +10,7 @@ from oncekey.http import by_user
 from oncekey.http.response import packed
 from oncekey.http.rules import Rules
 from oncekey.http.status import with_url
-from tests.unit.http.things import call_of, found, request_of, rules_of
+from tests.unit.http.requests import call_of, found, request_of, rules_of
 
 KEYED = [(b"idempotency-key", b"k")]
 

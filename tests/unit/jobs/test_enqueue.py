@@ -17,7 +17,7 @@ from oncekey.jobs.enqueue import (
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
-from tests.plain.sitecustomize import on as plain
+from tests.without_fast_paths.sitecustomize import on as without_fast_paths
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def store(clock):
 
 @pytest.fixture
 def once(store):
-    return Once(store, observers=(), cache=not plain())
+    return Once(store, observers=(), cache=not without_fast_paths())
 
 
 class Queue:

@@ -25,7 +25,7 @@ def test_what_a_server_has_not_removed_yet_counts_though_somebody_purged():
         return {"token": store.get(None, "k").token, "nonce": nonce}
 
     ended = {"error": None, "uncertain": False, "hold": False, "unused": False}
-    model._send(Release(None, "k", **claim("a"), **ended, lease=100, ttl=100))
+    model._send(Release(None, "k", **claim("a"), **ended, counted=False, bare_ttl=100, ttl=100))
     proof = claim("b")  # in the same microsecond: its token is ahead of the clock
     model._send(Settle(None, "k", **proof, status="completed", result=b"", error=None, ttl=1))
     clock.advance(1e-6)

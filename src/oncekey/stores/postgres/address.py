@@ -124,3 +124,9 @@ def refuse_transaction(pgconn: PGconn) -> None:
             "of its own, or its URL"
         )
         raise ConfigurationError(msg)
+
+
+def close_unless_idle(pgconn: PGconn) -> None:
+    """Close a connection that was interrupted while it waited for an answer."""
+    if pgconn.transaction_status != TransactionStatus.IDLE:
+        pgconn.finish()

@@ -44,16 +44,20 @@ def _element(value: bytes | None) -> bytes:
 
 # A task that finds no statement under way runs its own at once, unless the one before was a batch:
 # then the tasks of one turn of the loop form a batch. Tasks that come meanwhile form the next
-# batch.
+# batch. It starts when the statement is answered, or when that takes longer than usual: the row of
+# one task may be locked for seconds, and the others shall not wait for it.
 #
-# If another connection has locked a row, or if anything goes wrong, each task runs its own
-# statement: so no task waits for another one's row longer than a batch takes.
+# If another connection has locked a row of a batch, or if anything goes wrong, each task runs its
+# own statement.
 
 
 LARGEST: Final = 128
 """The largest number of tasks that share one statement."""
 LARGE: Final = 16384
 """The size in bytes from which on a request does not share a statement."""
+
+USUAL: Final = 0.05
+"""The time in seconds after which the next batch starts on another connection."""
 
 Asked = tuple[Values, "asyncio.Future[bytes | None]"]
 """The values of one task, and the future for its row. None makes the task run its own statement."""
@@ -90,25 +94,31 @@ class _Crowd:
         self._alone = alone
         self._together = together
         self._waiting: deque[Asked] = deque()
-        self._busy = False
+        self._turn: asyncio.Handle | None = None
+        """What starts the next batch, or None if nothing is under way."""
         self._crowded = False
-        self._batch: asyncio.Task[None] | None = None
+        self._batches: set[asyncio.Task[None]] = set()
 
     async def run(self, values: Values) -> list[bytes]:
-        if not (self._busy or self._crowded):
-            self._busy = True
+        loop = running_loop()
+        if self._turn is None and not self._crowded:
+            turn = self._turn = loop.call_later(USUAL, self._next)
             try:
                 return await self._link.run(self._alone, values)
             finally:
-                self._next()
-        loop = running_loop()
+                self._end(turn)
         answer: asyncio.Future[bytes | None] = loop.create_future()
         self._waiting.append((values, answer))
-        if not self._busy:
-            self._busy = True
-            loop.call_soon(self._next)
+        if self._turn is None:
+            self._turn = loop.call_soon(self._next)
         row = await answer
         return await self._link.run(self._alone, values) if row is None else [row]
+
+    def _end(self, turn: asyncio.Handle) -> None:
+        """Start the next batch, unless it was started because this statement took long."""
+        turn.cancel()
+        if self._turn is turn:
+            self._next()
 
     def _next(self) -> None:
         """Start the next batch with the tasks that have come meanwhile and still wait."""
@@ -119,13 +129,16 @@ class _Crowd:
             if not asked[1].done() and batch.setdefault(tuple(asked[0][:2]), asked) is not asked:
                 later.append(asked)  # a key may be only once in a statement
         self._waiting.extendleft(reversed(later))
-        self._busy = bool(batch)
+        self._turn = None
         if batch:
             self._crowded = len(batch) > 1
             together = [batch[place] for place in sorted(batch)]
-            self._batch = asyncio.create_task(self._serve(together))
+            turn = self._turn = running_loop().call_later(USUAL, self._next)
+            task = asyncio.create_task(self._serve(together, turn))
+            self._batches.add(task)
+            task.add_done_callback(self._batches.discard)
 
-    async def _serve(self, batch: list[Asked]) -> None:
+    async def _serve(self, batch: list[Asked], turn: asyncio.Handle) -> None:
         """Run the batch. Give each task its row, or its error, or None to run its own statement."""
         rows: list[bytes] = [b""]
         try:
@@ -140,7 +153,7 @@ class _Crowd:
             _fail(batch, StoreError(msg, happened=None))
             raise
         finally:
-            self._next()
+            self._end(turn)
         if len(rows) == 1:  # one row is the answer for all
             rows *= len(batch)
         for (_, answer), row in zip(batch, rows, strict=True):

@@ -1,4 +1,4 @@
-"""List and count the records of a PostgreSQL database, with the indexes of `0003_newest.sql`.
+"""List and count the records of a PostgreSQL database, by the indexes on `created`.
 
 A page goes down the index, over a limited number of rows. If there are too many rows to count, they
 are estimated from some pages of the table.
@@ -247,7 +247,7 @@ def _groups(rows: list[bytes]) -> tuple[dict[str, int], int]:
 
 
 def _run(store: PostgresStore, statement: Statement, *values: bytes | None) -> list[bytes]:
-    return store._links.here().run(statement, values)  # noqa: SLF001 - the way that its verbs go
+    return store.links.here().run(statement, values)
 
 
 def _number(data: bytes | None) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from random import uniform
 from typing import Final
 
 import psycopg
 
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.stores.postgres.protocol import NoAnswerError
+from oncekey.stores.postgres.protocol import NoAnswerError, UnconfirmedError
 
 # Errors before the login is complete have no SQLSTATE, only a text.
 _REFUSALS: Final = (
@@ -27,6 +28,11 @@ _NO_SUCH: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 _BUSY: Final = frozenset({"55P03", "40001", "40P01", "57014"})
 _CUT_OFF: Final = ("08", "57P0")
 """The server ended the connection: it is unknown how far the statement got."""
+
+_CONFLICTS: Final = frozenset({"40001", "40P01"})
+"""A serialization failure or a deadlock: the statement lost against another one."""
+PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+"""The longest pauses in seconds before such a statement is tried again."""
 
 
 def explain_connect(error: psycopg.Error, where: str) -> ConfigurationError | StoreError:
@@ -65,10 +71,21 @@ def explain(
         msg = f"PostgreSQL at {where} gave the statement up: {text}; nothing was changed"
         return StoreError(msg, happened=False)
     if not state and isinstance(error, psycopg.OperationalError):
-        msg = f"PostgreSQL at {where} did not answer: {text}"
-        return StoreError(msg, happened=None)
+        unconfirmed = isinstance(error, UnconfirmedError)
+        what = "committed without its synchronous standby" if unconfirmed else "did not answer"
+        return StoreError(f"PostgreSQL at {where} {what}: {text}", happened=None)
     msg = f"PostgreSQL at {where} refused the statement: {text}; nothing was changed"
     return StoreError(msg, happened=False)
+
+
+def pause_after(error: psycopg.Error, longest: float) -> float:
+    """Return how long to wait before the statement is tried again, so that two do not meet again.
+
+    Raise the error if the statement did not lose against another one.
+    """
+    if error.sqlstate not in _CONFLICTS:
+        raise error
+    return uniform(0, longest)  # noqa: S311 - a pause is no secret
 
 
 def schema_is_gone(error: psycopg.Error) -> bool:

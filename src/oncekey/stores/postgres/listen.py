@@ -18,7 +18,14 @@ from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import Gate
 from oncekey.stores.postgres.errors import explain
 from oncekey.stores.postgres.pool import Own
-from oncekey.stores.postgres.protocol import PostgresLine, Values, listen, perform, say
+from oncekey.stores.postgres.protocol import (
+    PostgresLine,
+    Values,
+    listen,
+    perform,
+    say,
+    wait,
+)
 from oncekey.stores.postgres.rows import to_number
 
 _WAITERS: Final = 8
@@ -64,11 +71,11 @@ class Watch:
         self, line: PostgresLine[Connection[Any]], channel: str, record: Values, seconds: float
     ) -> None:
         """Listen first, then mark the record as watched, so that its end cannot be missed."""
-        ask, patience = line.connection.wait, self._target.timeout
+        connection, patience = line.connection, self._target.timeout
         line.heard.clear()
-        line.connection.pgconn.notify_handler = line.heard.append
-        ask(say(line, f"LISTEN {channel}".encode(), patience))
-        (left,) = ask(perform(line, sql.WATCH, record, patience))
+        connection.pgconn.notify_handler = line.heard.append
+        wait(connection, say(line, f"LISTEN {channel}".encode(), patience))
+        (left,) = wait(connection, perform(line, sql.WATCH, record, patience))
         until = min(seconds, to_number(left) / _PER_SECOND)
-        ask(listen(line, channel.encode(), until), min(until, _SOON))
-        ask(say(line, b"UNLISTEN *", patience))
+        wait(connection, listen(line, channel.encode(), until), min(until, _SOON))
+        wait(connection, say(line, b"UNLISTEN *", patience))

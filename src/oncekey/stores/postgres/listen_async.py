@@ -16,7 +16,14 @@ from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import AsyncGate
 from oncekey.stores.postgres.errors import explain
 from oncekey.stores.postgres.pool_async import AsyncOwn
-from oncekey.stores.postgres.protocol import PostgresLine, Values, listen, perform, say
+from oncekey.stores.postgres.protocol import (
+    PostgresLine,
+    Values,
+    listen,
+    perform,
+    say,
+    wait_async,
+)
 from oncekey.stores.postgres.rows import to_number
 
 _WAITERS: Final = 8
@@ -64,11 +71,11 @@ class AsyncWatch:
         self, line: PostgresLine[AsyncConnection[Any]], channel: str, record: Values, seconds: float
     ) -> None:
         """Listen first, then mark the record as watched, so that its end cannot be missed."""
-        ask, patience = line.connection.wait, self._target.timeout
+        connection, patience = line.connection, self._target.timeout
         line.heard.clear()
-        line.connection.pgconn.notify_handler = line.heard.append
-        await ask(say(line, f"LISTEN {channel}".encode(), patience))
-        (left,) = await ask(perform(line, sql.WATCH, record, patience))
+        connection.pgconn.notify_handler = line.heard.append
+        await wait_async(connection, say(line, f"LISTEN {channel}".encode(), patience))
+        (left,) = await wait_async(connection, perform(line, sql.WATCH, record, patience))
         until = min(seconds, to_number(left) / _PER_SECOND)
-        await ask(listen(line, channel.encode(), until), min(until, _SOON))
-        await ask(say(line, b"UNLISTEN *", patience))
+        await wait_async(connection, listen(line, channel.encode(), until), min(until, _SOON))
+        await wait_async(connection, say(line, b"UNLISTEN *", patience))

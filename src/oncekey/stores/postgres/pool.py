@@ -19,12 +19,30 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import ConnStatus
 
-from oncekey.compat import generation
+from oncekey.compat import generation, pause
 from oncekey.stores.postgres import schema
-from oncekey.stores.postgres.address import Target, check_colour, refuse_transaction
+from oncekey.stores.postgres.address import (
+    Target,
+    check_colour,
+    close_unless_idle,
+    refuse_transaction,
+)
 from oncekey.stores.postgres.connections import Gate, hearing, stale
-from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
-from oncekey.stores.postgres.protocol import PostgresLine, Statement, Values, ask, say
+from oncekey.stores.postgres.errors import (
+    PAUSES,
+    explain,
+    explain_connect,
+    pause_after,
+    schema_is_gone,
+)
+from oncekey.stores.postgres.protocol import (
+    PostgresLine,
+    Statement,
+    Values,
+    ask,
+    say,
+    wait,
+)
 
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
@@ -145,7 +163,8 @@ class Pooled:
         self._pool.putconn(line.connection)
 
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
-        """Do nothing: the pool checks what it gets back."""
+        """Close the connection unless it is idle. The pool replaces it."""
+        close_unless_idle(line.connection.pgconn)
 
     def close(self) -> None:
         """Do nothing: the caller closes the pool."""
@@ -172,7 +191,8 @@ class Borrowed:
         """Do nothing: the connection is the caller's."""
 
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
-        """Do nothing: the caller must look after it."""
+        """Close the connection unless it is idle: no cancel request may be sent on it."""
+        close_unless_idle(line.connection.pgconn)
 
     def close(self) -> None:
         """Do nothing: the caller closes it."""
@@ -215,7 +235,7 @@ class Link:
                 if not self._ready:
                     with self._migrating:
                         self._prepare(line)
-                return ask(line, statement, values, self._target.timeout)
+                return self._ask(line, statement, values)
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False
@@ -229,6 +249,17 @@ class Link:
     def close(self) -> None:
         """Close our connections, those in use when they are given back."""
         self._lender.close()
+
+    def _ask(
+        self, line: PostgresLine[Connection[Any]], statement: Statement, values: Values
+    ) -> list[bytes]:
+        """Run the statement. If it lost against another one, try it a few times more."""
+        for longest in PAUSES:
+            try:
+                return ask(line, statement, values, self._target.timeout)
+            except psycopg.Error as error:
+                pause(pause_after(error, longest))
+        return ask(line, statement, values, self._target.timeout)
 
     def _prepare(self, line: PostgresLine[Connection[Any]]) -> None:
         """Migrate the database if needed. On failure, the verb was not sent and did not happen."""
@@ -262,4 +293,4 @@ class Link:
     def _say(
         self, line: PostgresLine[Connection[Any]], script: bytes, seconds: float
     ) -> list[bytes]:
-        return line.connection.wait(say(line, script, seconds))
+        return wait(line.connection, say(line, script, seconds))

@@ -17,12 +17,30 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import ConnStatus
 
-from oncekey.compat import generation
+from oncekey.compat import generation, pause_async
 from oncekey.stores.postgres import schema
-from oncekey.stores.postgres.address import Target, check_colour, refuse_transaction
+from oncekey.stores.postgres.address import (
+    Target,
+    check_colour,
+    close_unless_idle,
+    refuse_transaction,
+)
 from oncekey.stores.postgres.connections import AsyncGate, hearing, stale
-from oncekey.stores.postgres.errors import explain, explain_connect, schema_is_gone
-from oncekey.stores.postgres.protocol import PostgresLine, Statement, Values, ask_async, say
+from oncekey.stores.postgres.errors import (
+    PAUSES,
+    explain,
+    explain_connect,
+    pause_after,
+    schema_is_gone,
+)
+from oncekey.stores.postgres.protocol import (
+    PostgresLine,
+    Statement,
+    Values,
+    ask_async,
+    say,
+    wait_async,
+)
 
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
@@ -145,7 +163,8 @@ class AsyncPooled:
         await self._pool.putconn(line.connection)
 
     async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
-        """Do nothing: the pool checks what it gets back."""
+        """Close the connection unless it is idle. The pool replaces it."""
+        close_unless_idle(line.connection.pgconn)
 
     async def close(self) -> None:
         """Do nothing: the caller closes the pool."""
@@ -172,7 +191,8 @@ class AsyncBorrowed:
         """Do nothing: the connection is the caller's."""
 
     async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
-        """Do nothing: the caller must look after it."""
+        """Close the connection unless it is idle: no cancel request may be sent on it."""
+        close_unless_idle(line.connection.pgconn)
 
     async def close(self) -> None:
         """Do nothing: the caller closes it."""
@@ -217,7 +237,7 @@ class AsyncLink:
                 if not self._ready:
                     async with self._migrating:
                         await self._prepare(line)
-                return await ask_async(line, statement, values, self._target.timeout)
+                return await self._ask(line, statement, values)
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False
@@ -231,6 +251,17 @@ class AsyncLink:
     async def close(self) -> None:
         """Close our connections, those in use when they are given back."""
         await self._lender.close()
+
+    async def _ask(
+        self, line: PostgresLine[AsyncConnection[Any]], statement: Statement, values: Values
+    ) -> list[bytes]:
+        """Run the statement. If it lost against another one, try it a few times more."""
+        for longest in PAUSES:
+            try:
+                return await ask_async(line, statement, values, self._target.timeout)
+            except psycopg.Error as error:
+                await pause_async(pause_after(error, longest))
+        return await ask_async(line, statement, values, self._target.timeout)
 
     async def _prepare(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Migrate the database if needed. On failure, the verb was not sent and did not happen."""
@@ -266,4 +297,4 @@ class AsyncLink:
     async def _say(
         self, line: PostgresLine[AsyncConnection[Any]], script: bytes, seconds: float
     ) -> list[bytes]:
-        return await line.connection.wait(say(line, script, seconds))
+        return await wait_async(line.connection, say(line, script, seconds))

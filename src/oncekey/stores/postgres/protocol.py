@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import psycopg
-from psycopg.errors import error_from_result
+from psycopg import waiting
+from psycopg.errors import Diagnostic, error_from_result
 from psycopg.pq import ExecStatus, PGnotify
 from psycopg.waiting import Wait
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 C = TypeVar("C", bound="psycopg.BaseConnection[Any]")
+T = TypeVar("T")
 
 Values = Sequence[bytes | None]
 Hears = Callable[[float], object]
@@ -33,11 +36,22 @@ Hears = Callable[[float], object]
 BINARY: Final = 1
 ROWS: Final = 2
 """The numbers of libpq for the binary format, and for a result with rows."""
-_BOUND: Final = b"SELECT set_config('lock_timeout', '4s', false) WHERE pg_backend_pid() = %d"
+_BOUND: Final = (
+    b"SELECT set_config('lock_timeout', '4s', false), "
+    b"set_config('default_transaction_isolation', 'read committed', false), "
+    b"set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
+    b"WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) WHERE pg_backend_pid() = %d"
+)
+_INTERVAL: Final = 0.1
+"""How often a generator is resumed that waits, in seconds."""
 
 
 class NoAnswerError(psycopg.OperationalError):
     """The server did not answer in time. The connection is closed."""
+
+
+class UnconfirmedError(psycopg.OperationalError):
+    """The commit is on this server, but nobody knows whether it is on a synchronous standby."""
 
 
 class Statement(NamedTuple):
@@ -53,7 +67,7 @@ class Statement(NamedTuple):
     kinds: tuple[str, ...] = ()
     """The types of the parameters, or of the elements of its arrays."""
     bound: Statement | None = None
-    """The variant for a session with a lock_timeout, which need not set one in each call."""
+    """The variant for a session that is set up, which need not set limits in each call."""
 
 
 class PostgresLine(Generic[C]):
@@ -68,6 +82,25 @@ class PostgresLine(Generic[C]):
         self.since = 0.0
         self.prepared: set[bytes] = set()
         self.heard: list[PGnotify] = []
+        self.unconfirmed: list[str] = []
+        """What the server said about a commit whose wait for the standbys was cancelled."""
+        connection.add_notice_handler(partial(collect_unconfirmed, self.unconfirmed))
+
+
+def collect_unconfirmed(said: list[str], notice: Diagnostic) -> None:
+    """Add the warning about a cancelled wait for synchronous standbys to `said`.
+
+    It is known by the function of the server that sends it: its text is in the server's language,
+    and its SQLSTATE, 01000, is that of every warning.
+    """
+    if notice.source_function == "SyncRepWaitForLSN":
+        said.append(notice.message_primary or "")
+
+
+def check_confirmed(said: list[str]) -> None:
+    """Raise UnconfirmedError if the server has said that it did not wait for the standbys."""
+    if said:
+        raise UnconfirmedError(said.pop())
 
 
 def perform(
@@ -81,6 +114,7 @@ def perform(
         statement = statement.bound if line.bound else statement
     if statement.name not in line.prepared:
         yield from _prepare(line, statement, seconds)
+    line.unconfirmed.clear()
     pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
     return (yield from go_on(line, statement, values, seconds))
 
@@ -101,6 +135,7 @@ def go_on(
         yield from _prepare(line, statement, seconds)
         pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
         result = yield from _answer(pgconn, seconds)
+    check_confirmed(line.unconfirmed)
     return _column(result)
 
 
@@ -122,7 +157,7 @@ def listen(line: PostgresLine[C], channel: bytes, seconds: float) -> PQGen[None]
 
 
 def _bind(line: PostgresLine[C], seconds: float) -> PQGen[None]:
-    """Set lock_timeout for the session, unless a pooler shares it with others."""
+    """Set up the session, unless a pooler shares it with others."""
     own = line.connection.pgconn.backend_pid  # a pooler makes this up
     line.bound = bool((yield from say(line, _BOUND % own, seconds)))
 
@@ -187,13 +222,27 @@ def _column(result: PGresult) -> list[bytes]:
 
 # Run one statement on a lent connection.
 #
+# Whoever is interrupted closes the connection. `Connection.wait` of psycopg would send a cancel
+# request, and one that comes while the commit waits for a standby makes the server go on without.
+#
 # Blocking code reads most answers here, in half the time that psycopg takes: on a connection of our
 # own, if the answer comes in one piece and is a single row. Everything else is left to psycopg,
 # which goes on where this has stopped.
 
 
 _PER_MILLE: Final = 1000
-_CANCELLING: Final = 5.0
+
+
+def wait(connection: Connection[Any], gen: PQGen[T], interval: float = _INTERVAL) -> T:
+    """Run a generator on the connection. If that is interrupted, the connection must be closed."""
+    return waiting.wait(gen, connection.pgconn.socket, interval=interval)
+
+
+async def wait_async(
+    connection: AsyncConnection[Any], gen: PQGen[T], interval: float = _INTERVAL
+) -> T:
+    """Run a generator on the connection. If that is interrupted, the connection must be closed."""
+    return await waiting.wait_async(gen, connection.pgconn.socket, interval=interval)
 
 
 def ask(
@@ -204,30 +253,27 @@ def ask(
     if line.bound and statement.bound is not None:
         statement = statement.bound
     if hears is None or statement.name not in line.prepared:
-        return line.connection.wait(perform(line, statement, values, seconds))
+        return wait(line.connection, perform(line, statement, values, seconds))
     pgconn = line.connection.pgconn
-    first = None
-    try:
-        pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
-        left = not pgconn.flush()
-        heard = left and hears(seconds * _PER_MILLE)
-    except KeyboardInterrupt:  # the server may have received the statement already
-        with suppress(psycopg.Error):
-            line.connection.cancel_safe(timeout=_CANCELLING)
-        raise
-    if left:
-        if not heard:
+    last = None
+    line.unconfirmed.clear()
+    pgconn.send_query_prepared(statement.name, values, statement.formats, BINARY)
+    if not pgconn.flush():
+        if not hears(seconds * _PER_MILLE):
             raise silent(pgconn, seconds)
         pgconn.consume_input()
-        if not pgconn.is_busy() and (first := pgconn.get_result()) is not None:
-            one = first.status == ROWS and first.ntuples == 1
-            if one and not pgconn.is_busy() and pgconn.get_result() is None:
-                return [first.get_value(0, 0) or b""]
-    return line.connection.wait(go_on(line, statement, values, seconds, first))
+        if not pgconn.is_busy() and (last := pgconn.get_result()) is not None:
+            one = last.status == ROWS and last.ntuples == 1
+            if one and not pgconn.is_busy():
+                failed = pgconn.get_result()  # a commit can fail after its row was sent
+                if failed is None and not line.unconfirmed:
+                    return [last.get_value(0, 0) or b""]
+                last = failed or last
+    return wait(line.connection, go_on(line, statement, values, seconds, last))
 
 
 async def ask_async(
     line: PostgresLine[AsyncConnection[Any]], statement: Statement, values: Values, seconds: float
 ) -> list[bytes]:
     """Run one statement in a transaction of its own. Return its only column."""
-    return await line.connection.wait(perform(line, statement, values, seconds))
+    return await wait_async(line.connection, perform(line, statement, values, seconds))

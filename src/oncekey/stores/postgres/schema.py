@@ -1,8 +1,9 @@
 """The migrations of the PostgreSQL store, and which releases may use the result.
 
-A migration only adds (expand). Releases that know fewer migrations than the database has go on
-working, until a migration removes something (contract) and says in `oncekey_schema.oldest` how many
-migrations a release must know from then on.
+Until the first release there is one migration, which is edited in place. From then on a migration
+only adds (expand). Releases that know fewer migrations than the database has go on working, until a
+migration removes something (contract) and says in `oncekey_schema.oldest` how many migrations a
+release must know from then on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ FIND: Final = (
 )
 FOUND: Final = [b"t"]
 READ: Final = b"SELECT version || ' ' || oldest FROM oncekey_schema"
-BEGIN: Final = b"BEGIN; SELECT pg_advisory_xact_lock(7886477261459485029)"
+BEGIN: Final = (
+    b"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(7886477261459485029)"
+)
 """Several processes may migrate at once: one does it, the others wait and find it done."""
 
 

@@ -36,20 +36,23 @@ def _together(function: str, alone: Statement) -> Statement:
 
 _CLAIM: Final = "text text text text bigint bigint boolean bigint text text"
 _SETTLE: Final = "text text bigint text text bytea bytea bigint"
-CLAIM: Final = _call("oncekey_claim_v2", _CLAIM)._replace(bound=_call("oncekey_claim_v3", _CLAIM))
+CLAIM: Final = _call("oncekey_claim_v1", _CLAIM)._replace(
+    bound=_call("oncekey_claim_bound_v1", _CLAIM)
+)
 RENEW: Final = _call("oncekey_renew_v1", "text text bigint text bigint bigint")
 NOTE: Final = _call("oncekey_note_v1", "text text bigint text bytea bigint")
 SETTLE: Final = _call("oncekey_settle_v1", _SETTLE)._replace(
-    bound=_call("oncekey_settle_v2", _SETTLE)
+    bound=_call("oncekey_settle_bound_v1", _SETTLE)
 )
 RELEASE: Final = _call(
-    "oncekey_release_v1", "text text bigint text bytea boolean boolean boolean bigint bigint"
+    "oncekey_release_v1",
+    "text text bigint text bytea boolean boolean boolean boolean bigint bigint",
 )
 RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
 FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
 CROWDS: Final = (
-    (CLAIM, _together("oncekey_claims_v2", CLAIM)),
-    (SETTLE, _together("oncekey_settles_v2", SETTLE)),
+    (CLAIM, _together("oncekey_claims_v1", CLAIM)),
+    (SETTLE, _together("oncekey_settles_v1", SETTLE)),
 )
 """The verbs that can share a statement, and the statement for a batch."""
 WATCH: Final = _call("oncekey_watch_v1", "text text bigint")
@@ -130,8 +133,8 @@ def of_settle(ask: Settle) -> Values:
 
 def of_release(ask: Release) -> Values:
     """Return the parameters of RELEASE."""
-    ways = (_truth(ask.uncertain), _truth(ask.hold), _truth(ask.unused))
-    return (*_of_owned(ask), ask.error, *ways, _number(ask.lease), _number(ask.ttl))
+    ways = map(_truth, (ask.uncertain, ask.hold, ask.unused, ask.counted))
+    return (*_of_owned(ask), ask.error, *ways, _number(ask.bare_ttl), _number(ask.ttl))
 
 
 def of_resolve(ask: Resolve) -> Values:

@@ -49,6 +49,7 @@ class PostgresStore:
     """
 
     remote = True
+    sends_once = True
 
     def __init__(
         self,
@@ -68,53 +69,53 @@ class PostgresStore:
         `listen` a waiting caller polls instead of being woken. Without `fast` every task of a loop
         runs its own statement, instead of sharing one with others.
         """
-        self._target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
-        self._links = PerProcess(partial(Link, self._target))
-        self._watches = PerProcess(partial(Watch, self._target))
+        self.target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
+        self.links = PerProcess(partial(Link, self.target))
+        self._watches = PerProcess(partial(Watch, self.target))
 
     def claim(self, ask: Claim, /) -> Answer:
         """Grant the record to the caller, or answer why not. Write only if something changes."""
-        rows = self._links.here().run(sql.CLAIM, sql.of_claim(ask))
+        rows = self.links.here().run(sql.CLAIM, sql.of_claim(ask))
         return to_answer(rows[0], ask)
 
     def renew(self, ask: Renew, /) -> Verdict:
         """Extend the owner's lease."""
-        rows = self._links.here().run(sql.RENEW, sql.of_renew(ask))
+        rows = self.links.here().run(sql.RENEW, sql.of_renew(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def note(self, ask: Note, /) -> Verdict:
         """Store the owner's notes."""
-        rows = self._links.here().run(sql.NOTE, sql.of_note(ask))
+        rows = self.links.here().run(sql.NOTE, sql.of_note(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def settle(self, ask: Settle, /) -> Verdict:
         """Store the owner's answer."""
-        rows = self._links.here().run(sql.SETTLE, sql.of_settle(ask))
+        rows = self.links.here().run(sql.SETTLE, sql.of_settle(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def release(self, ask: Release, /) -> Verdict:
         """Release the owner's claim."""
-        rows = self._links.here().run(sql.RELEASE, sql.of_release(ask))
+        rows = self.links.here().run(sql.RELEASE, sql.of_release(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
-        rows = self._links.here().run(sql.RESOLVE, sql.of_resolve(ask))
+        rows = self.links.here().run(sql.RESOLVE, sql.of_resolve(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        rows = self._links.here().run(sql.FORGET, sql.of_forget(ask))
+        rows = self.links.here().run(sql.FORGET, sql.of_forget(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
-        rows = self._links.here().run(sql.GET, sql.of_get(scope, key))
+        rows = self.links.here().run(sql.GET, sql.of_get(scope, key))
         return to_record(rows[0]) if rows else None
 
     def scan(self, ask: Scan, /) -> Page:
         """Return a page of the records that have not expired, ordered by scope and key."""
-        rows = self._links.here().run(sql.SCAN, sql.of_scan(ask))
+        rows = self.links.here().run(sql.SCAN, sql.of_scan(ask))
         return to_page(rows, ask.limit)
 
     def purge(self, grace: int, limit: int, /) -> int:
@@ -122,7 +123,7 @@ class PostgresStore:
 
         Rows that another connection has locked are left for the next time.
         """
-        rows = self._links.here().run(sql.PURGE, sql.of_purge(grace, limit))
+        rows = self.links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
 
     def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
@@ -131,7 +132,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Close the connections. The next use opens new ones."""
-        self._links.here().close()
+        self.links.here().close()
         self._watches.here().close()
 
     def as_async(self) -> AsyncStore:
@@ -139,7 +140,7 @@ class PostgresStore:
         from oncekey.stores.adapters import Threaded
         from oncekey.stores.postgres.store_async import AsyncPostgresStore
 
-        target = self._target
+        target = self.target
         if target.given is not None:
             return Threaded(self)
         return AsyncPostgresStore(

@@ -48,6 +48,7 @@ class AsyncPostgresStore:
     """
 
     remote = True
+    sends_once = True
 
     def __init__(
         self,
@@ -67,53 +68,53 @@ class AsyncPostgresStore:
         `listen` a waiting caller polls instead of being woken. Without `fast` every task of a loop
         runs its own statement, instead of sharing one with others.
         """
-        self._target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
-        self._links = PerLoop(partial(AsyncCrowd, self._target))
-        self._watches = PerLoop(partial(AsyncWatch, self._target))
+        self.target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
+        self.links = PerLoop(partial(AsyncCrowd, self.target))
+        self._watches = PerLoop(partial(AsyncWatch, self.target))
 
     async def claim(self, ask: Claim, /) -> Answer:
         """Grant the record to the caller, or answer why not. Write only if something changes."""
-        rows = await self._links.here().run(sql.CLAIM, sql.of_claim(ask))
+        rows = await self.links.here().run(sql.CLAIM, sql.of_claim(ask))
         return to_answer(rows[0], ask)
 
     async def renew(self, ask: Renew, /) -> Verdict:
         """Extend the owner's lease."""
-        rows = await self._links.here().run(sql.RENEW, sql.of_renew(ask))
+        rows = await self.links.here().run(sql.RENEW, sql.of_renew(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def note(self, ask: Note, /) -> Verdict:
         """Store the owner's notes."""
-        rows = await self._links.here().run(sql.NOTE, sql.of_note(ask))
+        rows = await self.links.here().run(sql.NOTE, sql.of_note(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """Store the owner's answer."""
-        rows = await self._links.here().run(sql.SETTLE, sql.of_settle(ask))
+        rows = await self.links.here().run(sql.SETTLE, sql.of_settle(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def release(self, ask: Release, /) -> Verdict:
         """Release the owner's claim."""
-        rows = await self._links.here().run(sql.RELEASE, sql.of_release(ask))
+        rows = await self.links.here().run(sql.RELEASE, sql.of_release(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
-        rows = await self._links.here().run(sql.RESOLVE, sql.of_resolve(ask))
+        rows = await self.links.here().run(sql.RESOLVE, sql.of_resolve(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        rows = await self._links.here().run(sql.FORGET, sql.of_forget(ask))
+        rows = await self.links.here().run(sql.FORGET, sql.of_forget(ask))
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
-        rows = await self._links.here().run(sql.GET, sql.of_get(scope, key))
+        rows = await self.links.here().run(sql.GET, sql.of_get(scope, key))
         return to_record(rows[0]) if rows else None
 
     async def scan(self, ask: Scan, /) -> Page:
         """Return a page of the records that have not expired, ordered by scope and key."""
-        rows = await self._links.here().run(sql.SCAN, sql.of_scan(ask))
+        rows = await self.links.here().run(sql.SCAN, sql.of_scan(ask))
         return to_page(rows, ask.limit)
 
     async def purge(self, grace: int, limit: int, /) -> int:
@@ -121,7 +122,7 @@ class AsyncPostgresStore:
 
         Rows that another connection has locked are left for the next time.
         """
-        rows = await self._links.here().run(sql.PURGE, sql.of_purge(grace, limit))
+        rows = await self.links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
 
     async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
@@ -130,7 +131,7 @@ class AsyncPostgresStore:
 
     async def aclose(self) -> None:
         """Close the connections of this loop. The next use opens new ones."""
-        await self._links.here().close()
+        await self.links.here().close()
         await self._watches.here().close()
 
     if False:  # sync only
@@ -140,7 +141,7 @@ class AsyncPostgresStore:
             from oncekey.stores.adapters import Threaded
             from oncekey.stores.postgres.store_async import AsyncPostgresStore
 
-            target = self._target
+            target = self.target
             if target.given is not None:
                 return Threaded(self)
             return AsyncPostgresStore(

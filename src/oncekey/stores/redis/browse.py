@@ -214,7 +214,7 @@ def list_records(store: RedisStore, ask: RecordQuery) -> RecordPage:
     try:
         return _page(store, ask)
     except CAUGHT as error:
-        raise _explained(store, error) from error
+        raise store.explained(error) from error
 
 
 def count_records(store: RedisStore, *, exact: bool) -> RecordCounts:
@@ -222,26 +222,26 @@ def count_records(store: RedisStore, *, exact: bool) -> RecordCounts:
     try:
         return _counts(store, exact=exact)
     except CAUGHT as error:
-        raise _explained(store, error) from error
+        raise store.explained(error) from error
 
 
 def read_newer(store: RedisStore, scope: str | None, key: str) -> Record | None:
     """Return the record, as far as this release understands it, or None."""
     try:
-        stored = read_one(_client(store), codec.name_of(_prefix(store), scope, key))
+        stored = read_one(store.clients.client(), codec.name_of(store.prefix, scope, key))
     except CAUGHT as error:
-        raise _explained(store, error) from error
+        raise store.explained(error) from error
     return as_written(scope, key, stored)
 
 
 def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
     here = ScanStep.of(ask.after)
-    nodes = nodes_of(_client(store))
+    nodes = nodes_of(store.clients.client())
     if here.node >= len(nodes):
         raise bad_cursor(ask.after)
     node, plain = nodes[here.node], ask == RecordQuery(after=ask.after, limit=ask.limit)
     count = ask.limit if plain else max(_STEP, ask.limit)
-    following, names = scan_step(node, here.cursor, count, scan_pattern(_prefix(store), ask))
+    following, names = scan_step(node, here.cursor, count, scan_pattern(store.prefix, ask))
     if ask.status is not None:
         read = read_statuses(node, names)
         fit = (ask.status, UNKNOWN)
@@ -269,14 +269,14 @@ def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
 def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
     seen: dict[str, float] = {}
     whole, looked_at = True, 0
-    nodes = nodes_of(_client(store))
+    nodes = nodes_of(store.clients.client())
     for node in nodes:
         cursor, handed_out = 0, 0
         ours: dict[str, int] = {}
         while True:
             cursor, names = scan_step(node, cursor, _STEP if exact else _SAMPLE, None)
             handed_out += len(names)
-            named = [name for name in names if name.startswith(_prefix(store))]
+            named = [name for name in names if name.startswith(store.prefix)]
             for status in filter(None, read_statuses(node, named)):
                 ours[status] = ours.get(status, 0) + 1
             if not (cursor and exact):
@@ -298,7 +298,7 @@ def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
 
 def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[StoredRecord]]:
     """Return the time, and those of the records at these names that have not expired."""
-    places = {name: place for name in names if (place := codec.place_of(_prefix(store), name))}
+    places = {name: place for name in names if (place := codec.place_of(store.prefix, name))}
     now, replies = read(node, list(places))
     found: list[StoredRecord] = []
     for (name, (scope, key)), reply in zip(places.items(), replies, strict=True):
@@ -307,15 +307,3 @@ def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[S
         if record is not None and not 0 < record.expires <= now:
             found.append(StoredRecord(name, record, size))
     return now, found
-
-
-def _client(store: RedisStore) -> Any:
-    return store._clients.client()  # noqa: SLF001 - the way to the server that its verbs go
-
-
-def _prefix(store: RedisStore) -> bytes:
-    return store._prefix  # noqa: SLF001 - what its names start with
-
-
-def _explained(store: RedisStore, error: Exception) -> Exception:
-    return store._explained(error)  # noqa: SLF001 - in the words of its verbs

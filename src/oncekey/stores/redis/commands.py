@@ -112,7 +112,7 @@ _TOKEN: Final = Struct(">q")
 _RENEW: Final = Struct(">qq")
 _REVISION: Final = Struct(">Q")
 _SETTLE: Final = Struct(">BqBB")
-_RELEASE: Final = Struct(">BBBqq")
+_RELEASE: Final = Struct(">BBBBqq")
 _FORGET: Final = Struct(">qB")
 _ANY_NUMBER: Final = 2**32 - 1
 _VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
@@ -210,7 +210,9 @@ def settle(ask: Settle) -> Arguments:
 
 def release(ask: Release) -> Arguments:
     """Return the arguments of release.lua."""
-    packed = _owned(ask) + _RELEASE.pack(ask.uncertain, ask.hold, ask.unused, ask.lease, ask.ttl)
+    packed = _owned(ask) + _RELEASE.pack(
+        ask.uncertain, ask.hold, ask.unused, ask.counted, ask.bare_ttl, ask.ttl
+    )
     return (packed,) if ask.error is None else (packed, ask.error)
 
 
@@ -253,7 +255,8 @@ def give_back(ask: Claim, record: Record) -> Release:
         uncertain=False,
         hold=False,
         unused=True,
-        lease=ask.lease,
+        counted=ask.max_attempts is not None,
+        bare_ttl=machine.HOUR,
         ttl=ask.ttl,
     )
 

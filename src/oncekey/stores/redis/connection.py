@@ -61,12 +61,12 @@ class Line:
     def __init__(self, connection: Any) -> None:
         """Take over an open connection that is not used otherwise."""
         self.connection = connection
-        self._socket: socket.socket = connection._sock  # noqa: SLF001 - there is no other way to it
+        self._socket: socket.socket = connection._sock
         self._has_input = input_check(self._socket.fileno())
         self._buffer = bytearray(_READ)
         self._reader: Any = Reader(  # its type stubs do not know bytearray
             protocolError=told.InvalidResponse,
-            replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
+            replyError=connection._parser.parse_error,
             notEnoughData=_MORE,
         )
         self._used_at = 0.0
@@ -103,13 +103,13 @@ class Line:
     @property
     def fit(self) -> bool:
         """Whether it can be used: open on both sides, and with nothing to read."""
-        if self.moved or self.connection._sock is not self._socket:  # noqa: SLF001 - as above
+        if self.moved or self.connection._sock is not self._socket:
             return False
         return monotonic() - self._used_at < IDLE or not self._has_input()
 
     def leave(self) -> None:
         """Restore the connection to the state in which redis-py made it."""
-        if self.connection._sock is self._socket:  # noqa: SLF001 - as above
+        if self.connection._sock is self._socket:
             self._socket.settimeout(self.connection.socket_timeout)
 
     def _leave_time_to_the_system(self, patience: float) -> None:

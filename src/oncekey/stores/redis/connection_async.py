@@ -53,13 +53,13 @@ class Wire(asyncio.BufferedProtocol):
         self.fit = True
         """Whether new commands may be sent: not broken, and not asked by the server to move."""
         self._loop = asyncio.get_running_loop()
-        self._transport: Any = connection._writer.transport  # noqa: SLF001 - no other way to it
+        self._transport: Any = connection._writer.transport
         self._before = self._transport.get_protocol()
         self._patience: float | None = connection.socket_timeout
         self._buffer = memoryview(bytearray(_READ))
         self._reader: Any = Reader(  # its type stubs do not know memoryview
             protocolError=told.InvalidResponse,
-            replyError=connection._parser.parse_error,  # noqa: SLF001 - the same errors as elsewhere
+            replyError=connection._parser.parse_error,
             notEnoughData=_MORE,
         )
         self._unsent: deque[Asked] = deque()

@@ -60,9 +60,9 @@ class AsyncRedisStore:
         With `wait=(1, "100ms")` a claim is granted only if one replica has it within that time.
         With `fast=False` every command goes through redis-py, which is slower.
         """
-        self._clients = AsyncClients.of_client(client, fast=fast)
-        self._prefix = prefix.encode()
-        self._replicas = replicas_of(wait, self._clients.settings)
+        self.clients = AsyncClients.of_client(client, fast=fast)
+        self.prefix = prefix.encode()
+        self.replicas = replicas_of(wait, self.clients.settings)
         self._scripts: Scripts | None = None
 
     @classmethod
@@ -78,13 +78,18 @@ class AsyncRedisStore:
         address, wait = taken_out(url, wait)
         return cls(AsyncClients.of_url(address, fast=fast), prefix=prefix, wait=wait)
 
+    @property
+    def sends_once(self) -> bool:
+        """Whether a request is sent once only: redis-py may be told to repeat commands."""
+        return self.clients.sent_once
+
     # The verbs. Every call needs `claim` and `settle`, so these save the extra call of `_run`.
 
     async def claim(self, ask: Claim, /) -> Answer:
         """Grant the record to the caller, or answer why not."""
-        if self._replicas is not None:
-            return await self._claim_on_replicas(ask, self._replicas)
-        name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.claim(ask)
+        if self.replicas is not None:
+            return await self._claim_on_replicas(ask, self.replicas)
+        name, arguments = codec.name_of(self.prefix, ask.scope, ask.key), codec.claim(ask)
         try:
             reply = await self._send("claim", name, arguments)
         except CAUGHT as error:
@@ -101,7 +106,7 @@ class AsyncRedisStore:
 
     async def settle(self, ask: Settle, /) -> Verdict:
         """Store the owner's answer."""
-        name, arguments = codec.name_of(self._prefix, ask.scope, ask.key), codec.settle(ask)
+        name, arguments = codec.name_of(self.prefix, ask.scope, ask.key), codec.settle(ask)
         try:
             reply = await self._send("settle", name, arguments)
         except CAUGHT as error:
@@ -127,23 +132,23 @@ class AsyncRedisStore:
     async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
         """Wait until the attempt with this token may have ended, or `seconds` are over."""
         end = monotonic() + seconds
-        channel = codec.channel_of(codec.name_of(self._prefix, scope, key))
+        channel = codec.channel_of(codec.name_of(self.prefix, scope, key))
         try:
-            async with self._clients.listening(channel) as ears:
+            async with self.clients.listening(channel) as ears:
                 if ears.hears:
                     reply = await self._run("watch", scope, key, codec.watch(token))
                     if not codec.running(scope, key, reply):
                         return
                 await ears.wait(end - monotonic())
         except CAUGHT as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
     async def scan(self, ask: Scan, /) -> Page:
         """Return a page of the records that have not expired, ordered by scope and key.
 
         Every page scans all keys of the server. Records that change meanwhile may be missed.
         """
-        places = codec.places(self._prefix, await self._names(), ask)
+        places = codec.places(self.prefix, await self._names(), ask)
         records: list[Record] = []
         for start in range(0, len(places), _BATCH):
             found = await self._read(places[start : start + _BATCH])
@@ -158,7 +163,7 @@ class AsyncRedisStore:
 
     async def aclose(self) -> None:
         """Close our own connections. The next use opens new ones."""
-        await self._clients.aclose()
+        await self.clients.aclose()
 
     if False:  # sync only
 
@@ -166,10 +171,10 @@ class AsyncRedisStore:
             """Return the store for coroutines, on threads if no async client can be made."""
             from oncekey.stores.redis.store_async import AsyncRedisStore
 
-            clients = self._clients.for_coroutines()
+            clients = self.clients.for_coroutines()
             if clients is None:
                 return Threaded(self)
-            return AsyncRedisStore(clients, prefix=self._prefix.decode(), wait=self._replicas)
+            return AsyncRedisStore(clients, prefix=self.prefix.decode(), wait=self.replicas)
 
     # How a verb is sent
 
@@ -180,7 +185,7 @@ class AsyncRedisStore:
 
     async def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:
         """Run the script of a verb and return its reply."""
-        name = codec.name_of(self._prefix, scope, key)
+        name = codec.name_of(self.prefix, scope, key)
         try:
             return await self._send(verb, name, arguments)
         except CAUGHT as error:
@@ -190,7 +195,7 @@ class AsyncRedisStore:
         """Run the script by its hash. The server refuses one that it does not know yet."""
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
-        return self._clients.ask(
+        return self.clients.ask(
             ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
         )
 
@@ -206,17 +211,17 @@ class AsyncRedisStore:
             if self._scripts is None or not isinstance(failed, NoScriptError):
                 raise failed
             text = self._scripts[verb].text
-            return await self._clients.ask(("EVAL", text, 1, name, *arguments))
+            return await self.clients.ask(("EVAL", text, 1, name, *arguments))
         except CAUGHT as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
     async def _claim_on_replicas(self, ask: Claim, wanted: Replicas) -> Answer:
         """Claim, and release the grant again if too few replicas have it. Raise StoreError then."""
-        name = codec.name_of(self._prefix, ask.scope, ask.key)
-        sent_once = self._clients.sent_once
+        name = codec.name_of(self.prefix, ask.scope, ask.key)
+        sent_once = self.clients.sent_once
         try:
             scripts = self._scripts or await self._load()
-            async with self._clients.held() as line:
+            async with self.clients.held() as line:
                 reply = await _asked(line, scripts["claim"], name, (*codec.claim(ask), b"1"))
                 answer = codec.answer(ask, reply)
                 if not isinstance(answer, Granted):
@@ -228,48 +233,49 @@ class AsyncRedisStore:
                 back = codec.release(codec.give_back(ask, answer.record))
                 await _asked(line, scripts["release"], name, back)
         except CAUGHT as error:
-            raise explain(error, self._clients.where, sent_once=sent_once) from error
-        raise wanted.short(self._clients.where, reached)
+            raise explain(error, self.clients.where, sent_once=sent_once) from error
+        raise wanted.short(self.clients.where, reached)
 
     async def _load(self) -> Scripts:
         try:
-            facts = await self._clients.facts()
+            facts = await self.clients.facts()
         except NoPermissionError:  # then use the oldest form, which every server can read
             facts = {}
         self._scripts = scripts_for(facts)
         return self._scripts
 
-    def _explained(self, error: Exception) -> Exception:
-        return explain(error, self._clients.where, sent_once=self._clients.sent_once)
+    def explained(self, error: Exception) -> Exception:
+        """Return the error to raise in place of one of redis-py."""
+        return explain(error, self.clients.where, sent_once=self.clients.sent_once)
 
     # How a page is read
 
     async def _names(self) -> list[bytes]:
-        pattern = codec.pattern_of(self._prefix)
+        pattern = codec.pattern_of(self.prefix)
         try:
-            client = await self._clients.client()
+            client = await self.clients.client()
             found = client.scan_iter(match=pattern, count=1000, NEVER_DECODE=True)
             return [name async for name in found]
         except CAUGHT as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
     async def _read(self, places: list[codec.Place]) -> list[Record]:
         """Return those of the records at these places that have not expired, in one round trip."""
         try:
             script = (self._scripts or await self._load())["get"]
-            client = await self._clients.client()
+            client = await self.clients.client()
             replies = await self._gets(client, script, places)
             if any(isinstance(reply, NoScriptError) for reply in replies):
                 await client.script_load(script.text)
                 replies = await self._gets(client, script, places)
         except CAUGHT as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
         records: list[Record] = []
         for (scope, key), reply in zip(places, replies, strict=True):
             if isinstance(reply, Exception):
                 if "WRONGTYPE" in str(reply):  # a key of another program
                     continue
-                raise self._explained(reply)
+                raise self.explained(reply)
             record = codec.found(scope or None, key, reply)
             if record is not None:
                 records.append(record)
@@ -278,7 +284,7 @@ class AsyncRedisStore:
     async def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:
         line = client.pipeline(transaction=False)
         for scope, key in places:
-            name = codec.name_of(self._prefix, scope or None, key)
+            name = codec.name_of(self.prefix, scope or None, key)
             line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
         replies: list[Any] = await line.execute(raise_on_error=False)
         return replies

@@ -71,7 +71,7 @@ _SIZE, _ROWID = 21, 22
 
 def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
     """Return a page of records, newest first."""
-    now = _now(store)
+    now = store.clock()
     start = _start(store, ask, now)
     if start is None:
         return RecordPage(records=[], sizes=[], after=None, newest_first=True, now=now)
@@ -79,7 +79,7 @@ def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
     bounds = (start,) if held else (start, start - _WINDOW, now)
     wish, values = _wish(ask, now)
     statement = f"{HELD_PAGE if held else PAGE}{wish}ORDER BY rowid DESC LIMIT ?"
-    rows = _rows(store, statement, *bounds, *values, ask.limit + 1)
+    rows = store.rows(statement, *bounds, *values, ask.limit + 1)
     told = rows[: ask.limit]
     if len(rows) > len(told):
         after = told[-1][_ROWID]
@@ -96,19 +96,19 @@ def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
 
 def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
     """Count all records if the range of rowids is small or `exact` is set, else estimate."""
-    now = _now(store)
-    lowest, highest = _rows(store, ENDS)[0]
+    now = store.clock()
+    lowest, highest = store.rows(ENDS)[0]
     if exact or highest is None or highest - lowest < COUNTED:
-        seen = dict(_rows(store, f"{COUNT} GROUP BY status", now))
+        seen = dict(store.rows(f"{COUNT} GROUP BY status", now))
         return _counted(per_status(seen), sum(seen.values()), now, exact=True)
     starts = choices(range(lowest, highest - _RUN + 2), k=_RUNS)  # noqa: S311 - no secrets
     numbers = {start + number for start in starts for number in range(_RUN)}
     marks = ", ".join("?" * len(numbers))
-    probed = dict(_rows(store, f"{COUNT} AND rowid IN ({marks}) GROUP BY status", now, *numbers))
-    newest = dict(_rows(store, f"{COUNT} AND rowid > ? GROUP BY status", now, highest - _NEWEST))
+    probed = dict(store.rows(f"{COUNT} AND rowid IN ({marks}) GROUP BY status", now, *numbers))
+    newest = dict(store.rows(f"{COUNT} AND rowid > ? GROUP BY status", now, highest - _NEWEST))
     by_status = at_least(per_status(probed, (highest - lowest + 1) / len(numbers)), newest)
     if _indexed(store):
-        held: int = _rows(store, HELD_COUNT)[0][0]
+        held: int = store.rows(HELD_COUNT)[0][0]
         by_status["held"] = held if held <= COUNTED else max(held, by_status["held"])
     looked_at = sum(probed.values()) + sum(newest.values())
     return _counted(by_status, looked_at, now, exact=False)
@@ -116,16 +116,16 @@ def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
 
 def count_due(store: SQLiteStore, grace: int) -> int:
     """Return the number of records that expired `grace` microseconds ago, at most a million."""
-    then = _now(store) - grace
-    count: int = _rows(store, DUE, then, then)[0][0]
+    then = store.clock() - grace
+    count: int = store.rows(DUE, then, then)[0][0]
     return count
 
 
 def read_newer(store: SQLiteStore, scope: str | None, key: str) -> Record | None:
     """Return the record, as far as this release understands it, or None."""
-    rows = _rows(store, file.SELECT_ONE, scope or "", key)
+    rows = store.rows(file.SELECT_ONE, scope or "", key)
     record = _read(rows[0]) if rows else None
-    return None if record is None or 0 < record.expires <= _now(store) else record
+    return None if record is None or 0 < record.expires <= store.clock() else record
 
 
 def _counted(by_status: dict[str, int], looked_at: int, now: int, *, exact: bool) -> RecordCounts:
@@ -139,7 +139,7 @@ def _start(store: SQLiteStore, ask: RecordQuery, now: int) -> int | None:
         below = 2**63 - 1 if ask.after is None else whole_number(ask.after)
     except ValueError:
         raise bad_cursor(ask.after) from None
-    highest: int | None = _rows(store, HIGHEST, below)[0][0]
+    highest: int | None = store.rows(HIGHEST, below)[0][0]
     if highest is None or not ask.older:
         return highest
     return _older(store, highest, now - ask.older)
@@ -147,11 +147,11 @@ def _start(store: SQLiteStore, ask: RecordQuery, now: int) -> int | None:
 
 def _older(store: SQLiteStore, highest: int, created: int) -> int | None:
     """Return the highest rowid, at most `highest`, of a record created by then: binary search."""
-    ((lowest, _),) = _rows(store, ENDS)
+    ((lowest, _),) = store.rows(ENDS)
     low, high = lowest - 1, highest
     while low < high:
         middle = (low + high + 1) // 2
-        found = _rows(store, AT, middle)
+        found = store.rows(AT, middle)
         if found and found[0][1] > created:
             high = found[0][0] - 1
         else:
@@ -161,7 +161,7 @@ def _older(store: SQLiteStore, highest: int, created: int) -> int | None:
 
 def _below(store: SQLiteStore, floor: int, ask: RecordQuery, now: int) -> int | None:
     """Return the cursor of the next page, or None if no record below can match."""
-    found = _rows(store, AT, floor)
+    found = store.rows(AT, floor)
     if not found or (ask.newer and found[0][1] < now - ask.newer):
         return None
     number: int = found[0][0] + 1
@@ -197,12 +197,4 @@ def _read(row: Any) -> Record:
 
 
 def _indexed(store: SQLiteStore) -> bool:
-    return bool(_rows(store, HAS_HELD_INDEX))
-
-
-def _rows(store: SQLiteStore, statement: str, *values: object) -> list[Any]:
-    return store._rows(statement, *values)  # noqa: SLF001 - the connection that its reads go by
-
-
-def _now(store: SQLiteStore) -> int:
-    return store._clock()  # noqa: SLF001 - ages are told by the clock that made the records
+    return bool(store.rows(HAS_HELD_INDEX))

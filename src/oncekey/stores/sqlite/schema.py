@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from oncekey.errors import ConfigurationError
-from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
+from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain, is_locked
+
+T = TypeVar("T")
 
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
 
 _PAGES_IN_LOG: Final = 4000
 """16 MiB, four times the default."""
+_FIRST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
+"""Seconds between two questions whether the file is still locked."""
 
 
 def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Connection:
@@ -70,16 +75,21 @@ def _schema(connection: sqlite3.Connection) -> int:
 
 def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
     """Switch to WAL. This needs exclusive access, for which SQLite itself does not wait."""
+    when_unlocked(lambda: connection.execute("PRAGMA journal_mode = WAL"), busy_timeout)
+
+
+def when_unlocked(run: Callable[[], T], busy_timeout: float) -> T:
+    """Return what `run` returns, called again for so many seconds while the file is locked."""
     give_up = time.monotonic() + busy_timeout
+    pause = _FIRST_PAUSE
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            return run()
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > give_up:
+            if not is_locked(error) or time.monotonic() > give_up:
                 raise
-            time.sleep(0.01)
-        else:
-            return
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _migrate(connection: sqlite3.Connection, migrations: list[str]) -> None:

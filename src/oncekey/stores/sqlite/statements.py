@@ -241,10 +241,16 @@ def unfit(error: Exception) -> StoreError:
     return StoreError(f"SQLite cannot hold what was to be written: {error}", happened=False)
 
 
+def is_locked(error: sqlite3.Error) -> bool:
+    """Return whether the statement did nothing because another process has the file locked."""
+    text = str(error)
+    return isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text)
+
+
 def explain(error: sqlite3.Error, path: Path) -> ConfigurationError | StoreError:
     """Return the error for the caller: what is wrong, and whether the verb happened."""
     text = str(error)
-    if isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text):
+    if is_locked(error):
         msg = f"the SQLite file {path} stayed locked by another process; nothing was changed"
         return StoreError(msg, happened=False)
     if "unable to open" in text or "readonly" in text or "permission" in text:

@@ -109,6 +109,7 @@ class SQLiteStore:
     """A store in one file. Every commit is on the disk before it is answered."""
 
     remote = False
+    sends_once = True
 
     def __init__(
         self,
@@ -131,16 +132,15 @@ class SQLiteStore:
             msg = f"synchronous must be FULL or NORMAL, but it is {synchronous!r}"
             raise ConfigurationError(msg)
         self.fast = checked_fast(fast)
+        self.synchronous = synchronous
         self.path = Path(path)
         self.file = self.path.absolute()
         """The absolute path, which stays right when the process changes its directory."""
+        self._busy_timeout = seconds(busy_timeout, "busy_timeout")
         self._connect = partial(
-            connect,
-            self.file,
-            synchronous=synchronous,
-            busy_timeout=seconds(busy_timeout, "busy_timeout"),
+            connect, self.file, synchronous=synchronous, busy_timeout=self._busy_timeout
         )
-        self._clock = clock or (lambda: time.time_ns() // 1000)
+        self.clock = clock or (lambda: time.time_ns() // 1000)
         self._reset()
         renew_after_fork(self)
 
@@ -148,7 +148,11 @@ class SQLiteStore:
         self._read_lock = threading.Lock()
         self._reader: sqlite3.Connection | None = None
         self.writer = Writer(
-            self._connect, lambda error: file.explain(error, self.path), self._clock, fast=self.fast
+            self._connect,
+            lambda error: file.explain(error, self.path),
+            self.clock,
+            busy_timeout=self._busy_timeout,
+            fast=self.fast,
         )
 
     # The verbs
@@ -162,7 +166,7 @@ class SQLiteStore:
         """Return the answer to a claim that changes nothing, or else the job that writes it."""
         before = self._read(ask.scope, ask.key)
         if before is not None:
-            after, answer = machine.claim(before, ask, self._clock())
+            after, answer = machine.claim(before, ask, self.clock())
             if after is before:
                 return answer
         return self.job(machine.claim, ask, plain=before is None)
@@ -178,7 +182,7 @@ class SQLiteStore:
             return []
         except file.UNFIT:  # the writer will find out which job is at fault
             return jobs
-        now = self._clock()
+        now = self.clock()
         return [
             job
             for job, place in zip(jobs, places, strict=True)
@@ -214,15 +218,15 @@ class SQLiteStore:
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
         record = self._read(scope, key)
-        return None if record is None or machine.expired(record, self._clock()) else record
+        return None if record is None or machine.expired(record, self.clock()) else record
 
     def scan(self, ask: Scan, /) -> Page:
         """Return a page of the records that have not expired, ordered by scope and key."""
         after = ask.after or ("", "")
-        rows = self._rows(
+        rows = self.rows(
             file.SELECT_PAGE,
             *after,
-            self._clock(),
+            self.clock(),
             ask.any_scope,
             ask.scope or "",
             ask.status,
@@ -241,8 +245,8 @@ class SQLiteStore:
             return connection.execute(file.PURGE, (then, then, limit)).rowcount
 
         # Most of the time nothing has expired; a read costs no commit.
-        then = self._clock() - grace
-        if not self._rows(file.ANY_EXPIRED, then, then):
+        then = self.clock() - grace
+        if not self.rows(file.ANY_EXPIRED, then, then):
             return 0
         return cast("int", self._commit(Job(work)))
 
@@ -276,7 +280,7 @@ class SQLiteStore:
     # Reading
 
     def _read(self, scope: str | None, key: str) -> Record | None:
-        rows = self._rows(file.SELECT_ONE, scope or "", key)
+        rows = self.rows(file.SELECT_ONE, scope or "", key)
         return file.from_row(rows[0]) if rows else None
 
     def _rows_at(self, places: list[tuple[str, str]]) -> Iterator[Any]:
@@ -285,9 +289,10 @@ class SQLiteStore:
             some = places[start : start + sets.LARGEST]
             nowhere = [0, 0] * (sets.padded(len(some)) - len(some))
             words = [word for place in some for word in place]
-            yield from self._rows(file.select_many(sets.padded(len(some))), *words, *nowhere)
+            yield from self.rows(file.select_many(sets.padded(len(some))), *words, *nowhere)
 
-    def _rows(self, statement: str, *values: object) -> list[Any]:
+    def rows(self, statement: str, *values: object) -> list[Any]:
+        """Read with the connection that reads. Return all rows."""
         with self._read_lock:
             try:
                 if self._reader is None:
@@ -307,14 +312,14 @@ class SQLiteStore:
 
     def _settle(self, ask: Settle, connection: sqlite3.Connection) -> bool | None:
         """Settle a running or held record with one statement. Return whether there was one."""
-        now = self._clock()
+        now = self.clock()
         return connection.execute(file.SETTLE, file.settled(ask, now)).rowcount == 1
 
     def _alone(self, change: Transition[R, A], ask: R) -> A | None:
         """Apply the rule without a queue. Return None if another caller is writing."""
         if not self.fast:
             return None
-        return self.writer.alone(partial(swap, change, ask, self._clock))
+        return self.writer.alone(partial(swap, change, ask, self.clock))
 
     def transition(self, change: Transition[R, A], ask: R) -> Callable[..., A]:
         """Return a function that applies one rule of the machine to one record."""

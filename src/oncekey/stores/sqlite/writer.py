@@ -4,6 +4,11 @@ A caller that finds no leader becomes the leader. Callers that come meanwhile qu
 is done it hands over to the first of them, which commits everything that is queued by then in one
 transaction and wakes the callers that it served. So a single caller pays for its own commit only,
 and sixteen callers pay for two or three.
+
+A lease is counted from a time that is read while the file is locked, or right before a statement
+that does not wait for the lock. So no statement but BEGIN may wait for another process, and the
+writer does that itself: SQLite's own busy timeout is switched off. Whatever else finds the file
+locked is done again after BEGIN.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from oncekey.compat import Runner, has_left, runner
@@ -21,7 +27,8 @@ from oncekey.core import machine
 from oncekey.core.requests import Claim, Request, Verdict
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
 from oncekey.stores.sqlite import statements as file
-from oncekey.stores.sqlite.statements import UNFIT, unfit
+from oncekey.stores.sqlite.schema import when_unlocked
+from oncekey.stores.sqlite.statements import UNFIT, is_locked, unfit
 
 T = TypeVar("T")
 
@@ -83,13 +90,16 @@ class Writer:
         explain: Explain,
         clock: Callable[[], int],
         *,
+        busy_timeout: float,
         fast: bool = True,
     ) -> None:
         """Store the settings. The first leader opens the connection.
 
-        Without `fast` each transaction has the jobs of one caller only.
+        A transaction waits `busy_timeout` seconds for other processes. Without `fast` it has the
+        jobs of one caller only.
         """
         self._fast = fast
+        self._busy_timeout = busy_timeout
         self._connect = connect
         self._explain = explain
         self._clock = clock
@@ -99,7 +109,7 @@ class Writer:
         self.connection: sqlite3.Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """Return what `work` returns, or None if another caller leads now.
+        """Return what `work` returns, or None if another caller or another process writes now.
 
         Each statement of `work` is a transaction of its own.
         """
@@ -111,6 +121,8 @@ class Writer:
                 self._leader = mine
             return work(self._open())
         except sqlite3.Error as error:
+            if is_locked(error):
+                return None
             raise self._explain(error) from error
         except UNFIT as error:
             raise unfit(error) from error
@@ -211,7 +223,9 @@ class Writer:
 
     def _open(self) -> sqlite3.Connection:
         if self.connection is None:
-            self.connection = self._connect()
+            connection = self._connect()
+            connection.execute("PRAGMA busy_timeout = 0")
+            self.connection = connection
         return self.connection
 
     def _in_one_transaction(self, jobs: list[Job]) -> None:
@@ -219,9 +233,10 @@ class Writer:
         try:
             together = plain(jobs) if len(jobs) > 1 else []
             if len(together) == 1 and len(together[0].jobs) == len(jobs):
-                if together[0].write(connection, jobs, self._clock()):
-                    return  # one statement is a transaction by itself
-                together = []
+                written = self._at_once(connection, together[0])
+                if written:
+                    return
+                together = together if written is None else []
             self._one_by_one(connection, jobs, together)
         except sqlite3.Error as error:
             explained = self._explain(error)
@@ -229,11 +244,23 @@ class Writer:
                 explained.happened = False
             raise explained from error
 
+    def _at_once(self, connection: sqlite3.Connection, together: Set) -> bool | None:
+        """Run one statement, which is a transaction by itself. Return whether it wrote all jobs.
+
+        Return None if another process has the file locked.
+        """
+        try:
+            return together.write(connection, together.jobs, self._clock())
+        except sqlite3.OperationalError as error:
+            if is_locked(error):
+                return None
+            raise
+
     def _one_by_one(
         self, connection: sqlite3.Connection, jobs: list[Job], together: list[Set]
     ) -> None:
         """Run all jobs in one transaction, one by one except for those in `together`."""
-        connection.execute("BEGIN IMMEDIATE")
+        when_unlocked(partial(connection.execute, "BEGIN IMMEDIATE"), self._busy_timeout)
         now = self._clock()
         done = {job for write, some in together if write(connection, some, now) for job in some}
         for job in jobs:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol
 import pytest
 from msgspec.structs import replace
 
+from oncekey.core.machine import HOUR
 from oncekey.core.record import Record
 from oncekey.core.requests import (
     Answer,
@@ -130,7 +131,8 @@ class Desk:
             uncertain=False,
             hold=False,
             unused=False,
-            lease=self.lease,
+            counted=False,
+            bare_ttl=HOUR,
             ttl=self.ttl,
         )
         return self.store.release(replace(ask, **other))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncekey.core.machine import HOUR
+from oncekey.core.machine import DAY, HOUR
 from oncekey.core.requests import Granted, Held, Replay, Spent
 from oncekey.testing.conformance.base import DONE, ENDED, LOST, Desk, Suite, Tick
 from oncekey.testing.conformance.table import reach
@@ -117,7 +117,7 @@ class Endings(Suite):
         tick(2 * max(desk.lease, desk.ttl))
         assert isinstance(desk.claim("b"), Held)
         assert desk.hold(owner) is DONE
-        assert desk.release(owner) is ENDED
+        assert desk.release(owner, uncertain=True) is ENDED
         assert desk.renew(owner) is ENDED
         assert desk.get() == held
 
@@ -227,10 +227,10 @@ class Endings(Suite):
         assert isinstance(answer, Granted)
         assert (answer.record.attempt, answer.record.result) == (1, None)
 
-    def test_a_released_record_with_notes_lives_for_its_ttl(self, desk: Desk, tick: Tick) -> None:
-        owner = desk.grant("a")
-        desk.note(owner, b"noted", 1)
-        desk.release(owner)
+    def test_a_released_record_with_nothing_to_remember_is_soon_forgotten(
+        self, desk: Desk, tick: Tick
+    ) -> None:
+        desk.release(desk.grant("a"), bare_ttl=desk.ttl)
         assert desk.read().expires == desk.read().updated + desk.ttl
         tick(self.almost(desk.ttl))
         assert desk.status() == "released"
@@ -238,17 +238,67 @@ class Endings(Suite):
         fresh = desk.grant("b")
         assert (fresh.attempt, fresh.noted, fresh.revision, fresh.error) == (1, b"", 0, None)
 
-    @pytest.mark.parametrize("lease", [1, 3 * HOUR])
-    def test_a_released_record_without_notes_lives_for_an_hour_or_a_lease(
-        self, lease: int, desk: Desk
+    @pytest.mark.parametrize("ttl", [1, 3 * DAY])
+    @pytest.mark.parametrize("why", ["notes", "uncertain", "counted"])
+    def test_a_released_record_with_something_to_remember_lives_for_a_day_or_its_ttl(
+        self, why: str, ttl: int, desk: Desk
     ) -> None:
-        desk.release(desk.grant("a"), lease=lease)
-        assert desk.read().expires == desk.read().updated + max(HOUR, lease)
+        owner = desk.grant("a")
+        if why == "notes":
+            desk.note(owner, b"noted", 1)
+        ways = {} if why == "notes" else {why: True}
+        desk.release(owner, **ways, bare_ttl=1, ttl=ttl)
+        assert desk.read().expires == desk.read().updated + max(DAY, ttl)
 
-    @pytest.mark.parametrize("ttl", [1, 3 * HOUR])
-    def test_a_record_that_was_resolved_to_retry_lives_for_an_hour_or_its_ttl(
+    def test_a_limited_number_of_attempts_is_remembered_only_once_there_was_one(
+        self, desk: Desk
+    ) -> None:
+        desk.release(desk.grant("a"), unused=True, counted=True)
+        assert desk.read().expires == desk.read().updated + HOUR
+        desk.release(desk.grant("b"), counted=True)
+        desk.release(desk.grant("c"), unused=True, counted=True)
+        assert desk.read().expires == desk.read().updated + DAY
+
+    def test_an_uncertain_end_is_remembered_as_long_as_it_was_promised(self, desk: Desk) -> None:
+        desk.release(desk.grant("a"), uncertain=True, ttl=9 * DAY)
+        promised = desk.read().expires
+        second = desk.grant("b")
+        assert desk.read().expires == promised
+        desk.renew(second)
+        assert desk.read().expires == promised
+        desk.release(second)
+        assert desk.read().expires == promised
+
+    def test_the_owner_of_a_held_record_may_say_that_nothing_happened(
+        self, desk: Desk, tick: Tick
+    ) -> None:
+        owner = desk.grant("a")
+        tick(desk.lease)
+        assert isinstance(desk.claim("b", on_expired="hold"), Held)
+        assert desk.release(owner, uncertain=True) is ENDED
+        assert desk.release(owner) is DONE
+        freed = desk.read()
+        assert (freed.status, freed.uncertain, freed.finished) == ("released", False, freed.updated)
+        assert desk.release(owner) is DONE
+        assert desk.read() == freed
+        desk.grant("b")
+
+    def test_what_was_uncertain_before_a_held_attempt_stays_so(
+        self, desk: Desk, tick: Tick
+    ) -> None:
+        desk.release(desk.grant("a"), uncertain=True)
+        owner = desk.grant("b")
+        tick(desk.lease)
+        assert isinstance(desk.claim("c", on_expired="hold"), Held)
+        held = desk.read()
+        assert desk.release(owner) is DONE
+        freed = desk.read()
+        assert (freed.status, freed.uncertain, freed.finished) == ("released", True, held.finished)
+
+    @pytest.mark.parametrize("ttl", [1, 3 * DAY])
+    def test_a_record_that_was_resolved_to_retry_lives_for_a_day_or_its_ttl(
         self, ttl: int, desk: Desk
     ) -> None:
         reach(desk, "held")
         desk.resolve(desk.read(), status="released", ttl=ttl)
-        assert desk.read().expires == desk.read().updated + max(HOUR, ttl)
+        assert desk.read().expires == desk.read().updated + max(DAY, ttl)

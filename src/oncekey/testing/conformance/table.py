@@ -97,10 +97,10 @@ def _notes(status: str) -> Scene:
     return scene
 
 
-def _releases(status: str, *, hold: bool = False) -> Scene:
+def _releases(status: str, *, uncertain: bool = False, hold: bool = False) -> Scene:
     def scene(desk: Desk, _: Tick) -> Act:
         owner = reach(desk, status)
-        return lambda: desk.release(owner, uncertain=hold, hold=hold)
+        return lambda: desk.release(owner, uncertain=uncertain or hold, hold=hold)
 
     return scene
 
@@ -169,7 +169,8 @@ SCENES: Final[dict[tuple[str, str, str], Scene]] = {
     ("released", "release", "the same again"): _releases("released"),
     ("released", "release", "under hold, by owner"): _releases("released", hold=True),
     ("held", "release", "the same again"): _releases("held", hold=True),
-    ("held", "release", "not under hold, by owner"): _releases("held"),
+    ("held", "release", "definite, by owner"): _releases("held"),
+    ("held", "release", "uncertain, not under hold, by owner"): _releases("held", uncertain=True),
     ("completed", "release", _OWNED): _releases("completed"),
     ("failed", "release", _OWNED): _releases("failed"),
     ("held", "resolve", "completed, token as read"): _resolves("completed"),

@@ -85,5 +85,7 @@ updated = now
 if answer == IS_HELD then
   status, expires = HELD, 0
 else
-  status, started, lease_end, expires = RUNNING, now, now + lease, now + lease + math.max(ttl, DAY)
+  local promised = uncertain == 1 and expires or 0
+  status, started, lease_end = RUNNING, now, now + lease
+  expires = math.max(lease_end + math.max(ttl, DAY), promised)
 end

@@ -4,4 +4,4 @@ if status ~= RUNNING then
   return ENDED
 end
 lease_end, updated, tail = now + lease, now, string.sub(whole, SIZE + 1)
-expires = lease_end + math.max(ttl, DAY)
+expires = math.max(lease_end + math.max(ttl, DAY), uncertain == 1 and expires or 0)

@@ -6,5 +6,5 @@ end
 token = math.max(token + 1, now) -- shuts the attempt out that may still be running
 status, expires, tail = ends, now + ttl, string.sub(whole, SIZE + 1)
 if ends == RELEASED then
-  attempt, expires = 0, now + math.max(ttl, HOUR)
+  attempt, expires = 0, now + math.max(ttl, DAY)
 end

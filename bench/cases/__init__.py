@@ -1,0 +1,1 @@
+"""What is measured: each part of a run has its module, with what it needs beside it."""

@@ -1,0 +1,1 @@
+"""The other libraries that are measured: how each is installed, opened and tried."""

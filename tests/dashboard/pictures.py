@@ -1,0 +1,88 @@
+"""Takes the pictures of docs/dashboard.md: `python -m tests.dashboard.pictures`."""
+
+import math
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from oncekey import Once
+from oncekey.dashboard import Dashboard
+from oncekey.dashboard.counter import SLOT_SECONDS, SLOTS, CallCounter
+from tests.dashboard.busy_shop import fill
+from tests.dashboard.conftest import TOKEN, tell
+from tests.dashboard.server import serving
+from tests.system.browser.conftest import ARGUMENTS
+from tests.system.packages import find_chromium
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+WIDE: dict[str, Any] = {"viewport": {"width": 1180, "height": 780}}
+NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+HELD = "/record?at=billing/charge:80627"
+# A name, what the browser is like, the page, and what is checked on it.
+PICTURES: tuple[tuple[str, dict[str, Any], str, str], ...] = (
+    ("dashboard", WIDE | {"viewport": {"width": 1180, "height": 1250}}, "/", ""),
+    ("dashboard-dark", WIDE | {"color_scheme": "dark"}, "/records?scope=billing", ""),
+    ("dashboard-record", WIDE | {"viewport": {"width": 1180, "height": 900}}, HELD, "result"),
+    ("dashboard-phone", NARROW, "/records", ""),
+    ("dashboard-phone-dark", NARROW | {"color_scheme": "dark"}, "/", ""),
+)
+FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>
+<include ignore_missing="yes">/etc/fonts/fonts.conf</include>
+<match target="pattern"><test name="family"><string>system-ui</string></test>
+<edit name="family" mode="prepend" binding="strong"><string>Liberation Sans</string></edit></match>
+<match target="pattern"><test name="family"><string>ui-sans-serif</string></test>
+<edit name="family" mode="prepend" binding="strong"><string>Liberation Sans</string></edit></match>
+</fontconfig>"""
+
+
+def traffic(counter: CallCounter) -> None:
+    """Five minutes of calls, with a client in the middle that repeats itself."""
+    chance = random.Random(4)  # noqa: S311 - the same picture every time
+    present = time.monotonic()
+    counter._since -= 6 * 3600
+    for slot in range(SLOTS):
+        counter._clock = lambda at=present - SLOT_SECONDS * (SLOTS - slot - 1): at  # type: ignore[misc]  # a default argument
+        count = int(24 + 10 * math.sin(slot / 7) + 14 * chance.random())
+        repeating = 0.7 if 25 < slot < 36 else 0.2
+        for _ in range(count):
+            counter(tell("duplicate" if chance.random() < repeating else "new"))
+    counter._counted = {"new": 5_549, "duplicate": 1_622, "busy": 77, "reused": 2}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        fill(f"{folder}/shop.db")
+        fonts = Path(folder, "fonts.conf")
+        fonts.write_text(FONTS)
+        once = Once(f"sqlite:///{folder}/shop.db", observers=())
+        board = Dashboard(once, token=TOKEN, show_results=True)
+        counter = board._site.counter
+        assert counter is not None
+        traffic(counter)
+        with serving(board) as site, sync_playwright() as playwright:
+            environment: dict[str, str | float | bool] = {
+                **os.environ,
+                "FONTCONFIG_FILE": str(fonts),
+            }
+            browser = playwright.chromium.launch(
+                executable_path=find_chromium(), args=ARGUMENTS, env=environment
+            )
+            for name, options, path, ending in PICTURES:
+                page = browser.new_context(**options).new_page()
+                page.goto(f"{site}/enter?ticket={board.ticket()}")
+                page.goto(f"{site}{path}")
+                if ending:
+                    page.check(f"#ending-{ending}")
+                page.evaluate("scrollTo(0, 0)")
+                page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+            browser.close()
+        once.close()
+
+
+if __name__ == "__main__":
+    main()

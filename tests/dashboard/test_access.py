@@ -1,0 +1,261 @@
+"""Nobody looks or acts without the token, or without the word of the application."""
+
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Mount
+
+from oncekey import ConfigurationError, Once
+from oncekey.dashboard import Dashboard
+from oncekey.dashboard.access import LASTING, TICKET_LASTING, Sessions, Tickets
+from oncekey.dashboard.app import _PAGES
+from oncekey.stores import AsyncRedisStore
+from tests.dashboard.conftest import TOKEN, hidden
+
+AT = "at=k-1"
+
+
+@pytest.fixture
+def app(memory, dashboard):
+    memory.run("k-1", lambda: "a secret result")
+    return dashboard(memory, show_results=True)
+
+
+@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in _PAGES])
+async def test_every_page_is_refused_without_the_token(app, browse, method, path):
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "oncekey_1=x.1.y"}):
+        response = await browse(app).request(method, f"{path}?{AT}", headers=headers)
+        assert response.status_code == 401
+        assert "k-1" not in response.text.replace("at=k-1", "")
+        assert "secret" not in response.text
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/static/../app.py", "/static/app.py", "/logout"])
+async def test_other_addresses_tell_nothing(app, browse, path):
+    response = await browse(app).get(path)
+    assert response.status_code in (404, 405)
+    assert "secret" not in response.text
+
+
+async def test_the_token_is_shown_once_and_a_cookie_is_kept(app, browse):
+    browser = browse(app)
+    response = await browser.post("/login", data={"token": TOKEN, "back": f"/record?{AT}"})
+    assert response.status_code == 303
+    assert response.headers["location"] == f"/record?{AT}"
+    cookie = response.headers["set-cookie"]
+    assert TOKEN not in cookie
+    for word in ("HttpOnly", "SameSite=strict", "Path=/"):
+        assert word in cookie
+    assert "Secure" not in cookie
+    assert "a secret result" in (await browser.get(f"/record?{AT}")).text
+
+
+async def test_over_https_the_cookie_is_never_sent_in_clear(app, browse):
+    response = await browse(app, "https://localhost").post("/login", data={"token": TOKEN})
+    assert "; Secure" in response.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], f"{TOKEN} ", "ü" * 20, "\x00"])
+async def test_another_token_is_refused(app, browse, token):
+    browser = browse(app)
+    response = await browser.post("/login", data={"token": token})
+    assert response.status_code == 401
+    assert "That is not the token" in response.text
+    assert not browser.cookies
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/enter?x", ""]
+)
+async def test_nobody_is_led_elsewhere(app, browse, back):
+    response = await browse(app).post("/login", data={"token": TOKEN, "back": back})
+    assert response.headers["location"] == "/"
+
+
+async def test_a_program_sends_the_token_itself(app, browse):
+    response = await browse(app).get("/live", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert response.status_code == 200
+    assert response.json()["texts"]["total"] == "1"
+
+
+async def test_a_ticket_works_once(app, browse):
+    first, second = browse(app), browse(app)
+    ticket = app.ticket()
+    guess = await first.get(f"/enter?ticket={ticket}", headers={"Sec-Purpose": "prefetch"})
+    assert guess.status_code == 503
+    assert not first.cookies
+    response = await first.get(f"/enter?ticket={ticket}")
+    assert response.status_code == 303
+    assert response.headers["location"] == "/"
+    assert (await first.get("/")).status_code == 200
+    again = await second.get(f"/enter?ticket={ticket}")
+    assert again.status_code == 401
+    assert "has been used" in again.text
+    assert not second.cookies
+
+
+@pytest.mark.parametrize("query", ["", "?ticket=", "?ticket=x", "?ticket=%00"])
+async def test_no_other_word_is_a_ticket(app, browse, query):
+    assert (await browse(app).get(f"/enter{query}")).status_code == 401
+
+
+def test_a_ticket_is_good_for_a_while():
+    clock = [0.0]
+    tickets = Tickets(lambda: clock[0])
+    late, early = tickets.issue(), tickets.issue()
+    clock[0] = TICKET_LASTING - 1
+    assert tickets.spend(early)
+    clock[0] = TICKET_LASTING
+    assert not tickets.spend(late)
+    tickets.issue()
+    late = tickets.issue()
+    clock[0] += TICKET_LASTING
+    tickets.issue()
+    assert len(tickets._until) == 1  # nobody has to spend those that are too old
+
+
+def test_a_forked_child_does_not_take_the_tickets_of_its_parent():
+    tickets = Tickets()
+    ticket = tickets.issue()
+    tickets.after_fork()
+    assert not tickets.spend(ticket)
+
+
+def test_a_session_ends():
+    clock = [1000.0]
+    sessions = Sessions(TOKEN, lambda: clock[0])
+    value = sessions.begun()
+    clock[0] += LASTING - 1
+    assert sessions.name_of(value)
+    clock[0] += 1
+    assert sessions.name_of(value) is None
+
+
+def test_a_session_belongs_to_its_token():
+    sessions = Sessions(TOKEN)
+    value = sessions.begun()
+    assert Sessions(TOKEN).name_of(value) is not None
+    assert Sessions("another token").name_of(value) is None
+    assert Sessions("another token").cookie != sessions.cookie
+
+
+@pytest.mark.parametrize("place", [0, 5, -5])
+def test_a_changed_cookie_is_nobody(place):
+    sessions = Sessions(TOKEN)
+    value = list(sessions.begun())
+    value[place] = "A" if value[place] != "A" else "B"
+    assert sessions.name_of("".join(value)) is None
+
+
+@pytest.mark.parametrize("value", ["", ".", "..", "a.b.c", "a", "\xff.1.x"])
+def test_what_is_no_cookie_is_nobody(value):
+    assert Sessions(TOKEN).name_of(value) is None
+
+
+async def test_whoever_logs_out_is_out(app, inside):
+    browser = await inside(app)
+    text = (await browser.get("/")).text
+    response = await browser.post("/logout", data=hidden(text))
+    assert response.status_code == 303
+    assert not browser.cookies
+    assert (await browser.get("/")).status_code == 401
+
+
+async def test_a_link_on_another_site_is_asked_for_again_by_our_own_page(app, browse):
+    refresh = 'http-equiv="refresh"'
+    there = await browse(app).get("/", headers={"Sec-Fetch-Site": "cross-site"})
+    assert there.status_code == 401
+    assert refresh in there.text
+    for site in ({}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        assert refresh not in (await browse(app).get("/", headers=site)).text
+
+
+# The application's own word
+
+
+def says(answer):
+    return lambda _: answer
+
+
+async def awaited(request):
+    return request.headers.get("x-user") == "ann"
+
+
+async def test_the_application_may_say_who(memory, browse):
+    app = Dashboard(memory, auth=awaited)
+    assert (await browse(app).get("/")).status_code == 403
+    assert (await browse(app).get("/", headers={"X-User": "bob"})).status_code == 403
+    assert (await browse(app).get("/", headers={"X-User": "ann"})).status_code == 200
+
+
+@pytest.mark.parametrize("answer", [False, None, 1, "yes", object()])
+async def test_only_true_is_a_yes(memory, browse, answer):
+    response = await browse(Dashboard(memory, auth=says(answer))).get("/")
+    assert response.status_code == 403
+    assert "does not let you in" in response.text
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_no_may_be_raised(memory, browse, status):
+    def refuse(_):
+        raise HTTPException(status)
+
+    response = await browse(Dashboard(memory, auth=refuse)).get("/")
+    assert response.status_code == 403
+    assert "does not let you in" in response.text
+
+
+async def test_where_the_application_decides_no_token_is_asked_for(memory, browse):
+    app = Dashboard(memory, auth=says(True))
+    browser = browse(app)
+    text = (await browser.get("/")).text
+    assert "Log out" not in text
+    assert (await browser.post("/login", data={"token": "x"})).status_code == 404
+    assert (await browser.get("/enter?ticket=x")).status_code == 404
+    with pytest.raises(ConfigurationError, match="auth"):
+        app.ticket()
+
+
+async def test_under_a_path_of_the_application(app, browse):
+    browser = browse(Starlette(routes=[Mount("/ops/keys", app)]))
+    assert 'action="/ops/keys/login"' in (await browser.get(f"/ops/keys/record?{AT}")).text
+    response = await browser.post("/ops/keys/login", data={"token": TOKEN, "back": f"/record?{AT}"})
+    assert response.headers["location"] == f"/ops/keys/record?{AT}"
+    assert "Path=/ops/keys/" in response.headers["set-cookie"]
+    page = await browser.get(response.headers["location"])
+    assert page.status_code == 200
+    assert 'href="/ops/keys/records"' in page.text
+    assert (await browser.get("/ops/keys/static/dashboard.css")).status_code == 200
+
+
+# How it is made
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "token=... or auth=..."),
+        ({"token": TOKEN, "auth": says(True)}, "exactly one"),
+        ({"token": ""}, "at least 16"),
+        ({"token": "short"}, "at least 16"),
+        ({"token": b"x" * 20}, "at least 16"),
+        ({"auth": "ann"}, "auth must be a callable"),
+        ({"token": TOKEN, "allowed_hosts": "example.com"}, "a list of names"),
+        ({"token": TOKEN, "allowed_hosts": []}, "a list of names"),
+        ({"token": TOKEN, "show_results": "yes"}, "show_results"),
+    ],
+)
+def test_a_dashboard_that_would_be_open_or_broken_is_not_made(memory, options, words):
+    with pytest.raises(ConfigurationError, match=words):
+        Dashboard(memory, **options)
+
+
+def test_a_dashboard_shows_a_once():
+    with pytest.raises(ConfigurationError, match="not of 'redis"):
+        Dashboard("redis://localhost", token=TOKEN)
+
+
+def test_an_async_store_is_refused_with_what_to_do():
+    once = Once(AsyncRedisStore.from_url("redis://127.0.0.1:1/0"))
+    with pytest.raises(ConfigurationError, match="a Once of its own"):
+        Dashboard(once, token=TOKEN)

@@ -1,0 +1,213 @@
+"""Browsers on a real server: each gets every event once and in order, or an explicit resync."""
+
+import asyncio
+import random
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+
+from oncekey import ConfigurationError
+from oncekey.events import AsyncBus, Bus, Gateway, Stages
+from oncekey.events.starlette import EventResponse
+from tests.events.browsers import Browser, serving
+from tests.patience import PATIENCE, until_async
+
+MANY = Stages({"work": (1, 9999)})
+
+
+async def fill(bus, count, start=1):
+    for number in range(start, start + count):
+        await bus.publish("job-1", "work", {"text": "ä\n\n", "n": number}, seq=number)
+
+
+@pytest.mark.row("E5", "E7")
+async def test_clients_that_are_cut_off_anywhere_end_with_the_whole_log(system):
+    chance = random.Random(5)  # noqa: S311 - no secret
+    bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
+    async with asyncio.timeout(PATIENCE), serving(Gateway(watcher, allow=None)) as port:
+        browsers = [Browser(port, "job-1") for _ in range(8)]
+
+        async def follow(browser):
+            for _ in range(6):
+                await browser.visit(until=60, cut=chance.randrange(1, 2500))
+            await browser.visit(until=60)
+
+        watching = [asyncio.create_task(follow(browser)) for browser in browsers]
+        for start in range(1, 61, 5):
+            await fill(bus, 5, start)
+            await asyncio.to_thread(system.routed)
+        await asyncio.gather(*watching)
+    for browser in browsers:
+        assert browser.list == list(range(1, 61))
+        assert browser.resyncs == []
+
+
+@pytest.mark.row("E5")
+@pytest.mark.parametrize(
+    ("query", "last", "expected", "resyncs"),
+    [
+        ("", "", [1, 2, 3, 4], []),
+        ("?last_seq=0", "", [1, 2, 3, 4], []),
+        ("?last_seq=2", "", [3, 4], []),
+        ("?after={2}", "", [3, 4], []),
+        ("?after={1}&last_seq=1", "{3}", [4], []),
+        ("?last_seq=77", "", [1, 2, 3, 4], ["seq"]),
+        ("?last_seq=-1", "", [1, 2, 3, 4], ["foreign"]),
+        ("?last_seq=" + "9" * 5000, "", [1, 2, 3, 4], ["foreign"]),
+        ("?after=nonsense", "", [1, 2, 3, 4], ["foreign"]),
+        ("", "nonsense", [1, 2, 3, 4], ["foreign"]),
+        ("", "ab.1.cd", [1, 2, 3, 4], ["epoch"]),
+    ],
+)
+async def test_a_client_says_what_it_saw_last(query, last, expected, resyncs):
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 4)
+    ids = ["", *(event.id for event in (await bus.read("job-1")).events)]
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+        browser = Browser(port, "job-1", query.format(*ids))
+        browser.last = last.format(*ids)
+        await browser.visit(until=len(expected))
+    assert (browser.list, browser.resyncs) == (expected, resyncs)
+    assert browser.last == ids[4]
+    assert b"content-type: text/event-stream" in browser.head
+
+
+async def test_a_resync_takes_the_old_id_away():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+        browser = Browser(port, "job-1")
+        browser.last = "ab.1.cd"
+        visit = asyncio.create_task(browser.visit(until=1))
+        await browser.told.wait()
+        assert browser.last == ""
+        await fill(bus, 1)
+        await visit
+    assert (browser.list, browser.resyncs) == ([1], ["epoch"])
+
+
+async def test_the_state_comes_first_when_it_is_asked_for():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+        early = Browser(port, "job-1", "?state=1")
+        await early.visit(cut=28)
+        await fill(bus, 3)
+        late = Browser(port, "job-1", "?state=1&last_seq=2")
+        await late.visit(until=1)
+    assert early.states == [None]
+    assert [state["seq"] for state in late.states] == [3]
+    assert late.list == [3]
+
+
+async def test_a_client_waits_for_a_state_that_cannot_be_told_now(another_redis, monkeypatch):
+    """An answer of 500 would end the tries of an EventSource for good."""
+    monkeypatch.setattr("oncekey.events.gateway._PAUSE", 0.01)
+    server = another_redis(appendonly="yes", appendfsync="always")
+    async with AsyncBus(server.url, domain="scan", stages=MANY) as bus:
+        await fill(bus, 2)
+        server.kill()
+        assert server.process.returncode == -9
+        async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+            left, kept = Browser(port, "job-1", "?state=1"), Browser(port, "job-1", "?state=1")
+            await left.visit(cut=1)
+            visit = asyncio.create_task(kept.visit(until=2))
+            await until_async(lambda: kept.head)
+            await asyncio.to_thread(server.start)
+            await visit
+    assert (kept.states, kept.list) == ([None], [1, 2])
+    assert left.head.split()[1] == kept.head.split()[1] == b"200"
+
+
+HOSTILE = {
+    "bytes that are no text": ("job-1", "", b"\xff\xfe\x80"),
+    "a long id": ("job-1", "", b"a" * 8000),
+    "an id of somebody else": ("job-1", "", b"1700000000000-0"),
+    "half a character": ("job-1", "?after=%F0%9F&last_seq=%00", b""),
+    "a number of another script": ("job-1", "?last_seq=%D9%A3", b""),
+    "a number that is none": ("job-1", "?last_seq=1e3", b""),
+    "no sense at all": ("job-1", "?&&=%&after", b""),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+async def test_whatever_a_client_sends_is_no_error_of_ours(case, caplog):
+    job, query, last = HOSTILE[case]
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 2)
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+        browser = Browser(port, job, query)
+        browser.last = last.decode("latin-1")
+        await browser.visit(until=2)
+    assert browser.head.split()[1] == b"200"
+    assert browser.list == [1, 2]
+    assert browser.resyncs in ([], ["foreign"])
+    assert bool(browser.resyncs) == ("after=" in query or "last_seq=" in query or bool(last))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("path", ["", "j" * 513, "%ED%A0%80" * 200])
+async def test_an_address_that_is_no_job_is_not_found(path, caplog):
+    bus = AsyncBus("memory://", domain="scan")
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+        browser = Browser(port, path)
+        await browser.visit()
+    assert browser.head.split()[1] == b"404"
+    assert not caplog.records
+
+
+async def test_a_quiet_client_hears_that_the_line_is_alive_and_is_forgotten_when_it_goes():
+    bus = AsyncBus("memory://", domain="scan")
+    ears = bus._log._log._memory.ears
+    gateway = Gateway(bus, allow=None, heartbeat="10ms")
+    async with asyncio.timeout(PATIENCE), serving(gateway) as port:
+        browser = Browser(port, "job-1")
+        await browser.visit(cut=30)
+        await until_async(lambda: not ears)
+    assert browser.beats >= 5
+
+
+async def test_who_may_watch_is_asked_for_each_job():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 1)
+
+    async def slowly(_scope, job):
+        return job == "job-1"
+
+    for allow in (lambda _scope, job: job == "job-1", slowly):
+        async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=allow)) as port:
+            good, bad, none = (Browser(port, job) for job in ("job-1", "job-2", ""))
+            await good.visit(until=1)
+            await bad.visit()
+            await none.visit()
+        assert [one.head.split()[1] for one in (good, bad, none)] == [b"200", b"403", b"404"]
+
+
+async def test_other_methods_connections_and_buses_are_refused():
+    gateway = Gateway(AsyncBus("memory://", domain="scan"), allow=None)
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await gateway({"type": "http", "method": "POST", "path": "/job-1"}, None, send)
+    assert sent[0]["status"] == 405
+    with pytest.raises(ConfigurationError):
+        await gateway({"type": "websocket"}, None, send)
+    with pytest.raises(ConfigurationError):
+        Gateway(Bus("memory://", domain="scan"), allow=None)
+
+
+async def test_in_starlette_it_is_mounted_or_returned():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 2)
+    gateway = Gateway(bus, allow=None)
+
+    async def watch(request):
+        return EventResponse(gateway, request.path_params["job"])
+
+    app = Starlette(routes=[Route("/own/{job}", watch), Mount("/events", gateway)])
+    async with asyncio.timeout(PATIENCE), serving(app) as port:
+        for path in ("own/job-1", "events/job-1"):
+            browser = Browser(port, path)
+            await browser.visit(until=2)
+            assert browser.list == [1, 2]

@@ -1,0 +1,38 @@
+"""The stores pass the suite in a process that gevent or eventlet has patched."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.heavy import HEAVY
+from tests.patience import PATIENCE
+
+ROOT = Path(__file__).parents[3]
+BESIDE = Path(__file__).parent
+STORES = {
+    "memory": ("test_stores.py", "TestMemory"),
+    "sqlite": ("test_stores.py", "TestSQLite"),
+    "redis": ("test_redis.py", "TestRedis"),
+    "postgres": ("test_postgres.py", "TestPostgres"),
+}
+# psycopg cannot wait together with eventlet: tests/faults/test_greenlets.py sees that refused.
+ALL = [("gevent", store) for store in STORES]
+ALL += [("eventlet", store) for store in STORES if store != "postgres"]
+SUITES = ALL if HEAVY else [("gevent", "redis"), ("eventlet", "redis")]
+
+
+@pytest.mark.parametrize(("library", "store"), SUITES)
+def test_a_store_passes_the_suite_among_greenlets(library, store):
+    module, suite = STORES[store]
+    words = ["-m", "tests.patched", library, "-q", f"{BESIDE / module}::{suite}"]
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]

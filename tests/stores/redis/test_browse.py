@@ -1,0 +1,211 @@
+"""Listing Redis: steps of SCAN, keys of others, clusters, and records of newer releases."""
+
+import pytest
+import redis
+
+from oncekey import Once, StoreError, UnreadableError
+from oncekey.inspection.listing import count_records, find_record, list_records
+from oncekey.stores import RedisStore
+from oncekey.stores.browse import RecordQuery
+from oncekey.stores.redis import browse
+from tests.servers.redis_fixtures import (
+    another_redis,
+    empty_cluster,
+    empty_redis,
+    redis_cluster,
+    redis_server,
+)
+
+__all__ = [
+    "another_redis",
+    "empty_cluster",
+    "empty_redis",
+    "redis_cluster",
+    "redis_server",
+]
+
+MANY = 2000
+
+
+@pytest.fixture
+def client(empty_redis):
+    with empty_redis.client() as client:
+        yield client
+
+
+@pytest.fixture
+def store(client):
+    return RedisStore(client)
+
+
+def filled(store, count):
+    once = Once(store, observers=(), cache=False)
+    for number in range(count):
+        once.run(f"key-{number}", lambda: "done")
+
+
+def copied(client, count):
+    """So many records like the first, made by the server."""
+    script = """
+        for number = 1, ARGV[1] do
+          redis.call('COPY', 'idempotency:key-0', 'idempotency:copy-' .. number)
+        end
+    """
+    client.eval(script, 0, count)
+
+
+def keys_of(store, **asked):
+    keys, after, pages = [], None, 0
+    while True:
+        sight = list_records(store, RecordQuery(after=after, **asked))
+        keys += [record.key for record in sight.records]
+        pages, after = pages + 1, sight.after
+        if after is None:
+            return keys, pages
+
+
+def commands(client, wanted):
+    """How often the server has carried out a command."""
+    return client.info("commandstats").get(f"cmdstat_{wanted}", {}).get("calls", 0)
+
+
+def test_a_page_is_one_step_and_nothing_asks_for_all_keys(store, client):
+    filled(store, 1)
+    copied(client, MANY)
+    client.config_resetstat()
+    list_records(store, RecordQuery())
+    list_records(store, RecordQuery(status="held"))
+    count_records(store)
+    assert (commands(client, "scan"), commands(client, "keys")) == (3, 0)
+
+
+@pytest.mark.parametrize("limit", [7, 100, 5000])
+def test_every_record_is_told_once(store, client, limit):
+    filled(store, 1)
+    copied(client, MANY)
+    keys, pages = keys_of(store, limit=limit)
+    assert (len(keys), len(set(keys))) == (MANY + 1, MANY + 1)
+    assert pages >= MANY // limit
+
+
+def test_totals_are_sampled_and_say_so(store, client):
+    filled(store, 1)
+    copied(client, MANY)
+    told = count_records(store)
+    assert (told.exact, told.total) == (False, MANY + 1)  # all keys are records
+    assert told.looked_at < MANY / 2
+    assert count_records(store, exact=True).exact
+    client.eval("for n = 1, ARGV[1] do redis.call('SET', 'other:' .. n, 1) end", 0, MANY)
+    shared = count_records(store)
+    assert shared.total == pytest.approx(MANY, rel=0.5)
+    assert count_records(store, exact=True).total == MANY + 1
+
+
+def test_what_is_not_a_record_is_passed_over(store, client):
+    filled(store, 2)
+    client.set("idempotency:text", "x")
+    client.hset("idempotency:hash", "x", "y")
+    client.set("idempotency:a/b/c", b"once\x01\x01")
+    client.set("idempotency:\xff", b"once\x01\x01")
+    assert sorted(keys_of(store)[0]) == ["key-0", "key-1"]
+    assert sorted(keys_of(store, status="completed")[0]) == ["key-0", "key-1"]
+
+
+def test_prefixes_and_scopes_with_special_letters(empty_redis):
+    store = RedisStore.from_url(empty_redis.url, prefix="a*[x]:")
+    once = Once(store, observers=())
+    for scope in (None, "s*", "s?/%"):
+        once.options(scope=scope).run("a/b%", lambda: 1)
+    assert sorted(record.scope or "" for record in list_records(store, RecordQuery()).records) == [
+        "",
+        "s*",
+        "s?/%",
+    ]
+    for scope in (None, "s*", "s?/%"):
+        asked = RecordQuery(any_scope=False, scope=scope, prefix="a/")
+        assert [record.scope for record in list_records(store, asked).records] == [scope]
+    store.close()
+
+
+def newer(client, place=4, data=b""):
+    """The record is as a release to come might write it."""
+    client.setrange("idempotency:key-0", 4, b"\x07")
+    if data:
+        client.setrange("idempotency:key-0", place, data)
+
+
+def test_a_record_of_a_newer_release_is_seen_as_far_as_it_is_understood(store, client):
+    filled(store, 2)
+    newer(client)
+    with pytest.raises(UnreadableError):
+        store.get(None, "key-0")
+    found = find_record(store, None, "key-0")
+    assert (found.version, found.status, found.value) == (7, "completed", "done")
+    assert {
+        one.version for one in list_records(store, RecordQuery(status="completed")).records
+    } == {7, 1}
+    assert count_records(store).by_status["unknown"] == 1
+
+
+@pytest.mark.parametrize("change", [(5, b"\x63"), (79, b"\xff\xff"), (95, b"\xff\xff")])
+def test_a_record_that_means_nothing_to_us_is_still_there(store, client, change):
+    filled(store, 1)
+    newer(client, *change)
+    (seen,) = list_records(store, RecordQuery()).records
+    assert (seen.key, seen.status, seen.version, seen.created) == ("key-0", "unknown", 7, 0)
+    assert find_record(store, None, "key-0").status == "unknown"
+
+
+@pytest.mark.parametrize("stored", [b"once", b"once\x00", b"once\x00\x01" + bytes(20)])
+def test_bytes_that_are_no_record_stop_nothing(store, client, stored):
+    filled(store, 1)
+    client.set("idempotency:key-0", stored)
+    (seen,) = list_records(store, RecordQuery()).records
+    assert (seen.status, seen.version) == ("unknown", 0)
+
+
+def test_a_client_that_decodes_is_as_good(empty_redis, store):
+    filled(store, 3)
+    with empty_redis.client(decode_responses=True) as client:
+        other = RedisStore(client)
+        assert sorted(keys_of(other)[0]) == ["key-0", "key-1", "key-2"]
+        assert count_records(other).total == 3
+
+
+def test_a_server_that_is_gone_is_told_in_a_sentence(another_redis):
+    server = another_redis()
+    store = RedisStore.from_url(server.url)
+    server.stop()
+    for asking in (
+        lambda: list_records(store, RecordQuery()),
+        lambda: count_records(store),
+        lambda: browse.read_newer(store, None, "key"),
+    ):
+        with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
+            asking()
+    store.close()
+
+
+def settled(cluster):
+    """The tables of keys have grown: while they do, SCAN may hand a key out twice.
+
+    A server moves a part with each key that it looks up.
+    """
+    for primary in cluster.get_primaries():
+        node = cluster.get_redis_connection(primary)
+        for _ in range(200):
+            node.randomkey()
+
+
+def test_a_cluster_is_looked_at_node_by_node(empty_cluster):
+    with redis.RedisCluster(**empty_cluster.address) as client:
+        store = RedisStore(client)
+        filled(store, 50)
+        settled(client)
+        for limit in (7, 100):
+            keys, pages = keys_of(store, limit=limit)
+            assert len(keys) == len(set(keys)) == 50
+            assert pages >= 3
+        told = count_records(store)
+        assert (told.total, told.exact) == (50, True)
+        assert len(keys_of(store, status="completed", prefix="key-1")[0]) == 11

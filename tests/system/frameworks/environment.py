@@ -1,0 +1,27 @@
+"""The environment of the frameworks, whose pins disagree with ours."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.outside.environment import ROOT, pip
+
+FOLDER = ROOT / "build" / "frameworks"
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+
+
+def prepare() -> Path:
+    """Return the interpreter of an environment that has exactly the packages of the constraints.
+
+    To renew them, install `fastmcp mcp openai-agents langchain-core pydantic-ai-slim apscheduler
+    cloudpickle msgspec` in a fresh environment, and write down what `pip freeze` prints.
+    """
+    python, stamp = FOLDER / "bin" / "python", FOLDER / "stamp"
+    wanted = f"{sys.version}\n{CONSTRAINTS.read_text('utf-8')}"
+    if not stamp.is_file() or stamp.read_text("utf-8") != wanted:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
+        pip(python, "install", "--no-deps", "-r", CONSTRAINTS)
+        stamp.write_text(wanted, "utf-8")
+    return python

@@ -1,0 +1,78 @@
+"""The pages about observing and the rules for Prometheus name what there really is."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # it brings no types
+from prometheus_client import CollectorRegistry
+
+from oncekey.observe.prometheus import PrometheusObserver
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "observing.md").read_text("utf-8")
+REFERENCE = (DOCS / "reference.md").read_text("utf-8")
+GROUPS: list[dict[str, Any]] = yaml.safe_load((DOCS / "alerts.yml").read_text("utf-8"))["groups"]
+RULES = [rule for group in GROUPS for rule in group["rules"]]
+NAME = re.compile(r"\b(?:oncekey|idempotency)[a-z0-9_:]*")
+SUFFIXES = ("_bucket", "_count", "_sum")
+
+
+@pytest.fixture(scope="module")
+def metrics():
+    """Every metric with its labels, as the registry has them."""
+    registry = CollectorRegistry()
+    PrometheusObserver(registry)
+    made = {}
+    for collector in registry._collector_to_names:
+        for metric in collector._metrics:
+            suffix = "_total" if metric._type == "counter" else ""
+            made[metric._name + suffix] = metric._labelnames
+    return made
+
+
+def test_the_page_lists_every_metric_with_its_labels_and_no_other(metrics):
+    rows = re.findall(r"^\| `((?:oncekey|idempotency)_\w+)` \| (.*?) \|", PAGE, re.MULTILINE)
+    listed = {name: tuple(re.findall(r"`(\w+)`(?=[,:]|$)", labels)) for name, labels in rows}
+    listed = {name: labels[:1] if "result" in labels else labels for name, labels in listed.items()}
+    assert listed == metrics
+
+
+def test_there_are_rules():
+    assert [rule["alert"] for rule in RULES if "alert" in rule]
+    assert {rule["record"] for rule in RULES if "record" in rule} >= {
+        "oncekey:duplicate_rate:ratio5m",
+        "oncekey:hit_ratio:ratio5m",
+    }
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_asks_for_what_there_is(rule, metrics):
+    known = {*metrics, *(other["record"] for other in RULES if "record" in other)}
+    known |= {f"{name}{suffix}" for name in metrics for suffix in SUFFIXES}
+    asked = set(NAME.findall(rule["expr"]))
+    assert asked
+    assert asked <= known
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_groups_by_labels_that_there_are(rule, metrics):
+    labels = {label for names in metrics.values() for label in names}
+    given = {"job", "instance", "le", "result"}  # by Prometheus, by a histogram, by our own rule
+    for group in re.findall(r"\bby \(([^)]*)\)", rule["expr"]):
+        assert {label.strip() for label in group.split(",")} <= labels | given
+    assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_an_alert_says_what_is_wrong_and_what_to_do():
+    for rule in RULES:
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("critical", "warning")
+            assert set(rule["annotations"]) == {"summary", "action"}
+
+
+def test_the_page_names_the_ratios():
+    for rule in RULES:
+        if "ratio" in rule.get("record", ""):
+            assert f"`{rule['record']}`" in PAGE
