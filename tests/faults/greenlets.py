@@ -46,6 +46,29 @@ def company(url: str, pid: str) -> None:
     other.join()
 
 
+def lock(url: str) -> None:
+    """Claim in a table of PostgreSQL that another greenlet has locked, until it lets go."""
+    import psycopg
+
+    from oncekey import Once
+
+    once = Once(url)
+    once.run("first", lambda: "done")
+    called = threading.Event()
+    with psycopg.connect(url) as holder:
+        holder.execute("LOCK TABLE oncekey_records")
+
+        def let_go() -> None:
+            called.wait()
+            holder.commit()
+
+        other = threading.Thread(target=let_go)
+        other.start()
+        called.set()
+        say(once.run("second", lambda: "answered"))
+        other.join()
+
+
 def late() -> None:
     """Patch when everything has been imported, and say why it is refused."""
     from oncekey import ConfigurationError, Once
@@ -75,5 +98,5 @@ def say(word: str) -> None:
 if __name__ == "__main__":
     if ERRAND != "late":
         patch(LIBRARY)
-    errands: list[Callable[..., None]] = [silence, company, late, postgres]
+    errands: list[Callable[..., None]] = [silence, company, lock, late, postgres]
     next(errand for errand in errands if errand.__name__ == ERRAND)(*FACTS)

@@ -47,6 +47,11 @@ def test_other_greenlets_go_on_while_one_waits_for_the_server(library, process, 
         os.kill(server.process.pid, signal.SIGCONT)
 
 
+def test_other_greenlets_go_on_while_one_waits_for_postgres(process, empty_postgres_url):
+    process.start("gevent", "lock", empty_postgres_url)
+    assert process.said() == "answered"
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_who_patches_after_the_import_is_told_so(library, process):
     process.start(library, "late")

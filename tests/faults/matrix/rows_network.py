@@ -237,7 +237,20 @@ def _redis_troubles(place: RedisPlace) -> dict[str, Callable[[], None]]:
         time.sleep(0.05)
         client.config_set("maxmemory", "0")
 
+    def forbidden(client: Any) -> None:
+        client.execute_command("ACL", "SETUSER", "default", "-eval", "-evalsha")
+        time.sleep(0.05)
+        client.execute_command("ACL", "SETUSER", "default", "+eval", "+evalsha")
+
+    def locked(client: Any) -> None:
+        client.config_set("requirepass", "rotated")
+        client.client_kill_filter(_type="normal")
+        time.sleep(0.05)
+        client.config_set("requirepass", "")
+
     return {
+        "NOPERM": with_client(forbidden),
+        "NOAUTH": with_client(locked),
         "SCRIPT FLUSH": with_client(lambda client: client.script_flush()),
         "READONLY": with_client(read_only),
         "OOM": with_client(full),

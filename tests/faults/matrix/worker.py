@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from oncekey import (
+    ConfigurationError,
     InProgressError,
     LeaseLostError,
     NotRecordedError,
@@ -25,6 +26,7 @@ from tests.faults.matrix.surfaces import AWAITING, BLOCKING, Told, Work
 
 A_MOMENT = 0.02
 TROUBLES = (
+    ConfigurationError,  # of a server that forbids for a while what it allowed
     InProgressError,
     LeaseLostError,
     NotRecordedError,
