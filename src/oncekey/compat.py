@@ -158,6 +158,18 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, wh
     os.register_at_fork(after_in_child=_Last.forget)
 
 
+def refuse_other_loops() -> None:
+    """Raise ConfigurationError in a coroutine that no loop of asyncio runs, as under trio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        msg = (
+            "coroutines need a loop of asyncio, and none is running here; under trio use the "
+            "blocking form on a thread, or trio-asyncio"
+        )
+        raise ConfigurationError(msg) from None
+
+
 # The frame or the task that runs an attempt, and whether it has ended.
 
 

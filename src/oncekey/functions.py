@@ -35,7 +35,7 @@ from oncekey.core.record import Record
 from oncekey.engine import run, run_async
 from oncekey.engine.run_base import Outcome
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, terms
+from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, policy_of, terms
 
 if TYPE_CHECKING:
     from oncekey.once import Once
@@ -267,7 +267,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
         Raise ConfigurationError if one of them is not valid.
         """
-        said = Policy(**fields) if fields else Policy()
+        said = policy_of(fields) if fields else Policy()
         if policy is not None:
             if not isinstance(policy, Policy):
                 msg = f"policy must be a Policy, but it is {policy!r}"

@@ -124,6 +124,17 @@ def _checked_status(status: object) -> Any:
     return status
 
 
+def _no_decorator(key: str | Callable[..., str]) -> ConfigurationError:
+    """Return the error for `once(key)` that is not given a function to protect."""
+    if isinstance(key, str):
+        return ConfigurationError(f"once({key!r}) is a decorator; put it above a function")
+    name = name_of(key)
+    return ConfigurationError(
+        f"{name} was taken for the function that makes the key, because @once stands above it "
+        f"without a key; write @once('{name}:{{id}}') with the arguments that name the operation"
+    )
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -170,6 +181,7 @@ class Once:
         observers: Iterable[Observer] | None = None,
         active: bool = True,
         doctor: Literal["warn", "refuse"] | None = None,
+        **fields: Unpack[PolicyFields],
     ) -> None:
         """Set the store and the defaults. Nothing is opened before the first use.
 
@@ -178,9 +190,10 @@ class Once:
         `prefix` is put before the name of every record, for a store that others share.
         `cache` is the size of the local cache, or False. By default remote stores have one.
         `doctor` examines the store before its first use: "warn" logs dangers, "refuse" raises.
+        The fields of `policy` may also be given one by one, such as `ttl="7d"`.
         """
         environment = from_environment(os.environ)
-        base = Options(policy=environment).having(policy=policy)
+        base = Options(policy=environment).having(policy=policy, fields=fields)
         self._scope = checked_scope(scope)
         self._options = base if scope is None else base.having(scope=scope)
         self.prefix = prefix or os.environ.get("ONCEKEY_PREFIX") or DEFAULT_PREFIX
@@ -222,8 +235,10 @@ class Once:
             fields=fields,
         )
 
-        def decorate(function: Callable[..., Any]) -> Any:
-            return protect(self, function, key, options)
+        def decorate(*called: Any, **with_names: Any) -> Any:
+            if len(called) != 1 or with_names or not callable(called[0]):
+                raise _no_decorator(key)
+            return protect(self, called[0], key, options)
 
         return cast("Decorator", decorate)
 

@@ -6,8 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Literal, TypedDict, cast
 
 from msgspec import Struct
@@ -183,7 +185,7 @@ class Policy:
 
     def over(self, below: Policy) -> Policy:
         """Return a policy with the fields of this one, and those of `below` where they are None."""
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        said = {f.name: getattr(self, f.name) for f in fields_of(self)}
         return replace(below, **{name: value for name, value in said.items() if value is not None})
 
 
@@ -194,6 +196,18 @@ def _exception_types(value: object, name: str) -> Errors:
             msg = f"{name} must be an exception type or a tuple of them, but it holds {one!r}"
             raise ConfigurationError(msg)
     return cast("Errors", types)
+
+
+def policy_of(fields: PolicyFields) -> Policy:
+    """Return the policy with these fields. Raise ConfigurationError for a name that it lacks."""
+    known = [field.name for field in fields_of(Policy)]
+    for name in fields:
+        if name not in known:
+            like = get_close_matches(name, known, 1)
+            hint = f"did you mean {like[0]!r}?" if like else f"there are {', '.join(known)}"
+            msg = f"there is no option {name!r}; {hint}"
+            raise ConfigurationError(msg)
+    return Policy(**fields)
 
 
 def _durations(policy: Policy) -> dict[str, float]:
@@ -305,7 +319,16 @@ def switched_off() -> bool:
 
 def off_in_environment() -> bool:
     """Return whether `ONCEKEY_DISABLED` is set to a true value."""
-    return os.environ.get("ONCEKEY_DISABLED", "").lower() in ("1", "true", "yes", "on")
+    return _is_set("ONCEKEY_DISABLED")
+
+
+def strict() -> bool:
+    """Return whether `ONCEKEY_STRICT` is set to a true value, as the pytest plugin does."""
+    return _is_set("ONCEKEY_STRICT")
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from oncekey.core.requests import Note, Release, Settle, Verdict
 from oncekey.engine.ticket import Ticket
 from oncekey.errors import ConfigurationError, NotRecordedError, ResultNotKeptError, UnreadableError
 from oncekey.observe import Observers
+from oncekey.policy import strict
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class BaseRun:
     attempt: Any = None
     """The `Attempt` or `AsyncAttempt` of this run, created when it is first asked for."""
     _value: object = _NOTHING
+    _lost_on_duplicates: str | None = None
     _notes: Notes | None = None
     _steps: set[str] | None = None
     _revision = 0
@@ -229,6 +231,7 @@ class BaseRun:
             data = call.codec.encode(value)
         except NotKeepableError as error:
             self._not_kept(str(error), call.codec)
+            self._lost_on_duplicates = str(error) if strict() else None
         if data is not None and len(data) > call.terms.max_result:
             self._not_kept(f"{len(data)} bytes are more than max_result", call.codec)
             data = None
@@ -239,8 +242,18 @@ class BaseRun:
         self.observers.tell("not_kept", self.call, self.record.attempt, detail=why + hint)
 
     def settled(self, value: object, *, recorded: bool = True) -> None:
-        """End with the value. Raise NotRecordedError if it is not recorded and must be."""
+        """End with the value. Raise NotRecordedError if it is not recorded and must be.
+
+        Raise ConfigurationError in strict mode if duplicates do not get the value.
+        """
         self.ended = True
+        if self._lost_on_duplicates is not None:
+            msg = (
+                f"{self.call.name} was done, but duplicates could not get what it returned: "
+                f"{self._lost_on_duplicates}; annotate what the function returns, or return "
+                f"plain values (ONCEKEY_STRICT makes this an error)"
+            )
+            raise ConfigurationError(msg)
         if not recorded and not self.call.terms.fail_open:
             msg = (
                 f"{self.call.name} was done, but the store could not be told yet; recording goes "

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from oncekey.compat import refuse_late_patching, renew_after_fork
+from oncekey.compat import refuse_late_patching, refuse_other_loops, renew_after_fork
 from oncekey.engine.breaker import Breaker
 from oncekey.engine.cache import Cache
 from oncekey.engine.chores import PURGE_EVERY, Purging
@@ -104,6 +104,7 @@ class Core:
         """Return the engine for coroutines, created at the first use."""
         if self._engine_async is None:
             refuse_late_patching()
+            refuse_other_loops()
             self._engine_async = AsyncEngine(
                 self.store_async,
                 self._behind,
@@ -137,6 +138,10 @@ def _chosen(store: str | Store | AsyncStore | None, prefix: str) -> Store | Asyn
         return open_store(store, prefix=prefix)
     missing = [verb for verb in VERBS if not callable(getattr(store, verb, None))]
     if missing:
+        if type(store).__module__.partition(".")[0] == "redis":
+            name = "AsyncRedisStore" if "asyncio" in type(store).__module__ else "RedisStore"
+            msg = f"a client of redis-py is not a store; write Once({name}(client))"
+            raise ConfigurationError(msg)
         msg = (
             f"a store is a URL or an object with the verbs of oncekey.stores.Store, but "
             f"{type(store).__name__} has no {', '.join(missing)}"
@@ -169,6 +174,6 @@ def _cache(wanted: bool | str | int | None, *, remote: bool) -> Cache | None:  #
     """Return a cache of the wanted size, or None. By default only remote stores have one."""
     if wanted is None:
         wanted = remote
-    if wanted is False:
+    if wanted == 0:  # or False
         return None
     return Cache(size(_DEFAULT_CACHE if wanted is True else wanted, "cache"))

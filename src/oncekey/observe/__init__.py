@@ -70,6 +70,10 @@ class Observer(Protocol):
         ...
 
 
+def _named(observer: object) -> str:
+    return getattr(observer, "__name__", None) or repr(observer)
+
+
 class Observers:
     """All observers of a `Once`."""
 
@@ -77,6 +81,9 @@ class Observers:
         """Check the observers. Raise ConfigurationError if one is not callable, or if two trace."""
         self._all: list[tuple[Observer, Callable[[Name], bool] | None]] = []
         self._entering: Callable[[Call], Call] | None = None
+        if not isinstance(observers, Iterable):
+            msg = f"observers must be a list of callables; write observers=[{_named(observers)}]"
+            raise ConfigurationError(msg)
         for observer in observers:
             if not callable(observer):
                 msg = f"an observer must be a callable that takes one event, not {observer!r}"

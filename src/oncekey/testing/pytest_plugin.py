@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `once_chaos`.
+"""The pytest plugin: strict results, and the fixture `once_chaos`.
 
 It is active wherever Oncekey is installed; nothing needs to be imported. The rest is imported by
 the first test that asks for it, so that other tests pay little.
@@ -6,6 +6,7 @@ the first test that asks for it, so that other tests pay little.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,14 @@ import pytest
 
 if TYPE_CHECKING:
     from oncekey.testing.chaos import Chaos
+
+
+def pytest_configure() -> None:
+    """Let a result that duplicates could not get back be an error, unless somebody said otherwise.
+
+    Nobody calls a function twice in most tests, so that nobody would notice.
+    """
+    os.environ.setdefault("ONCEKEY_STRICT", "1")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from oncekey import ConfigurationError, Done, InProgressError, NotDone, Once, current, current_async
+from oncekey.functions import scope_of
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.jobs import handler
 from oncekey.testing import Chaos, ChaosError
@@ -364,7 +365,7 @@ def test_a_crash_gives_nothing_back(place):
     assert isinstance(caller.error, Crashed)
     if place:
         assert store.asked.wait(PATIENCE)
-    found = store.records.get(pay._scope, "pay:A-17")
+    found = store.records.get(scope_of(pay), "pay:A-17")
     status = None if found is None else found.status
     assert status == (None if place == 0 else "running")
     assert charge.count == [0, 0, 0, 1, 1, 2, 2][place]

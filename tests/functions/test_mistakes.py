@@ -1,0 +1,92 @@
+"""What a newcomer writes wrongly, and the one sentence that says what to write instead."""
+
+import asyncio
+from decimal import Decimal
+from enum import Enum
+
+import pytest
+import redis
+import redis.asyncio
+
+from oncekey import ConfigurationError, Once, Policy
+from oncekey.stores import MemoryStore
+
+
+def test_a_once_takes_the_fields_of_a_policy():
+    once = Once("memory://", ttl="7d", policy=Policy(ttl="1h", lease="1min"))
+    once.run("k", lambda: 1)
+    record = once.get("k")
+    assert record.expires - record.finished == 7 * 86400 * 1_000_000
+    assert once._terms.lease == 60_000_000
+
+
+@pytest.mark.parametrize("use", [Once, Once("memory://"), Once("memory://").options])
+def test_an_unknown_option_is_told_with_the_one_that_was_meant(use):
+    store = () if use.__class__ is not type else ("memory://",)
+    arguments = ("k",) if isinstance(use, Once) else store
+    with pytest.raises(ConfigurationError, match="no option 'tll'; did you mean 'ttl'"):
+        use(*arguments, tll="24h")
+    with pytest.raises(ConfigurationError, match="no option 'colour'; there are ttl, lease"):
+        use(*arguments, colour="red")
+
+
+@pytest.mark.parametrize("off", [0, False])
+def test_a_cache_of_nothing_is_off(off):
+    assert Once("redis://127.0.0.1:1/0", cache=off).core.cache is None
+
+
+def test_once_without_a_key_says_how_to_write_one(once):
+    @once
+    def charge(order):
+        return order
+
+    with pytest.raises(ConfigurationError, match=r"write @once\('.*charge:{id}'\)"):
+        charge("o-1")
+    with pytest.raises(ConfigurationError, match="without a key"):
+        charge(order="o-1")
+    with pytest.raises(ConfigurationError, match="is a decorator; put it above a function"):
+        once("charge:{order}")("o-1", 2)
+
+
+def test_one_observer_instead_of_a_list(store):
+    with pytest.raises(ConfigurationError, match=r"write observers=\[print\]"):
+        Once(store, observers=print)
+    with pytest.raises(ConfigurationError, match=r"write observers=\[7\]"):
+        Once(store, observers=7)
+
+
+def test_a_client_of_redis_instead_of_a_store():
+    with pytest.raises(ConfigurationError, match=r"write Once\(RedisStore\(client\)\)"):
+        Once(redis.Redis())
+    with pytest.raises(ConfigurationError, match=r"write Once\(AsyncRedisStore\(client\)\)"):
+        Once(redis.asyncio.Redis())
+
+
+def test_a_coroutine_under_another_library_is_refused_before_anything_is_claimed():
+    """A loop that is not of asyncio, such as that of trio, drives the coroutine."""
+    store = MemoryStore()
+
+    async def work():
+        return 1
+
+    driven = Once(store).run_async("k", work)
+    with pytest.raises(ConfigurationError, match="under trio"):
+        driven.send(None)
+    assert store.get(None, "k") is None
+    assert asyncio.run(Once(store).run_async("k", work)) == 1
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize("value", [{"total": Decimal(1)}, (1, 2), Colour.RED])
+def test_in_strict_mode_a_result_that_duplicates_could_not_get_is_an_error(
+    once, monkeypatch, value
+):
+    monkeypatch.setenv("ONCEKEY_STRICT", "1")
+    with pytest.raises(ConfigurationError, match="annotate what the function returns"):
+        once.run("k", lambda: value)
+    assert once.get("k").status == "completed"
+    monkeypatch.delenv("ONCEKEY_STRICT")
+    assert once.run("other", lambda: value) == value
