@@ -288,6 +288,25 @@ async def test_a_task_that_is_cut_off_leaves_no_connection_in_doubt(
     await store.aclose()
 
 
+@pytest.mark.usefixtures("unbound")
+async def test_a_task_that_is_cut_off_leaves_no_connection_of_a_callers_pool_in_doubt(
+    postgres_url, beside, until_async
+):
+    async with AsyncConnectionPool(postgres_url, open=False, min_size=1, max_size=1) as pool:
+        store = AsyncPostgresStore(pool, timeout=PATIENCE)
+        await store.claim(desk_of(None).ask("a", lease=1))
+        other = beside(postgres_url)
+        other.execute("BEGIN")
+        other.execute("SELECT 1 FROM oncekey_records FOR UPDATE")
+        task = asyncio.create_task(store.claim(desk_of(None).ask("b")))
+        await until_async(lambda: other.execute(BACKENDS + "current_database()").fetchall())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        other.execute("ROLLBACK")
+        await until_async(lambda: gone_on(store))
+
+
 def test_a_connection_that_a_callers_pool_lost_is_replaced(postgres_url, beside):
     with ConnectionPool(postgres_url, open=True, min_size=1, max_size=1) as pool:
         store = PostgresStore(pool)
