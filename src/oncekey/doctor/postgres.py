@@ -95,11 +95,11 @@ def _commit(value: str) -> Finding:
     check, evidence = "postgres.commit", f"synchronous_commit={value}"
     if value != "off":
         return fine(check, "a claim is on the disk before it is answered", evidence)
-    meaning = "a crash loses claims that were answered, and what they protect runs again"
-    fix = (
-        "set synchronous_commit to on, for the store alone with ?options=-csynchronous_commit%3Don"
+    meaning = (
+        "the store's own writes wait for the disk all the same, but a crash loses transactions of "
+        "yours, with an atomic inbox in them, that were committed"
     )
-    return danger(check, meaning, evidence, fix)
+    return warning(check, meaning, evidence, "set synchronous_commit to on")
 
 
 def _recovery(rows: Any) -> Finding:

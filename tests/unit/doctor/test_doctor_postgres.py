@@ -36,7 +36,7 @@ def test_a_server_as_it_comes_is_fine_and_nothing_is_made_by_looking(safe_databa
 @pytest.mark.parametrize(
     ("settings", "check", "severity"),
     [
-        ({"synchronous_commit": "off"}, "postgres.commit", "danger"),
+        ({"synchronous_commit": "off"}, "postgres.commit", "warning"),
         ({"synchronous_commit": "local"}, "postgres.commit", "fine"),
         ({"default_transaction_read_only": "on"}, "postgres.read_only", "danger"),
     ],
