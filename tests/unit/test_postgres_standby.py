@@ -8,10 +8,11 @@ import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from oncekey import StoreError
+from oncekey import Once, StoreError
 from oncekey.core.requests import Claim, Granted
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.testing.conformance.base import DONE, Desk
+from tests.leases import unhurried
 from tests.patience import PATIENCE, until, until_async
 from tests.servers.postgres_fixtures import beside, breakable_postgres, colour
 from tests.servers.postgres_standby import standby
@@ -190,3 +191,22 @@ def test_a_commit_that_only_this_server_confirms_is_unknown(standby, colour, thr
     assert caught.value.happened is None
     assert type(waits(standby, thread(desk.claim, "a"))) is Granted
     assert desk_of(store, "next").grant("a")
+
+
+def test_a_call_whose_claim_only_this_server_confirms_asks_again_before_it_runs(
+    standby, beside, thread, monkeypatch
+):
+    unhurried(monkeypatch)
+    other, ran = beside(standby.url), []
+    once = Once(PostgresStore(standby.url, timeout=PATIENCE), observers=())
+    once.run("warm", lambda: None)
+    standby.leave()
+    call = thread(once.run, "order-1", lambda: ran.append(1) or "paid")
+    until(standby.waiting)
+    standby.give_up_waiting()
+    claimed = "SELECT 1 FROM oncekey_records WHERE key = 'order-1'"
+    until(lambda: call.done() or (other.execute(claimed).fetchone() and standby.waiting()))
+    assert not ran
+    assert waits(standby, call) == "paid"
+    assert ran == [1]
+    once.close()
