@@ -332,6 +332,17 @@ async def test_a_connection_that_a_callers_async_pool_lost_is_replaced(postgres_
         assert caught.value.happened is False
 
 
+def test_connections_that_a_callers_pool_has_closed_are_forgotten(postgres_url):
+    with ConnectionPool(postgres_url, open=True, min_size=1, max_size=1) as pool:
+        store = PostgresStore(pool)
+        for number in range(3):
+            desk_of(store, f"order-{number}").grant("a")
+            with pool.connection() as mine:
+                mine.close()
+        desk_of(store).get()
+        assert len(store._links.here()._lender._lines) == 1
+
+
 def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(postgres_url):
     store = PostgresStore(postgres_url)
     desk_of(store).grant("a")

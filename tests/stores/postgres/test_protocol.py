@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.pq import ExecStatus
 from psycopg.waiting import Wait
-from psycopg_pool import ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import StoreError
 from oncekey.core.requests import Busy, Granted, Replay
@@ -275,14 +275,12 @@ def test_a_connection_of_the_caller_is_closed_too(
             lived(store, "next")  # on another connection of the pool
 
 
-@pytest.mark.usefixtures("without_limits")
-async def test_a_connection_that_a_task_of_the_caller_leaves_is_closed(
-    postgres_url, proxied_url, proxy, beside, until_async
-):
+@pytest.fixture
+async def left(postgres_url, beside, until_async):
+    """Runs a claim that waits for another transaction, until its task is cancelled."""
     other = beside(postgres_url)
-    async with await psycopg.AsyncConnection.connect(proxied_url, autocommit=True) as mine:
-        store = AsyncPostgresStore(mine)
-        await store.claim(desk_of(None, "warm").ask("a"))
+
+    async def run(store):
         with other.transaction(force_rollback=True):
             other.execute(INSERTED)
             claim = asyncio.create_task(store.claim(desk_of(None).ask("a")))
@@ -290,8 +288,28 @@ async def test_a_connection_that_a_task_of_the_caller_leaves_is_closed(
             claim.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await claim
+
+    return run
+
+
+@pytest.mark.usefixtures("without_limits")
+async def test_a_connection_of_the_caller_that_a_task_leaves_is_closed(proxied_url, proxy, left):
+    async with await psycopg.AsyncConnection.connect(proxied_url, autocommit=True) as mine:
+        store = AsyncPostgresStore(mine)
+        await store.claim(desk_of(None, "warm").ask("a"))
+        await left(store)
         assert proxy.cancels == 0
         assert mine.closed
+
+
+@pytest.mark.usefixtures("without_limits")
+async def test_a_connection_of_a_pool_that_a_task_leaves_is_closed(proxied_url, proxy, left):
+    async with AsyncConnectionPool(proxied_url, min_size=1, max_size=1, open=False) as pool:
+        store = AsyncPostgresStore(pool)
+        await store.claim(desk_of(None, "warm").ask("a"))
+        await left(store)
+        assert proxy.cancels == 0
+        await store.claim(desk_of(None, "next").ask("a"))  # on another connection of the pool
 
 
 @pytest.fixture

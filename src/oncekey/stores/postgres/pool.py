@@ -13,7 +13,6 @@ from collections import deque
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import Connection
@@ -141,7 +140,7 @@ class Pooled:
         """Use the pool, which need not be open yet."""
         self._target = target
         self._pool = target.given
-        self._lines: WeakKeyDictionary[Connection[Any], PostgresLine[Any]] = WeakKeyDictionary()
+        self._lines: dict[Connection[Any], PostgresLine[Any]] = {}
 
     def take(self) -> PostgresLine[Connection[Any]]:
         """Return a connection that the server has not closed."""
@@ -155,6 +154,8 @@ class Pooled:
             raise explain_connect(error, self._target.where) from error
         line = self._lines.get(connection)
         if line is None:
+            known = list(self._lines.items())  # at once: other threads take connections meanwhile
+            self._lines = {other: line for other, line in known if not other.closed}
             line = self._lines[connection] = PostgresLine(connection)
         return line
 

@@ -11,7 +11,6 @@ from collections import deque
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection
@@ -139,9 +138,7 @@ class AsyncPooled:
         """Use the pool, which need not be open yet."""
         self._target = target
         self._pool = target.given
-        self._lines: WeakKeyDictionary[AsyncConnection[Any], PostgresLine[Any]] = (
-            WeakKeyDictionary()
-        )
+        self._lines: dict[AsyncConnection[Any], PostgresLine[Any]] = {}
 
     async def take(self) -> PostgresLine[AsyncConnection[Any]]:
         """Return a connection that the server has not closed."""
@@ -155,6 +152,8 @@ class AsyncPooled:
             raise explain_connect(error, self._target.where) from error
         line = self._lines.get(connection)
         if line is None:
+            known = list(self._lines.items())  # at once: other threads take connections meanwhile
+            self._lines = {other: line for other, line in known if not other.closed}
             line = self._lines[connection] = PostgresLine(connection)
         return line
 
