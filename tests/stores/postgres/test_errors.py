@@ -340,7 +340,7 @@ def test_connections_that_a_callers_pool_has_closed_are_forgotten(postgres_url):
             with pool.connection() as mine:
                 mine.close()
         desk_of(store).get()
-        assert len(store._links.here()._lender._lines) == 1
+        assert len(store.links.here()._lender._lines) == 1
 
 
 def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(postgres_url):
