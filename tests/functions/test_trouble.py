@@ -124,6 +124,21 @@ def test_a_claim_that_is_never_heard_of_is_given_back(once, store, runs):
     assert once.get("unheard").attempt == 1  # nobody had run it
 
 
+def test_a_claim_whose_repetition_is_refused_is_given_back(once, store, runs):
+    """Its reply was lost; then the password was wrong, or a right was missing."""
+
+    def refused(_):
+        msg = "no permission"
+        raise ConfigurationError(msg)
+
+    store.lose_reply("claim")
+    store.instead("claim", refused)
+    with pytest.raises(ConfigurationError, match="no permission"):
+        once.run("k", runs.append, 1)
+    assert not runs
+    until_status(once, "k", "released")
+
+
 def test_a_claim_that_is_cut_off_is_given_back(once, store, runs):
     def cut_off(do):
         do()

@@ -67,6 +67,7 @@ from oncekey.errors import (
     OncekeyError,
     OutcomeUnknownError,
     StoreError,
+    UnreadableError,
     doubted,
 )
 from oncekey.observe import Name, Observers
@@ -339,7 +340,10 @@ class AsyncEngine:
         except StoreError as error:
             self._breaker.missed(error)
             raise
-        except OncekeyError:
+        except OncekeyError as error:
+            if isinstance(failed, StoreError) and not isinstance(error, UnreadableError):
+                # It was refused now, but may have been granted the first time.
+                keeper.take_up(Abandoned(self._behind, call, ask.nonce), RETRY)
             raise
         except BaseException:  # cut off while the store may have granted it
             keeper.take_up(Abandoned(self._behind, call, ask.nonce), 0.0)
