@@ -124,6 +124,10 @@ def _checked_status(status: object) -> Any:
     return status
 
 
+def _is_function(thing: object) -> bool:
+    return callable(thing) or isinstance(thing, (classmethod, staticmethod))
+
+
 def _no_decorator(key: str | Callable[..., str]) -> ConfigurationError:
     """Return the error for `once(key)` that is not given a function to protect."""
     if isinstance(key, str):
@@ -236,7 +240,7 @@ class Once:
         )
 
         def decorate(*called: Any, **with_names: Any) -> Any:
-            if len(called) != 1 or with_names or not callable(called[0]):
+            if len(called) != 1 or with_names or not _is_function(called[0]):
                 raise _no_decorator(key)
             return protect(self, called[0], key, options)
 

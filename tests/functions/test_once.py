@@ -577,7 +577,7 @@ def test_a_wrong_option_is_refused_at_once(memory, options):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"scope": ""}, {"observers": [5]}, {"cache": "lots"}, {"cache": 0}, {"policy": 5}],
+    [{"scope": ""}, {"observers": [5]}, {"cache": "lots"}, {"cache": -1}, {"policy": 5}],
 )
 def test_a_wrong_setting_of_the_once_is_refused_at_once(settings):
     with pytest.raises(ConfigurationError):
