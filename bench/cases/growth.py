@@ -26,15 +26,13 @@ from tests.servers.programs import MissingProgramError
 _MOST_COST: Final = 1.2
 _TITLES: Final = {"memory": "Memory", "redis": "Redis", "postgres": "PostgreSQL"}
 _ABSENT: Final = {"redis": "no redis-server was found", "postgres": "no PostgreSQL was found"}
-_HASTY: Final = "?options=-csynchronous_commit%3Doff"
-"""No commit waits for the disk: nothing hides behind it."""
 
 Full = dict[str, str | Store]
 
 
 def turns(settings: Settings) -> int:
     """How often a run with all stores ticks: for each that is full, and for each turn."""
-    return 9 + settings.rounds * 12
+    return 9 + settings.rounds * 9
 
 
 def growth_rows(folder: Path, settings: Settings, tick: Tick) -> list[Row]:
@@ -80,7 +78,7 @@ def _redis(sizes: dict[str, int], tick: Tick) -> Iterator[Full]:
 
 @contextmanager
 def _postgres(folder: Path, sizes: dict[str, int], tick: Tick) -> Iterator[Full]:
-    """Three databases, each also by a way whose commits do not wait for the disk."""
+    """Three databases, whose commits wait for the disk."""
     try:
         binaries()
     except MissingProgramError:
@@ -91,7 +89,7 @@ def _postgres(folder: Path, sizes: dict[str, int], tick: Tick) -> Iterator[Full]
         for name, count in sizes.items():
             fill_postgres(urls[name], count).close()
             tick()
-        yield {**urls, **{f"{name} hasty": url + _HASTY for name, url in urls.items()}}
+        yield {**urls}
 
 
 def _timed(full: Full, settings: Settings, tick: Tick) -> Timings:
@@ -128,14 +126,5 @@ def _row(store: str, size: str, sizes: dict[str, int], timings: Timings | None) 
         ratio=cost,
         target=f"at most {_MOST_COST}x",
         met=None if cost is None else cost.median <= _MOST_COST,
-        remark=_remark(store, size, timings),
+        remark=_ABSENT[store] if timings is None else "",
     )
-
-
-def _remark(store: str, size: str, timings: Timings | None) -> str:
-    if timings is None:
-        return _ABSENT[store]
-    if f"{size} hasty" not in timings:
-        return ""
-    cost = timings.cost(f"{size} hasty", "few hasty")
-    return f"with synchronous_commit=off on both sides the ratio was {cost.median:.2f}x"
