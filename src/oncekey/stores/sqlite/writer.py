@@ -176,18 +176,19 @@ class Writer:
             self._lock.release()
         if not mine.leads:
             self._sleep(mine, time.monotonic() + seconds)
-        if mine.leads:
-            with self._lock:
-                self._queue.remove(mine)
-            connection, self.connection = self.connection, None
-            if connection is not None:
-                connection.close()
+        if not mine.leads:
+            return
+        with self._lock:
+            self._queue.remove(mine)
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
 
     def resume(self, caller: Runner | None) -> None:
         """Let others write again, if `pause` of this caller has kept them from it."""
         leader = self._leader
         if leader is not None and leader.pauses and leader.runner is caller:
-            self._hand_over([])
+            self._leave(leader)
             leader.runner = None  # as above
 
     def _sleep(self, mine: _Turn, give_up: float = inf) -> None:
@@ -222,11 +223,15 @@ class Writer:
         leader without waking it.
         """
         with self._lock:
-            leader = self._leader
-            others = leader is not None and leader is not mine and leader.runner
-            if others and not has_left(others):
+            gone = self._leader if self._leader is not mine else None
+            if gone is not None and gone.runner and not has_left(gone.runner):
                 return False
-            if mine not in self._queue:
+            if gone is not None and gone.pauses and gone in self._queue:
+                self._queue.remove(gone)
+            if mine in self._queue:  # it leads for itself first, whoever came before it
+                self._queue.remove(mine)
+                self._queue.appendleft(mine)
+            else:
                 _fail(mine.jobs, _cut_off())
                 _tell(mine.jobs)
             self._leader, mine.leads = mine, True
