@@ -5,10 +5,9 @@ is done it hands over to the first of them, which commits everything that is que
 transaction and wakes the callers that it served. So a single caller pays for its own commit only,
 and sixteen callers pay for two or three.
 
-A lease is counted from a time that is read while the file is locked, or right before a statement
-that does not wait for the lock. So no statement but BEGIN may wait for another process, and the
-writer does that itself: SQLite's own busy timeout is switched off. Whatever else finds the file
-locked is done again after BEGIN.
+A lease must be counted from a time at which the file can be written. So no statement waits for
+another process: SQLite's own busy timeout is switched off, and what finds the file locked is run
+again, with a new time.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from oncekey.core.requests import Claim, Request, Verdict
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
 from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite.schema import when_unlocked
-from oncekey.stores.sqlite.statements import UNFIT, is_locked, unfit
+from oncekey.stores.sqlite.statements import UNFIT, unfit
 
 T = TypeVar("T")
 
@@ -115,9 +114,10 @@ class Writer:
         self.connection: sqlite3.Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """Return what `work` returns, or None if another caller or another process writes now.
+        """Return what `work` returns, or None if another caller leads now.
 
-        Each statement of `work` is a transaction of its own.
+        Each statement of `work` is a transaction of its own. It is called again if it finds the
+        file locked by another process.
         """
         mine = _Turn([], runner())
         try:
@@ -125,10 +125,9 @@ class Writer:
                 if self._leader is not None:
                     return None
                 self._leader = mine
-            return work(self._open())
+            connection = self._open()
+            return self._when_unlocked(lambda: work(connection))
         except sqlite3.Error as error:
-            if is_locked(error):
-                return None
             raise self._explain(error) from error
         except UNFIT as error:
             raise unfit(error) from error
@@ -283,10 +282,10 @@ class Writer:
         try:
             together = plain(jobs) if len(jobs) > 1 else []
             if len(together) == 1 and len(together[0].jobs) == len(jobs):
-                written = self._at_once(connection, together[0])
-                if written:
-                    return
-                together = together if written is None else []
+                write = together[0].write
+                if self._when_unlocked(lambda: write(connection, jobs, self._clock())):
+                    return  # one statement is a transaction by itself
+                together = []
             self._one_by_one(connection, jobs, together)
         except sqlite3.Error as error:
             explained = self._explain(error)
@@ -294,23 +293,14 @@ class Writer:
                 explained.happened = False
             raise explained from error
 
-    def _at_once(self, connection: sqlite3.Connection, together: Set) -> bool | None:
-        """Run one statement, which is a transaction by itself. Return whether it wrote all jobs.
-
-        Return None if another process has the file locked.
-        """
-        try:
-            return together.write(connection, together.jobs, self._clock())
-        except sqlite3.OperationalError as error:
-            if is_locked(error):
-                return None
-            raise
+    def _when_unlocked(self, run: Callable[[], T]) -> T:
+        return when_unlocked(run, self._busy_timeout)
 
     def _one_by_one(
         self, connection: sqlite3.Connection, jobs: list[Job], together: list[Set]
     ) -> None:
         """Run all jobs in one transaction, one by one except for those in `together`."""
-        when_unlocked(partial(connection.execute, "BEGIN IMMEDIATE"), self._busy_timeout)
+        self._when_unlocked(partial(connection.execute, "BEGIN IMMEDIATE"))
         now = self._clock()
         done = {job for write, some in together if write(connection, some, now) for job in some}
         for job in jobs:
