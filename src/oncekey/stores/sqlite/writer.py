@@ -125,8 +125,7 @@ class Writer:
                 if self._leader is not None:
                     return None
                 self._leader = mine
-            connection = self._open()
-            return self._when_unlocked(lambda: work(connection))
+            return when_unlocked(partial(work, self._open()), self._busy_timeout)
         except sqlite3.Error as error:
             raise self._explain(error) from error
         except UNFIT as error:
@@ -283,7 +282,8 @@ class Writer:
             together = plain(jobs) if len(jobs) > 1 else []
             if len(together) == 1 and len(together[0].jobs) == len(jobs):
                 write = together[0].write
-                if self._when_unlocked(lambda: write(connection, jobs, self._clock())):
+                at_once = lambda: write(connection, jobs, self._clock())  # noqa: E731 - each try has its own time
+                if when_unlocked(at_once, self._busy_timeout):
                     return  # one statement is a transaction by itself
                 together = []
             self._one_by_one(connection, jobs, together)
@@ -293,14 +293,11 @@ class Writer:
                 explained.happened = False
             raise explained from error
 
-    def _when_unlocked(self, run: Callable[[], T]) -> T:
-        return when_unlocked(run, self._busy_timeout)
-
     def _one_by_one(
         self, connection: sqlite3.Connection, jobs: list[Job], together: list[Set]
     ) -> None:
         """Run all jobs in one transaction, one by one except for those in `together`."""
-        self._when_unlocked(partial(connection.execute, "BEGIN IMMEDIATE"))
+        when_unlocked(partial(connection.execute, "BEGIN IMMEDIATE"), self._busy_timeout)
         now = self._clock()
         done = {job for write, some in together if write(connection, some, now) for job in some}
         for job in jobs:
