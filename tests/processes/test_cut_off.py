@@ -4,7 +4,7 @@ import pytest
 
 from tests.heavy import HEAVY
 
-CUTS = 3000 if HEAVY else 100
+CUTS = 3000 if HEAVY else 300
 
 
 @pytest.mark.parametrize("store_url", ["memory", "sqlite", "postgres"], indirect=True)

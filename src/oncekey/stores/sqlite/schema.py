@@ -80,12 +80,13 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
 
 def when_unlocked(run: Callable[[], T], busy_timeout: float) -> T:
     """Return what `run` returns, called again for so many seconds while the file is locked."""
-    give_up = time.monotonic() + busy_timeout
+    give_up = None
     pause = _FIRST_PAUSE
     while True:
         try:
             return run()
         except sqlite3.OperationalError as error:
+            give_up = give_up or time.monotonic() + busy_timeout
             if not is_locked(error) or time.monotonic() > give_up:
                 raise
             time.sleep(pause)

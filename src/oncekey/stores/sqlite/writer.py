@@ -5,10 +5,9 @@ is done it hands over to the first of them, which commits everything that is que
 transaction and wakes the callers that it served. So a single caller pays for its own commit only,
 and sixteen callers pay for two or three.
 
-A lease is counted from a time that is read while the file is locked, or right before a statement
-that does not wait for the lock. So no statement but BEGIN may wait for another process, and the
-writer does that itself: SQLite's own busy timeout is switched off. Whatever else finds the file
-locked is done again after BEGIN.
+A lease must be counted from a time at which the file can be written. So no statement waits for
+another process: SQLite's own busy timeout is switched off, and what finds the file locked is run
+again, with a new time.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from oncekey.core.requests import Claim, Request, Verdict
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
 from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite.schema import when_unlocked
-from oncekey.stores.sqlite.statements import UNFIT, is_locked, unfit
+from oncekey.stores.sqlite.statements import UNFIT, unfit
 
 T = TypeVar("T")
 
@@ -115,9 +114,10 @@ class Writer:
         self.connection: sqlite3.Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """Return what `work` returns, or None if another caller or another process writes now.
+        """Return what `work` returns, or None if another caller leads now.
 
-        Each statement of `work` is a transaction of its own.
+        Each statement of `work` is a transaction of its own. It is called again if it finds the
+        file locked by another process.
         """
         mine = runner()
         try:
@@ -125,10 +125,8 @@ class Writer:
                 if self._leader is not None:
                     return None
                 self._leader = mine
-            return work(self._open())
+            return when_unlocked(partial(work, self._open()), self._busy_timeout)
         except sqlite3.Error as error:
-            if is_locked(error):
-                return None
             raise self._explain(error) from error
         except UNFIT as error:
             raise unfit(error) from error
@@ -176,18 +174,19 @@ class Writer:
             self._lock.release()
         if not mine.leads:
             self._sleep(mine, time.monotonic() + seconds)
-        if mine.leads:
-            with self._lock:
-                self._queue.remove(mine)
-            connection, self.connection = self.connection, None
-            if connection is not None:
-                connection.close()
+        if not mine.leads:
+            return
+        with self._lock:
+            self._queue.remove(mine)
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
 
     def resume(self, caller: Runner | None) -> None:
         """Let others write again, if `pause` of this caller has kept them from it."""
         leader = self._leader
         if isinstance(leader, _Turn) and leader.pauses and leader.runner is caller:
-            self._hand_over([])
+            self._leave(leader)
             leader.runner = None  # as above
 
     def _sleep(self, mine: _Turn, give_up: float = inf) -> None:
@@ -222,11 +221,16 @@ class Writer:
         leader without waking it.
         """
         with self._lock:
-            leader = self._leader
-            others = leader.runner if isinstance(leader, _Turn) else leader
-            if leader is not mine and others is not None and not has_left(others):
+            gone = self._leader if self._leader is not mine else None
+            leads = gone.runner if isinstance(gone, _Turn) else gone
+            if leads is not None and not has_left(leads):
                 return False
-            if mine not in self._queue:
+            if isinstance(gone, _Turn) and gone.pauses and gone in self._queue:
+                self._queue.remove(gone)
+            if mine in self._queue:  # it leads for itself first, whoever came before it
+                self._queue.remove(mine)
+                self._queue.appendleft(mine)
+            else:
                 _fail(mine.jobs, _cut_off())
                 _tell(mine.jobs)
             self._leader, mine.leads = mine, True
@@ -278,28 +282,17 @@ class Writer:
         try:
             together = plain(jobs) if len(jobs) > 1 else []
             if len(together) == 1 and len(together[0].jobs) == len(jobs):
-                written = self._at_once(connection, together[0])
-                if written:
-                    return
-                together = together if written is None else []
+                write = together[0].write
+                at_once = lambda: write(connection, jobs, self._clock())  # noqa: E731 - each try has its own time
+                if when_unlocked(at_once, self._busy_timeout):
+                    return  # one statement is a transaction by itself
+                together = []
             self._one_by_one(connection, jobs, together)
         except sqlite3.Error as error:
             explained = self._explain(error)
             if self._roll_back() and isinstance(explained, StoreError):
                 explained.happened = False
             raise explained from error
-
-    def _at_once(self, connection: sqlite3.Connection, together: Set) -> bool | None:
-        """Run one statement, which is a transaction by itself. Return whether it wrote all jobs.
-
-        Return None if another process has the file locked.
-        """
-        try:
-            return together.write(connection, together.jobs, self._clock())
-        except sqlite3.OperationalError as error:
-            if is_locked(error):
-                return None
-            raise
 
     def _one_by_one(
         self, connection: sqlite3.Connection, jobs: list[Job], together: list[Set]

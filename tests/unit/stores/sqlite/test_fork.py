@@ -146,6 +146,20 @@ def test_a_fork_takes_over_from_a_leader_that_was_torn_away(store, monkeypatch):
     store.after_fork_in_parent(forker)
 
 
+def test_a_fork_that_was_handed_the_lead_and_not_woken_goes_on(store, monkeypatch):
+    """A signal came while the leader before it handed over."""
+    monkeypatch.setattr(writer, "LOOK_EVERY", 0.01)
+    forker = runner()
+    leader = Leader(store)
+    forking = Asking(lambda: store.before_fork(forker, PATIENCE))
+    queued(store, 1)
+    store.writer._leader = store.writer._queue[0]  # and no more of it
+    forking.answer()
+    store.after_fork_in_parent(forker)
+    leader.finish()
+    assert type(store.claim(a_claim())) is Granted
+
+
 # Real forks. They have a process of their own: pytest has threads, and Python warns of that
 
 
