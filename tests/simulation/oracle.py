@@ -318,10 +318,17 @@ class Oracle:
             )
             world.story(ask).settled(after)
         elif kind is Release:
-            must(alive.status == "running", "only what runs is released", alive)
+            definite = not (ask.uncertain or ask.hold)
+            held = alive.status == "held"
+            must(
+                alive.status == "running" or (held and definite),
+                "only what runs is released, or what is held and did nothing",
+                alive,
+            )
             must(after.noted == alive.noted, "a release keeps the notes", alive, after)
             must(
-                after.uncertain == (alive.uncertain or ask.uncertain),
+                after.uncertain
+                == ((alive.uncertain and not (held and alive.attempt <= 1)) or ask.uncertain),
                 "doubt stays until it is settled",
                 after,
             )

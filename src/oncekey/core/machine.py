@@ -141,12 +141,12 @@ def release(record: Record | None, ask: Release, now: int) -> tuple[Record | Non
         same = record.status == ("held" if ask.hold else "released")
         return record, Verdict.DONE if same else Verdict.ENDED
     # What made a first attempt uncertain can only be the end of its lease.
-    before = record.uncertain and not (held and record.attempt == 1)
+    before = record.uncertain and not (held and record.attempt <= 1)
     uncertain = before or ask.uncertain
     left = replace(
         record,
         error=ask.error if ask.error is not None else record.error,
-        attempt=record.attempt - ask.unused,
+        attempt=max(0, record.attempt - ask.unused),
         lease_end=now,
     )
     # A definite end does not change the time since which the record has been uncertain.

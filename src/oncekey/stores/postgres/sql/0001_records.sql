@@ -355,8 +355,8 @@ BEGIN
     END IF;
     promised := CASE WHEN r.uncertain THEN r.expires ELSE 0 END;
     -- What made a first attempt uncertain can only be the end of its lease.
-    r.uncertain := p_uncertain OR r.uncertain AND NOT (r.status = 'held' AND r.attempt = 1);
-    r.attempt := r.attempt - p_unused::int;
+    r.uncertain := p_uncertain OR r.uncertain AND NOT (r.status = 'held' AND r.attempt <= 1);
+    r.attempt := greatest(0, r.attempt - p_unused::int);
     IF NOT p_hold THEN
         until := moment + CASE
             WHEN r.noted <> '' OR r.uncertain OR p_counted AND r.attempt > 0

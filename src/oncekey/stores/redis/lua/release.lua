@@ -6,7 +6,7 @@ if status ~= RUNNING and not (status == HELD and unsure == 0 and hold == 0) then
 end
 local promised = uncertain == 1 and expires or 0
 -- What made a first attempt uncertain can only be the end of its lease.
-if status == HELD and attempt == 1 then
+if status == HELD and attempt <= 1 then
   uncertain = 0
 end
 -- A definite end does not move the moment since when the record has been uncertain.
@@ -14,7 +14,7 @@ if unsure == 1 or uncertain == 0 then
   finished = now
 end
 status, uncertain = becomes, math.max(uncertain, unsure)
-lease_end, updated, attempt = now, now, attempt - unused
+lease_end, updated, attempt = now, now, math.max(0, attempt - unused)
 if hold == 1 then
   expires = 0
 elseif noted_size > 0 or uncertain == 1 or (counted == 1 and attempt > 0) then
