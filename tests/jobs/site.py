@@ -114,9 +114,20 @@ class Site:
         """So many jobs that wait may go on."""
         self.ledger.rpush(f"told:{order}", *["go on"] * times)
 
-    def happened(self, key: str, name: str) -> None:
-        """A worker has told of this event, after those that were asked for before."""
-        self._next(f"events:{key}", name)
+    def happened(self, key: str, *names: str) -> None:
+        """Workers have told of these events, after those that were asked for before.
+
+        Two workers may tell in any order: who sees that another has completed may be quicker.
+        """
+        missing = list(names)
+        heard = []
+        for found in self._heard(f"events:{key}"):
+            heard.append(found)
+            if found in missing:
+                missing.remove(found)
+            if not missing:
+                return
+        raise AssertionError(f"{key}: no {missing} in {heard}; {self._told()}")
 
     def line(self, key: str, text: str) -> dict[str, Any]:
         """The log line of a worker that opens with the text."""

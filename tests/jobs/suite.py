@@ -20,8 +20,7 @@ class TestDelivery:
     def test_one_job_that_is_delivered_twice_runs_once(self, site):
         order = site.order()
         job = site.queue.put_twice("ticket", order, 40)
-        site.happened(job, "completed")
-        site.happened(job, "duplicate")
+        site.happened(job, "completed", "duplicate")
         assert site.queue.result(job)["order"] == order
         assert site.effects(order) == ["charge"]
 

@@ -86,8 +86,7 @@ def test_a_task_that_outlasts_the_visibility_timeout_runs_once(site):
     for _ in range(5):  # it comes again and again; a retry of it would be one too many
         site.happened(job, "busy")
     site.tell(order)
-    site.happened(job, "completed")
-    site.happened(job, "duplicate")
+    site.happened(job, "completed", "duplicate")
     assert site.queue.result(job).startswith("charge-")
     assert site.effects(order) == ["charge"]
     with site.broker.client(db=2) as broker:

@@ -125,8 +125,7 @@ def test_a_child_that_outlives_its_worker_is_not_run_over(site):
     queue.started_job_registry.cleanup(module.FAR)
     site.happened(job, "busy")
     site.tell(order)
-    site.happened(job, "completed")
-    site.happened(job, "duplicate")
+    site.happened(job, "completed", "duplicate")
     assert site.queue.result(job).startswith("charge-")
     assert site.effects(order) == ["charge"]
 

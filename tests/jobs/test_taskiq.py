@@ -23,8 +23,7 @@ def test_a_job_that_outlasts_the_idle_timeout_runs_once(site):
     for _ in range(3):
         site.happened(order, "busy")
     site.tell(order)
-    site.happened(order, "completed")
-    site.happened(order, "duplicate")
+    site.happened(order, "completed", "duplicate")
     assert site.queue.result(job).startswith("charge-")
     assert site.effects(order) == ["charge"]
     assert site.left_over(f"events:{order}") == []  # one message was on its way, not many
