@@ -35,7 +35,6 @@ NAMES = {
     "aclose": "close",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
-    "on_thread": "here",
 }
 PHRASES = {
     "async with": "with",

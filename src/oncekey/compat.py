@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from oncekey.errors import ConfigurationError
+
+T = TypeVar("T")
 
 Runner = FrameType | asyncio.Task[Any]
 """The frame or the task that runs something."""
@@ -246,6 +248,16 @@ def pause(seconds: float) -> None:
 async def pause_async(seconds: float) -> None:
     """Suspend this task for `seconds`."""
     await asyncio.sleep(seconds)
+
+
+def call_blocking(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Call the function, which may block. Return its value."""
+    return function(*args, **kwargs)
+
+
+async def call_blocking_async(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Call the function in a thread, so that the event loop goes on. Return its value."""
+    return await asyncio.to_thread(function, *args, **kwargs)
 
 
 def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

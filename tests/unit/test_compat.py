@@ -1,11 +1,19 @@
 """What blocking code and coroutines do differently."""
 
 import asyncio
+import threading
 
 import pytest
 
 from oncekey import compat
-from oncekey.compat import invoke, invoke_async, pause, pause_async
+from oncekey.compat import (
+    call_blocking,
+    call_blocking_async,
+    invoke,
+    invoke_async,
+    pause,
+    pause_async,
+)
 from oncekey.errors import ConfigurationError
 
 
@@ -59,3 +67,13 @@ def test_something_to_await_is_refused_where_nobody_awaits(function):
         invoke(function, 1)
     words = f"{function!r} returned something to await; use the async form of this call"
     assert str(caught.value) == words
+
+
+def test_a_function_that_blocks_is_called_where_it_is_asked_for():
+    assert call_blocking(threading.get_ident) == threading.get_ident()
+    assert call_blocking(int, "11", base=2) == 3
+
+
+async def test_for_coroutines_it_is_called_on_a_thread():
+    assert await call_blocking_async(threading.get_ident) != threading.get_ident()
+    assert await call_blocking_async(int, "11", base=2) == 3

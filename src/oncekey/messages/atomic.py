@@ -10,7 +10,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import invoke
+from oncekey.compat import call_blocking, invoke
 from oncekey.core import machine
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
@@ -19,7 +19,7 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted
 from oncekey.engine.ticket import new_nonce, unprotected
 from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
-from oncekey.messages.config import InboxConfig, here
+from oncekey.messages.config import InboxConfig
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.errors import outside_transaction, worth_another_try
 from oncekey.messages.message import Message
@@ -191,7 +191,7 @@ class Atomic:
             if dead and self._config.box is not None:
                 letter = self._rules.dead_letter(self._message, record, number, error)
                 invoke(self._config.box, letter)
-            here(
+            call_blocking(
                 table.count,
                 atomic_claim(self._call, new_nonce()),
                 attempt=number,

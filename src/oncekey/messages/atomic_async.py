@@ -8,7 +8,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import invoke_async
+from oncekey.compat import call_blocking_async, invoke_async
 from oncekey.core import machine
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
@@ -17,7 +17,7 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted
 from oncekey.engine.ticket import new_nonce, unprotected
 from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
-from oncekey.messages.config import InboxConfig, on_thread
+from oncekey.messages.config import InboxConfig
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.errors import outside_transaction, worth_another_try
 from oncekey.messages.message import Message
@@ -189,7 +189,7 @@ class AsyncAtomic:
             if dead and self._config.box is not None:
                 letter = self._rules.dead_letter(self._message, record, number, error)
                 await invoke_async(self._config.box, letter)
-            await on_thread(
+            await call_blocking_async(
                 table.count,
                 atomic_claim(self._call, new_nonce()),
                 attempt=number,

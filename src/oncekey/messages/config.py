@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -150,16 +149,3 @@ def _own_postgres(url: str) -> Connections:
         from oncekey.messages.connections_postgres import PostgresConnections
 
     return PostgresConnections(url)
-
-
-# Calls of blocking functions in both colours
-
-
-def here(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call the function, which may block. Return its value."""
-    return function(*args, **kwargs)
-
-
-async def on_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call the function in a thread, so that the event loop goes on. Return its value."""
-    return await asyncio.to_thread(function, *args, **kwargs)

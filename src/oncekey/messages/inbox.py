@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from oncekey.compat import invoke
+from oncekey.compat import call_blocking, invoke
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -19,7 +19,7 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic import Atomic
-from oncekey.messages.config import DeadLetterBox, InboxSettings, configure, here
+from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased import Leased
@@ -105,7 +105,7 @@ class Inbox:
 
     def migrate(self) -> None:
         """Make the table or bring it up to date, which the first use would do otherwise."""
-        here(self.config.tables("migrate").own.identity)
+        call_blocking(self.config.tables("migrate").own.identity)
 
     def purge(
         self, *, grace: Duration | None = None, progress: Callable[[int], None] | None = None
@@ -119,7 +119,7 @@ class Inbox:
         since = microseconds(seconds(chosen, "grace", zero=True))
         total = 0
         while True:
-            count = here(table.purge_after, since, PURGE_BATCH)
+            count = call_blocking(table.purge_after, since, PURGE_BATCH)
             total += count
             if progress is not None:
                 progress(total)

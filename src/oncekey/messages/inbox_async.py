@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from oncekey.compat import invoke_async
+from oncekey.compat import call_blocking_async, invoke_async
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -17,7 +17,7 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic_async import AsyncAtomic
-from oncekey.messages.config import DeadLetterBox, InboxSettings, configure, on_thread
+from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased_async import AsyncLeased
@@ -103,7 +103,7 @@ class AsyncInbox:
 
     async def migrate(self) -> None:
         """Make the table or bring it up to date, which the first use would do otherwise."""
-        await on_thread(self.config.tables("migrate").own.identity)
+        await call_blocking_async(self.config.tables("migrate").own.identity)
 
     async def purge(
         self, *, grace: Duration | None = None, progress: Callable[[int], None] | None = None
@@ -117,7 +117,7 @@ class AsyncInbox:
         since = microseconds(seconds(chosen, "grace", zero=True))
         total = 0
         while True:
-            count = await on_thread(table.purge_after, since, PURGE_BATCH)
+            count = await call_blocking_async(table.purge_after, since, PURGE_BATCH)
             total += count
             if progress is not None:
                 progress(total)

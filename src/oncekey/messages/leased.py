@@ -8,13 +8,13 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import invoke
+from oncekey.compat import call_blocking, invoke
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
 from oncekey.engine import run
 from oncekey.engine.engine import Engine
 from oncekey.engine.run import Run
-from oncekey.messages.config import InboxConfig, here
+from oncekey.messages.config import InboxConfig
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.message import Message
 from oncekey.messages.rules import last_error, rolled_back
@@ -109,7 +109,7 @@ class Leased:
             return
         ticket = running.ticket
         ask = ticket.call.release(ticket.record)
-        if here(self._config.tables("leased mode").undone, ask):
+        if call_blocking(self._config.tables("leased mode").undone, ask):
             raise rolled_back(ticket.call)
 
     def _leave(self, running: Run, error: BaseException) -> None:

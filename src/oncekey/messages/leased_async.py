@@ -6,13 +6,13 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import invoke_async
+from oncekey.compat import call_blocking_async, invoke_async
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
 from oncekey.engine import run_async
 from oncekey.engine.engine_async import AsyncEngine
 from oncekey.engine.run_async import AsyncRun
-from oncekey.messages.config import InboxConfig, on_thread
+from oncekey.messages.config import InboxConfig
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.message import Message
 from oncekey.messages.rules import last_error, rolled_back
@@ -111,7 +111,7 @@ class AsyncLeased:
             return
         ticket = running.ticket
         ask = ticket.call.release(ticket.record)
-        if await on_thread(self._config.tables("leased mode").undone, ask):
+        if await call_blocking_async(self._config.tables("leased mode").undone, ask):
             raise rolled_back(ticket.call)
 
     async def _leave(self, running: AsyncRun, error: BaseException) -> None:

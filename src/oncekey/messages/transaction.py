@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from oncekey.compat import call_blocking
 from oncekey.core import machine
 from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
 from oncekey.messages import rows, schema
-from oncekey.messages.config import InboxConfig, here
+from oncekey.messages.config import InboxConfig
 from oncekey.messages.connected import connected
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.driver import another_database, refused, refused_by_database
@@ -46,7 +47,7 @@ class Transaction:
         self._connection.begin()
         if self._connection.dialect is not self._table.dialect:
             raise another_database(self._given)
-        self._identity = own.known or here(own.found) or self._migrate()
+        self._identity = own.known or call_blocking(own.found) or self._migrate()
 
     def _migrate(self) -> str:
         """Make the schema in this transaction. Return the identity of the SQLite file.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from oncekey.compat import call_blocking_async
 from oncekey.core import machine
 from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
 from oncekey.messages import rows, schema
-from oncekey.messages.config import InboxConfig, on_thread
+from oncekey.messages.config import InboxConfig
 from oncekey.messages.connected import connected_async
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.driver import another_database, refused, refused_by_database
@@ -44,7 +45,7 @@ class AsyncTransaction:
         await self._connection.begin()
         if self._connection.dialect is not self._table.dialect:
             raise another_database(self._given)
-        self._identity = own.known or await on_thread(own.found) or await self._migrate()
+        self._identity = own.known or await call_blocking_async(own.found) or await self._migrate()
 
     async def _migrate(self) -> str:
         """Make the schema in this transaction. Return the identity of the SQLite file.
