@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from weakref import ref
+from typing import Any, Final
 
 from oncekey import Once, Policy
 from oncekey.core.requests import Claim
 from oncekey.stores import SQLiteStore
-from tests.patience import until
 
 HOUR: Final = 3600 * 1_000_000
 HALF: Final = HOUR // 2
@@ -40,26 +37,26 @@ def hours_ago(path: Path, hours: int) -> SQLiteStore:
 
 def open_shop(path: Path) -> None:
     """The file holds a record of every status, made in the last hours, and one that expired."""
-    stores = _fill(path)
-    # Nobody here may use them any more: the keeper would purge after half a minute.
-    until(lambda: gc.collect() >= 0 and not any(store() for store in stores))
-
-
-def _fill(path: Path) -> list[ref[SQLiteStore]]:
     expired = hours_ago(path, 12 * 24)
-    Once(expired, observers=(), scope="billing").run("charge:1007", _charge, "1007")
+    _using(expired, scope="billing").run("charge:1007", _charge, "1007")
     expired.close()
     store = hours_ago(path, 2)
     policy = Policy(keep=CardDeclinedError, on_crash="hold", heartbeat=False)
-    once = Once(store, policy=policy, observers=(), scope="billing").options(label="charge")
+    once = _using(store, policy=policy, scope="billing").options(label="charge")
     once.run("charge:1041", _charge, "1041")
     _swallow(once, "charge:1042", CardDeclinedError("no funds"))
     _swallow(once, "charge:1043", TimeoutError("the gateway did not answer"), request="req-77")
-    imports = Once(store, policy=policy, observers=()).options(label="import")
+    imports = _using(store, policy=policy).options(label="import")
     _swallow(imports, "import:42", ValueError("row 17 has no price"), upload="up-1")
     store.claim(running("report:11", label="report"))
     store.close()
-    return [ref(expired), ref(store)]
+
+
+def _using(store: SQLiteStore, **settings: Any) -> Once:
+    """A Once that never purges by itself, however long the tests take."""
+    once = Once(store, observers=(), **settings)
+    once.core._purging = True
+    return once
 
 
 def running(key: str, *, label: str = "", lease: int = 12 * HOUR) -> Claim:
