@@ -29,7 +29,7 @@ from oncekey.core.requests import Claim, Request, Verdict
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
 from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite.schema import when_unlocked
-from oncekey.stores.sqlite.statements import UNFIT, unfit
+from oncekey.stores.sqlite.statements import UNFIT, is_locked, unfit
 
 T = TypeVar("T")
 
@@ -125,7 +125,13 @@ class Writer:
                 if self._leader is not None:
                     return None
                 self._leader = mine
-            return when_unlocked(partial(work, self._open()), self._busy_timeout)
+            connection = self._open()
+            try:
+                return work(connection)
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    raise
+            return when_unlocked(partial(work, connection), self._busy_timeout)
         except sqlite3.Error as error:
             raise self._explain(error) from error
         except UNFIT as error:
