@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import tidy_run
+from tests.patience import until
+
 pytestmark = pytest.mark.xdist_group("tidy")  # one would see what the other leaves behind
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +73,20 @@ def test_shared_memory_that_nobody_uses_is_named():
     path = Path(done.stdout.strip())
     path.unlink()
     assert (done.returncode, done.stderr) == (1, f"left behind: shared memory {path.name}\n")
+
+
+def test_semaphores_of_another_program_are_not_ours():
+    """Python opens them by name, so that nobody may have one open at the moment."""
+    script = (
+        "import os, uuid; name = f'/dev/shm/sem.mp-{uuid.uuid4()}';"
+        "os.close(os.open(name, os.O_CREAT)); print(name)"
+    )
+    tracker = "from multiprocessing import resource_tracker as t; t.ensure_running(); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", tracker], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        until(tidy_run._another_python)
+        beside = run(script)
+        other.stdin.close()
+    Path(beside.stdout.strip()).unlink()
+    assert (beside.returncode, beside.stderr) == (0, "")
