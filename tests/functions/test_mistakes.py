@@ -7,8 +7,10 @@ from enum import Enum
 import pytest
 import redis
 import redis.asyncio
+from msgspec.structs import replace
 
 from oncekey import ConfigurationError, Once, Policy
+from oncekey.engine import run
 from oncekey.stores import MemoryStore
 
 
@@ -90,3 +92,14 @@ def test_in_strict_mode_a_result_that_duplicates_could_not_get_is_an_error(
     assert once.get("k").status == "completed"
     monkeypatch.delenv("ONCEKEY_STRICT")
     assert once.run("other", lambda: value) == value
+
+
+def test_a_response_over_http_may_be_one_that_is_not_kept(once, monkeypatch):
+    """It may be too large, or a stream that does not end."""
+    monkeypatch.setenv("ONCEKEY_STRICT", "1")
+    call = replace(once._call_of("k", Colour, (1,), {}), surface="http")
+    engine = once.core.engine()
+    started = run.enter(engine, call, active=True)
+    with started:
+        started.complete(Colour.RED)
+    assert once.get("k").status == "completed"

@@ -231,7 +231,8 @@ class BaseRun:
             data = call.codec.encode(value)
         except NotKeepableError as error:
             self._not_kept(str(error), call.codec)
-            self._lost_on_duplicates = str(error) if strict() else None
+            if call.surface != "http" and strict():  # a response may be too large or a stream
+                self._lost_on_duplicates = str(error)
         if data is not None and len(data) > call.terms.max_result:
             self._not_kept(f"{len(data)} bytes are more than max_result", call.codec)
             data = None

@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from oncekey.testing.chaos import Chaos
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let a result that duplicates could not get back be an error, unless somebody said otherwise.
 
     Nobody calls a function twice in most tests, so that nobody would notice.
     """
-    os.environ.setdefault("ONCEKEY_STRICT", "1")
+    if "ONCEKEY_STRICT" not in os.environ:
+        os.environ["ONCEKEY_STRICT"] = "1"
+        config.add_cleanup(_not_strict)
+
+
+def _not_strict() -> None:
+    os.environ.pop("ONCEKEY_STRICT", None)
 
 
 @pytest.fixture
