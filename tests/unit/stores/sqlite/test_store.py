@@ -462,8 +462,16 @@ WRITES = {
 }
 
 
+BOTH_WAYS = [
+    pytest.param(
+        True, marks=pytest.mark.fast_path("what a writer does with fast paths"), id="True"
+    ),
+    False,
+]
+
+
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("fast", BOTH_WAYS)
 def test_time_is_read_when_the_lock_is_had(path, clock, write, fast):
     """A lease that is counted from before the wait may be over when it is granted."""
     store = SQLiteStore(path, busy_timeout="1h", clock=clock, fast=fast)
@@ -709,7 +717,7 @@ def a_frame_that_has_ended():
     return compat.runner()
 
 
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("fast", BOTH_WAYS)
 def test_who_replaces_a_leader_serves_itself(path, fast):
     """Others may have come before it, among them a fork that was cut off."""
     store = SQLiteStore(path, fast=fast)
