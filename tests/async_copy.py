@@ -6,10 +6,13 @@ points at the line in the blocking module.
 """
 
 import ast
+import functools
 from pathlib import Path
 from typing import Any
 
 from _pytest.assertion.rewrite import rewrite_asserts
+
+from oncekey.functions import is_blocking
 
 # Methods of `Once`, which have another name for coroutines.
 DOOR = {
@@ -39,7 +42,20 @@ def awaiting(path: Path, namespace: dict[str, Any]) -> None:
         coroutines = transformer.coroutines
     tree = ast.fix_missing_locations(changed)
     rewrite_asserts(tree, source.encode(), str(path))
+    namespace["coroutine"] = _coroutine
     exec(compile(tree, str(path), "exec"), namespace)  # noqa: S102 - our own tests
+
+
+def _coroutine(function: Any) -> Any:
+    """The function as a coroutine function, if it surely is none."""
+    if not is_blocking(function):
+        return function
+
+    @functools.wraps(function)
+    async def work(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return work
 
 
 class _Await(ast.NodeTransformer):
@@ -94,6 +110,8 @@ class _Await(ast.NodeTransformer):
             protected = isinstance(func.value, ast.Name) and func.value.id in self.known
             if func.attr in DOOR and not protected:
                 func.attr = DOOR[func.attr]
+                if func.attr == "run_async" and len(node.args) > 1:
+                    node.args[1] = ast.Call(ast.Name("coroutine", ast.Load()), [node.args[1]], [])
                 return _await(node)
             if func.attr in AWAITED | set(RENAMED.values()) or (
                 protected and func.attr == "forget"

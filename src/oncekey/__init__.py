@@ -15,6 +15,7 @@ from oncekey.errors import (
     OutcomeUnknownError,
     RememberedError,
     ResultNotKeptError,
+    StoreAccessError,
     StoreError,
     UnreadableError,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "Record",
     "RememberedError",
     "ResultNotKeptError",
+    "StoreAccessError",
     "StoreError",
     "Unknown",
     "UnreadableError",

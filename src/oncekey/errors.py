@@ -11,6 +11,7 @@
      ├── ResultNotKeptError      it was done, but its result was not kept
      ├── UnreadableError         what is stored cannot be read by this version or as this type
      ├── StoreError              the store did not answer, or refused
+     │    └── StoreAccessError   it does not let this program in; a ConfigurationError too
      └── NotRecordedError        it was done, but the store could not be told in time
 
 Details are attributes of the errors. `status_hint` is the HTTP status a server may answer with.
@@ -125,6 +126,14 @@ class StoreError(OncekeyError):
         super().__init__(message)
         self.happened = happened
         self.unreachable = unreachable
+
+
+class StoreAccessError(StoreError, ConfigurationError):
+    """The store does not let this program in: a password, a permission or a path is wrong.
+
+    It is trouble of the store, since passwords and permissions change while programs run, and it is
+    an error of the settings, which somebody has to correct.
+    """
 
 
 def doubted(error: StoreError) -> StoreError:

@@ -75,6 +75,23 @@ def is_async(function: object) -> bool:
     return not inspect.isroutine(function) and inspect.iscoroutinefunction(call)
 
 
+def is_blocking(function: Any) -> bool:
+    """Return whether calling it gives no coroutine, as far as inspection can tell.
+
+    A lambda, a wrapper of a coroutine function and a function with an annotation that promises an
+    awaitable may give one.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    if is_async(function):
+        return False
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if is_async(function) or not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        return False
+    promised = str(function.__annotations__.get("return", ""))
+    return not any(word in promised for word in ("Awaitable", "Coroutine", "Future", "Task"))
+
+
 def name_of(function: object) -> str:
     """Return the qualified name of the function, for messages and as label."""
     while isinstance(function, functools.partial):

@@ -42,6 +42,7 @@ from oncekey.functions import (
     checked_function,
     fingerprinter,
     is_async,
+    is_blocking,
     known_of,
     name_of,
     protect,
@@ -294,8 +295,17 @@ class Once:
         *args: Any,
         **kwargs: Any,
     ) -> T:
-        """Run the coroutine function once for this key. Return its result, or the kept one."""
+        """Run the coroutine function once for this key. Return its result, or the kept one.
+
+        Raise ConfigurationError for a blocking function: use `run`.
+        """
         checked_function(function)
+        if is_blocking(function):
+            msg = (
+                f"{name_of(function)} is not a coroutine function and would block the event loop; "
+                f"use `once.run(...)`, or make it `async def`"
+            )
+            raise ConfigurationError(msg)
         core, active, call = self.use(self._call_of(key, function, args, kwargs), self._terms)
         done = await awaiting.perform(
             core.engine_async(), call, function, args, kwargs, active=active

@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 import redis
 
-from oncekey import ConfigurationError, NotRecordedError, Once
+from oncekey import ConfigurationError, NotRecordedError, Once, StoreError
+from oncekey.engine import engine, engine_async
 from oncekey.stores import AsyncRedisStore
 from tests.faults.colours import COLOURS
 from tests.patience import until_async
@@ -87,6 +88,13 @@ def access(request, another_redis):
     access.close()
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    """A settle that is refused goes to the background at once."""
+    for module in (engine, engine_async):
+        monkeypatch.setattr(module, "SETTLE_PATIENCE", 0.0)
+
+
 @pytest.fixture(params=COLOURS)
 def colour(request):
     return request.param
@@ -115,7 +123,13 @@ def refused_some_more(access):
 def loud(caplog):
     """The errors of the background, one for each kind."""
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    return [record.getMessage().partition(":")[0] for record in errors]
+    said = [record.getMessage().partition(":")[0] for record in errors]
+    return [words for words in said if "not processing" not in words]
+
+
+def recovered(once):
+    """A condition: it is known that the store records again."""
+    return lambda: not once.core.breaker.open
 
 
 def test_a_run_keeps_its_lease_while_renewals_are_refused(access, caller, seen, until, caplog):
@@ -149,12 +163,13 @@ def test_a_settle_that_is_refused_is_made_in_the_background(access, caller, seen
 
     with pytest.raises(NotRecordedError, match="charge"):
         caller.run("charge", work, lease="1h")
-    with pytest.raises(ConfigurationError, match=access.told):
+    with pytest.raises(StoreError, match=access.told):
         caller.run("another", lambda: pytest.fail("it ran"))
     until(refused_some_more(access))
     assert seen.get("charge").status == "running"
     access.allow()
     until(lambda: seen.get("charge").status == "completed")
+    until(recovered(caller.once))
     assert caller.run("charge", work) == "done"
     assert ran == ["effect"]
     assert loud(caplog) == [
@@ -177,6 +192,30 @@ def test_a_release_that_is_refused_is_made_in_the_background(access, caller, see
     assert caller.run("charge", lambda: "done") == "done"
 
 
+def test_who_is_refused_from_the_start_is_told_what_to_correct(access, caller):
+    access.refuse()
+    with pytest.raises(ConfigurationError, match=access.told) as caught:
+        caller.run("charge", lambda: pytest.fail("it ran"))
+    assert isinstance(caught.value, StoreError)  # passwords change while programs run
+    assert caught.value.happened is False
+
+
+def test_a_call_that_may_fail_open_runs_while_its_claim_is_refused(access, caller, seen, until):
+    ran = []
+
+    def work():
+        ran.append("effect")
+        access.allow()
+        until(lambda: seen.get("charge") is not None)  # claimed as soon as that is possible
+        return "done"
+
+    access.refuse()
+    assert caller.run("charge", work, fail_mode="open", lease="1h") == "done"
+    until(lambda: seen.get("charge").status == "completed")
+    assert caller.run("charge", work) == "done"
+    assert ran == ["effect"]
+
+
 async def test_so_it_is_with_a_store_of_coroutines(access, seen, caplog):
     """Here the keeper asks on the loop, over the wires that all coroutines share."""
     once, ran = Once(AsyncRedisStore.from_url(access.url), cache=False), []
@@ -196,6 +235,7 @@ async def test_so_it_is_with_a_store_of_coroutines(access, seen, caplog):
     await until_async(refused_some_more(access))
     access.allow()
     await until_async(lambda: seen.get("charge").status == "completed")
+    await until_async(recovered(once))
     assert await once.run_async("charge", work) == "done"
     assert ran == ["effect"]
     assert loud(caplog) == [

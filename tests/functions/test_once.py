@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -349,7 +349,7 @@ def test_a_cache_answers_duplicates_without_the_store(store, cache):
     assert once.run("k", work, 1) == 1  # its first duplicate asks the store
     asked = store.calls.total()
     assert once.run("k", work, 1) == 1
-    assert asyncio.run(once.run_async("k", work, 1)) == 1
+    assert asyncio.run(once.run_async("k", lambda n: pytest.fail("it ran"), 1)) == 1
     with pytest.raises(oncekey.KeyReusedError):
         once.run("k", work, 2)
     assert store.calls.total() == asked
@@ -488,7 +488,29 @@ def test_a_coroutine_function_goes_through_run_async(memory):
         memory.run("k", lambda: future)
     future.get_loop().close()
     assert asyncio.run(memory.run_async("k", lambda: work())) == 1  # noqa: PLW0108 - see above
-    assert asyncio.run(memory.run_async("k2", answer_two)) == 2
+
+
+def test_a_blocking_function_does_not_go_through_run_async(memory):
+    async def work() -> int:
+        return 1
+
+    @functools.wraps(work)
+    def wrapper():
+        return work()
+
+    def promising() -> Awaitable[int]:
+        return work()
+
+    class Shop:
+        def sell(self):
+            pytest.fail("it ran")
+
+    for function in (answer_two, functools.partial(answer_two), Shop().sell):
+        with pytest.raises(ConfigurationError, match=r"would block the event loop; use `once\.run"):
+            asyncio.run(memory.run_async("blocking", function))
+    assert memory.get("blocking") is None
+    for function in (wrapper, promising, functools.partial(work)):
+        assert asyncio.run(memory.run_async("coroutine", function)) == 1
 
 
 @pytest.mark.parametrize("value", [None, "", b""])

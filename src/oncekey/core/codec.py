@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -100,7 +100,15 @@ def codec_of(function: Callable[..., object]) -> Codec:
         hints = typing.get_type_hints(target, include_extras=True)
     except Exception:  # noqa: BLE001 - annotations are arbitrary code; without them values stay plain
         return PLAIN
-    return Codec(hints["return"]) if "return" in hints else PLAIN
+    return Codec(_awaited(hints["return"])) if "return" in hints else PLAIN
+
+
+def _awaited(annotation: Any) -> Any:
+    """Return what awaiting a value of this type gives, or the type if it cannot be awaited."""
+    kind = typing.get_origin(annotation)
+    if isinstance(kind, type) and issubclass(kind, Awaitable):
+        return typing.get_args(annotation)[-1]  # Awaitable[T], Coroutine[Any, Any, T], Future[T]
+    return annotation
 
 
 def _alike(one: object, other: object) -> bool:

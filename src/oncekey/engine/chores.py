@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
@@ -10,14 +11,14 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from oncekey.compat import has_left
+from oncekey.compat import has_left, renew_after_fork
 from oncekey.core.call import Call
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.keeper import Chore
 from oncekey.engine.single_flight import Flights
 from oncekey.engine.ticket import Ticket
-from oncekey.errors import OncekeyError, StoreError, UnreadableError
+from oncekey.errors import ConfigurationError, OncekeyError, StoreError, UnreadableError
 from oncekey.observe import Event, Observers
 from oncekey.policy import microseconds
 from oncekey.stores.base import Store
@@ -30,6 +31,8 @@ BEGIN_WITHIN: Final = 1.0
 PURGE_EVERY: Final = 30.0
 PURGE_BATCH: Final = 500
 _PURGE_AGAIN: Final = 0.2
+MOST_WAITING: Final = 64 * 2**20
+"""The most bytes of results that wait in this process until they can be recorded."""
 
 
 class Asking(Chore):
@@ -83,7 +86,7 @@ class Renewal(Asking):
         try:
             verdict = self._store.renew(ask)
         except Exception as error:  # noqa: BLE001 - a refusal of any kind is no reason to stop
-            if not self._failures and not isinstance(error, StoreError):
+            if not self._failures and _must_be_mended(error):
                 _log.error("a lease cannot be renewed, which goes on being tried: %s", error)
             pause: float = RETRY * 2**self._failures
             self._failures = min(self._failures + 1, 16)
@@ -152,12 +155,10 @@ class Insisting(Asking):
         """
         try:
             self.insist()
-        except StoreError:
-            return RETRY
         except UnreadableError as error:  # asking again does not help
             _log.error("a record cannot be ended: %s", error)
         except Exception as error:  # noqa: BLE001 - a refusal of any kind is no reason to stop
-            if not self._refused:
+            if not self._refused and _must_be_mended(error):
                 self._refused = True
                 _log.error("the store refuses to be told, which goes on being tried: %s", error)
             return RETRY
@@ -173,16 +174,94 @@ class Insisting(Asking):
         return True
 
 
-class Unsettled(Insisting):
-    """The chore that repeats a settle or a release that failed, until the store answers."""
+def _must_be_mended(error: Exception) -> bool:
+    """Return whether somebody has to do something about the error. An outage ends by itself."""
+    return isinstance(error, ConfigurationError) or not isinstance(error, StoreError)
 
-    __slots__ = ("_ask",)
 
-    def __init__(self, store: Store, ask: Settle | Release) -> None:
-        """Repeat the request that was sent before. Settle and release are safe to repeat."""
+class Backlog:
+    """The bytes of results that wait in this process until the store can be told."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._bytes = 0
+        self._lock = threading.Lock()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Start empty in a forked child: the chores of the parent stay there."""
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> bool:
+        """Count `size` bytes. Return False, and count nothing, if that is too much."""
+        with self._lock:
+            if self._bytes + size > MOST_WAITING:
+                return False
+            self._bytes += size
+            return True
+
+    def remove(self, size: int) -> None:
+        """Take off what was added before."""
+        with self._lock:
+            self._bytes -= size
+
+
+_backlog: Final = Backlog()
+
+
+class Ending(Insisting):
+    """A settle or a release that must reach the store.
+
+    If too many results wait already, this one is dropped: the record then says that the call was
+    completed and that its result was not kept.
+    """
+
+    __slots__ = ("_ask", "_call", "_observers", "_size")
+
+    def __init__(
+        self, store: Store, call: Call, ask: Settle | Release, observers: Observers
+    ) -> None:
+        """End the call with `ask`. Settle and release are safe to repeat."""
         super().__init__()
         self._store = store
+        self._call = call
         self._ask = ask
+        self._observers = observers
+        self._size = 0
+        if isinstance(ask, Settle) and ask.result is not None:
+            size = len(ask.result)
+            if _backlog.add(size):
+                self._size = size
+            else:
+                self._ask = replace(ask, result=None)
+                detail = f"{MOST_WAITING // 2**20} MiB of results wait to be recorded already"
+                observers.tell("not_kept", call, detail=detail)
+
+    def do(self) -> float | None:
+        """Send the request once. Return `RETRY` after an error, or None when it is done."""
+        again = super().do()
+        if again is None:
+            _backlog.remove(self._size)
+            self._size = 0
+        return again
+
+    def give_up(self) -> None:
+        """Report an end that will not be recorded."""
+        if isinstance(self._ask, Settle):
+            self._observers.tell("never_recorded", self._call)
+
+
+class Unsettled(Ending):
+    """The chore that repeats a settle or a release that failed, until the store answers."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, store: Store, call: Call, ask: Settle | Release, observers: Observers
+    ) -> None:
+        """End the call with `ask`. Its trace is left out: it ends when nothing refers to it."""
+        super().__init__(store, replace(call, trace=None), ask, observers)
 
     def insist(self) -> None:
         """Send the request again."""
@@ -256,23 +335,13 @@ class LateClaim(Asking):
             flight.renewed(self._ticket.call.terms.lease / 1_000_000)
 
 
-class LateEnd(Insisting):
+class LateEnd(Ending):
     """The chore that records the end of a run that began while the store was down."""
 
-    __slots__ = ("_ask", "_call", "_observers")
-
-    def __init__(
-        self, store: Store, call: Call, ask: Settle | Release, observers: Observers
-    ) -> None:
-        """Record the end with `ask`. Its token is replaced by the one that the store grants."""
-        super().__init__()
-        self._store = store
-        self._call = call
-        self._ask = ask
-        self._observers = observers
+    __slots__ = ()
 
     def insist(self) -> None:
-        """Claim with the nonce of the run, then settle or release.
+        """Claim with the nonce of the run, then settle or release with the token that is granted.
 
         If another attempt has the record, that record stands, and "lost" is reported.
         """

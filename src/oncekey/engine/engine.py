@@ -68,6 +68,7 @@ from oncekey.errors import (
     KeyReusedError,
     OncekeyError,
     OutcomeUnknownError,
+    StoreAccessError,
     StoreError,
     UnreadableError,
     doubted,
@@ -94,6 +95,7 @@ _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
     KeyReusedError: "reused",
     OutcomeUnknownError: "held",
     StoreError: "refused",
+    StoreAccessError: "refused",
 }
 
 
@@ -471,14 +473,15 @@ class Engine:
             except StoreError as error:
                 verdict = self._settle_again(ask, error)
         except OncekeyError as error:
-            keeper.take_up(Unsettled(self._behind, ask), RETRY)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), RETRY)
+            self._breaker.not_recorded()
             self._end_unrecorded(ticket, ask)
             self.observers.tell(
                 "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
             )
             return False
         except BaseException:  # interrupted: what was done must be recorded all the same
-            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), 0.0)
             self._end_unrecorded(ticket, ask)
             raise
         if verdict is not Verdict.DONE:
@@ -534,10 +537,10 @@ class Engine:
             else:
                 self._end_late(ticket, ask)
         except OncekeyError:
-            keeper.take_up(Unsettled(self._behind, ask), RETRY)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), RETRY)
             told = False
         except BaseException:  # interrupted: the key must not stay taken for a whole lease
-            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), 0.0)
             self._end(ticket, None)
             raise
         self._end(ticket, (lambda: ticket.after_release(ask)) if mine else None)
@@ -550,7 +553,7 @@ class Engine:
     def leave_later(self, ticket: Ticket, ask: Release) -> None:
         """Let the keeper release the claim, without waiting for it."""
         if ticket.protected:
-            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), 0.0)
         else:
             self._end_late(ticket, ask)
         self._end(ticket, None)

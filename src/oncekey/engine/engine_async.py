@@ -66,6 +66,7 @@ from oncekey.errors import (
     KeyReusedError,
     OncekeyError,
     OutcomeUnknownError,
+    StoreAccessError,
     StoreError,
     UnreadableError,
     doubted,
@@ -92,6 +93,7 @@ _REFUSALS: Final[dict[type[OncekeyError], Name]] = {
     KeyReusedError: "reused",
     OutcomeUnknownError: "held",
     StoreError: "refused",
+    StoreAccessError: "refused",
 }
 
 
@@ -470,14 +472,15 @@ class AsyncEngine:
             except StoreError as error:
                 verdict = await self._settle_again(ask, error)
         except OncekeyError as error:
-            keeper.take_up(Unsettled(self._behind, ask), RETRY)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), RETRY)
+            self._breaker.not_recorded()
             self._end_unrecorded(ticket, ask)
             self.observers.tell(
                 "not_recorded", ticket.call, ticket.record.attempt, detail=str(error)
             )
             return False
         except BaseException:  # interrupted: what was done must be recorded all the same
-            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), 0.0)
             self._end_unrecorded(ticket, ask)
             raise
         if verdict is not Verdict.DONE:
@@ -533,10 +536,10 @@ class AsyncEngine:
             else:
                 self._end_late(ticket, ask)
         except OncekeyError:
-            keeper.take_up(Unsettled(self._behind, ask), RETRY)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), RETRY)
             told = False
         except BaseException:  # interrupted: the key must not stay taken for a whole lease
-            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), 0.0)
             self._end(ticket, None)
             raise
         self._end(ticket, (lambda: ticket.after_release(ask)) if mine else None)
@@ -549,7 +552,7 @@ class AsyncEngine:
     def leave_later(self, ticket: Ticket, ask: Release) -> None:
         """Let the keeper release the claim, without waiting for it."""
         if ticket.protected:
-            keeper.take_up(Unsettled(self._behind, ask), 0.0)
+            keeper.take_up(Unsettled(self._behind, ticket.call, ask, self.observers), 0.0)
         else:
             self._end_late(ticket, ask)
         self._end(ticket, None)

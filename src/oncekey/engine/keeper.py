@@ -21,6 +21,7 @@ from oncekey.compat import renew_after_fork
 _log = logging.getLogger("oncekey")
 
 _LAST_CHANCE: Final = 2.0
+_SOONER: Final = 0.9
 
 
 class Chore:
@@ -35,6 +36,9 @@ class Chore:
     def do(self) -> float | None:
         """Do the work once. Return the seconds until the next time, or None to stop."""
         raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Report that the process ends and the chore is not finished, if that matters."""
 
     @property
     def urgent(self) -> bool:
@@ -86,7 +90,7 @@ class Keeper:
                 queue.pop(chore, None)
 
     def finish(self) -> None:
-        """End the thread, and try each urgent chore once more.
+        """End the thread, and try each urgent chore once more. What still fails is given up.
 
         After a failure the other chores of that store are not tried. Chores of a store that hangs
         come last, so that they do not delay the others.
@@ -113,10 +117,14 @@ class Keeper:
     def _try_once_more(self, chores: list[Chore], failing: set[int]) -> set[int]:
         """Try the urgent chores once. Return the lanes of the stores that failed."""
         for chore in chores:
-            if not chore.urgent or id(chore.lane) in failing:
+            if not chore.urgent:
                 continue
-            if self._do(chore) is not None and chore.lane is not None:
-                failing.add(id(chore.lane))
+            if id(chore.lane) in failing:
+                chore.give_up()
+            elif self._do(chore) is not None:
+                chore.give_up()
+                if chore.lane is not None:
+                    failing.add(id(chore.lane))
         return failing
 
     def _enqueue(self, chore: Chore, delay: float) -> None:
@@ -173,7 +181,8 @@ class Keeper:
     def _work(self, lanes: dict[int, deque[Chore]], lane: int) -> None:
         """Do all chores that are due in the lane.
 
-        After one urgent chore has failed, the other urgent ones are put off without a try.
+        After one urgent chore has failed, the other urgent ones are put off without a try. They are
+        then due before it, because it may be one that fails for ever.
         """
         again: float | None = None
         while True:
@@ -182,12 +191,14 @@ class Keeper:
                     del lanes[lane]
                     self._changed.notify_all()
                     return
-                chore = lanes[lane].popleft()
+                chore = lanes[lane][0]
             if again is not None and chore.urgent:
-                self._keep(chore, again)
+                self._keep(chore, again * _SOONER)
             else:
                 delay = self._do_and_keep(chore)
                 again = delay if chore.urgent else again
+            with self._lock:  # only now: `finish` must see the chore of a store that hangs
+                lanes[lane].popleft()
 
     def _due(self) -> list[Chore]:
         """Take the chores that are due out of the queues and return them, the earliest first.

@@ -54,7 +54,7 @@ class Core:
         behind = self._blocking or cast("Store", cast("Looped", self._awaiting).blocking)
         self.cache: Final = _cache(cache, remote=getattr(behind, "remote", True))
         self._behind = behind
-        self._breaker = Breaker(behind, self.observers)
+        self.breaker = Breaker(behind, self.observers)
         self._engine: Engine | None = None
         self._engine_async: AsyncEngine | None = None
         self._purging = False
@@ -92,7 +92,7 @@ class Core:
                 self.flights,
                 self.observers,
                 self.cache,
-                self._breaker,
+                self.breaker,
             )
             if self.doctor is not None:
                 self._engine.examine = self.doctor.check
@@ -111,7 +111,7 @@ class Core:
                 self.flights,
                 self.observers,
                 self.cache,
-                self._breaker,
+                self.breaker,
             )
             if self.doctor is not None:
                 self._engine_async.examine = self.doctor.check_async

@@ -12,6 +12,7 @@ from oncekey.errors import (
     NotRecordedError,
     OncekeyError,
     OutcomeUnknownError,
+    StoreAccessError,
     StoreError,
     UnreadableError,
 )
@@ -30,6 +31,7 @@ _SITUATIONS: Final[dict[type[OncekeyError], Situation]] = {
     LeaseLostError: "outcome-unknown",
     UnreadableError: "outcome-unknown",
     StoreError: "store-unavailable",
+    StoreAccessError: "store-unavailable",
     NotRecordedError: "store-unavailable",
 }
 # The details for clients. The messages of the errors themselves name keys, addresses and settings,

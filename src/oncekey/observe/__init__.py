@@ -27,10 +27,11 @@ Name = Literal[
     "lost",  # another attempt owns the record
     "not_kept",  # completed, but the result cannot be kept
     "not_recorded",  # done, but the store could not be told in time
+    "never_recorded",  # done, and the process ends before the store could be told
     "renewal_failed",
     "purged",
-    "breaker_opened",  # the store is out of reach: claims are refused at once from now on
-    "breaker_closed",  # it answers again
+    "breaker_opened",  # the store is out of reach or records nothing: claims are refused at once
+    "breaker_closed",  # it works again
 ]
 
 

@@ -24,10 +24,17 @@ LINES: Final[dict[Name, tuple[int, str]]] = {
     "lost": (logging.WARNING, "lease lost, another attempt owns the key"),
     "not_kept": (logging.WARNING, "task completed, result not kept"),
     "not_recorded": (logging.ERROR, "task completed, but not recorded yet"),
+    "never_recorded": (
+        logging.ERROR,
+        "task completed, but never recorded",
+    ),
     "renewal_failed": (logging.WARNING, "lease not renewed, trying again"),
     "purged": (logging.DEBUG, "expired records purged"),
-    "breaker_opened": (logging.WARNING, "store out of reach, not asked again until it answers"),
-    "breaker_closed": (logging.WARNING, "store answers again"),
+    "breaker_opened": (
+        logging.WARNING,
+        "store in trouble, nothing new is claimed until it is over",
+    ),
+    "breaker_closed": (logging.WARNING, "store works again"),
 }
 """The level and the text of each event."""
 

@@ -3,8 +3,10 @@
 import pytest
 
 from oncekey import ConfigurationError, StoreError
+from oncekey.core.requests import Scan
 from oncekey.engine import breaker
-from oncekey.engine.breaker import OPENS_AFTER, Breaker, _Knock
+from oncekey.engine.breaker import KNOCK_EVERY, OPENS_AFTER, Breaker, _Knock
+from oncekey.observe import Observers
 from oncekey.stores import MemoryStore
 from tests.faulty import FaultyStore
 
@@ -78,4 +80,83 @@ def test_an_answer_that_something_is_wrong_is_an_answer(kept):
 def test_a_child_of_a_process_whose_store_was_down_asks_for_itself(kept):
     made = opened(MemoryStore())
     made.after_fork()  # the knocking stays with the parent
+    made.check()
+
+
+# A store that records nothing
+
+
+@pytest.fixture
+def store():
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+def tried(store, heard):
+    """A breaker that was told of a settle that failed."""
+    made = Breaker(store, Observers([heard.append]))
+    made.not_recorded()
+    return made
+
+
+def names(heard):
+    return [event.name for event in heard]
+
+
+def test_one_settle_that_fails_is_no_reason_to_refuse_all_claims(kept, store, heard):
+    made = tried(store, heard)
+    made.not_recorded()
+    (trial,) = kept  # one at a time
+    assert trial.do() is None
+    made.check()
+    assert not heard
+    assert store.scan(Scan()).records == []  # nothing is left of the trial
+    made.not_recorded()
+    assert len(kept) == 2
+
+
+def test_while_nothing_is_recorded_nothing_is_claimed(kept, store, heard):
+    made = tried(store, heard)
+    (trial,) = kept
+    for _ in range(2):
+        store.refuse("settle")
+        assert trial.do() == KNOCK_EVERY
+        with pytest.raises(StoreError, match="records nothing") as caught:
+            made.check()
+        assert (caught.value.happened, caught.value.unreachable) == (False, False)
+    assert len(store.scan(Scan()).records) == 1  # always the same one
+    assert names(heard) == ["breaker_opened"]
+    assert trial.do() is None
+    made.check()
+    assert names(heard) == ["breaker_opened", "breaker_closed"]
+    assert store.scan(Scan()).records == []
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle"])
+def test_a_trial_whose_reply_was_lost_is_tried_again(kept, store, heard, verb):
+    made = tried(store, heard)
+    store.lose_reply(verb)
+    assert kept[0].do() == KNOCK_EVERY
+    assert kept[0].do() is None
+    made.check()
+
+
+def test_a_trial_that_cannot_be_forgotten_has_worked(kept, store, heard):
+    made = tried(store, heard)
+    store.refuse("forget")
+    assert kept[0].do() is None
+    made.check()
+
+
+def test_a_claim_that_is_answered_does_not_say_that_anything_is_recorded(kept, store, heard):
+    made = tried(store, heard)
+    store.refuse("settle")
+    kept[0].do()
+    made.answered()
+    assert made.open
+    made.after_fork()
     made.check()

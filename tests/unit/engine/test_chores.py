@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from oncekey.core.requests import Answer
+from oncekey.core.requests import Answer, Scan
 from oncekey.engine import chores
 from oncekey.engine.chores import (
     BEGIN_WITHIN,
@@ -26,7 +26,7 @@ from oncekey.engine.chores import (
 )
 from oncekey.engine.single_flight import Flights
 from oncekey.engine.ticket import Ticket, unprotected
-from oncekey.errors import ConfigurationError, StoreError, UnreadableError
+from oncekey.errors import ConfigurationError, StoreAccessError, StoreError, UnreadableError
 from oncekey.observe import Observers
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
@@ -61,6 +61,11 @@ def down(*_):
 def broken(*_):
     msg = "no such table"
     raise ConfigurationError(msg)
+
+
+def forbidden(*_):
+    msg = "another password"
+    raise StoreAccessError(msg, happened=False)
 
 
 def unreadable(*_):
@@ -216,10 +221,10 @@ def test_no_lease_lasts_longer_than_the_longest_run(monkeypatch, calling, store,
 
 
 @pytest.mark.parametrize("ending", ["completed", "released"])
-def test_what_was_not_recorded_is_recorded_later(store, ticket, ending):
+def test_what_was_not_recorded_is_recorded_later(store, ticket, observers, ending):
     call, record = ticket.call, ticket.record
     ask = call.release(record) if ending == "released" else call.settle(record, "completed")
-    chore = Unsettled(store, ask)
+    chore = Unsettled(store, call, ask, observers)
     assert chore.urgent
     assert chore.do() is None
     assert store.get(*call.identity).status == ending
@@ -227,22 +232,69 @@ def test_what_was_not_recorded_is_recorded_later(store, ticket, ending):
     assert store.get(*call.identity).status == ending
 
 
-def test_while_the_store_is_down_it_is_tried_again(ticket):
-    for ask in (ticket.call.settle(ticket.record, "completed"), ticket.call.release(ticket.record)):
-        assert Unsettled(SimpleNamespace(settle=down, release=down), ask).do() == RETRY
+def test_while_the_store_is_down_it_is_tried_again(ticket, observers, caplog):
+    call, trouble = ticket.call, SimpleNamespace(settle=down, release=down)
+    for ask in (call.settle(ticket.record, "completed"), call.release(ticket.record)):
+        assert Unsettled(trouble, call, ask, observers).do() == RETRY
+    assert not caplog.records  # an outage ends by itself
 
 
-def test_whatever_refuses_it_goes_on_until_the_store_answers(ticket, caplog):
+@pytest.mark.parametrize("broken", [broken, forbidden])
+def test_whatever_refuses_it_goes_on_until_the_store_answers(ticket, observers, caplog, broken):
     ask = ticket.call.settle(ticket.record, "completed")
-    chore = Unsettled(SimpleNamespace(settle=broken), ask)
+    chore = Unsettled(SimpleNamespace(settle=broken), ticket.call, ask, observers)
     assert [chore.do(), chore.do()] == [RETRY, RETRY]
     assert [(line.levelname, line.args) for line in caplog.records] == [("ERROR", (ANY,))]
 
 
-def test_what_cannot_be_read_is_given_up_aloud(ticket, caplog):
+def test_what_cannot_be_read_is_given_up_aloud(ticket, observers, caplog):
     ask = ticket.call.settle(ticket.record, "completed")
-    assert Unsettled(SimpleNamespace(settle=unreadable), ask).do() is None
+    assert Unsettled(SimpleNamespace(settle=unreadable), ticket.call, ask, observers).do() is None
     assert "a record cannot be ended" in caplog.text
+
+
+@pytest.fixture
+def backlog(monkeypatch):
+    """Room for ten bytes of results."""
+    monkeypatch.setattr(chores, "MOST_WAITING", 10)
+    monkeypatch.setattr(chores, "_backlog", chores.Backlog())
+
+
+@pytest.mark.usefixtures("backlog")
+def test_of_too_many_results_that_wait_only_the_ends_are_kept(calling, store, observers, heard):
+    ends = []
+    for key in "abc":
+        ticket = granted(calling(key=key), store)
+        ask = ticket.call.settle(ticket.record, "completed", result=b"123456")
+        ends.append(Unsettled(store, ticket.call, ask, observers))
+        if key == "b":
+            assert ends[0].do() is None  # it makes room again
+    assert [(event.name, event.key) for event in heard] == [("not_kept", "b")]
+    for end in ends:
+        assert end.do() is None
+    kept = {record.key: (record.status, record.result) for record in store.scan(Scan()).records}
+    assert kept == {
+        "a": ("completed", b"123456"),
+        "b": ("completed", None),
+        "c": ("completed", b"123456"),
+    }
+
+
+@pytest.mark.usefixtures("backlog")
+def test_a_child_has_none_of_the_results_that_wait_in_its_parent(ticket, store, observers):
+    ask = ticket.call.settle(ticket.record, "completed", result=b"1234567890")
+    Unsettled(SimpleNamespace(settle=down), ticket.call, ask, observers)
+    chores._backlog.after_fork()
+    assert Unsettled(store, ticket.call, ask, observers).do() is None
+    assert store.get(*ticket.call.identity).result == b"1234567890"
+
+
+def test_an_end_that_is_never_recorded_is_reported_when_the_process_ends(ticket, observers, heard):
+    trouble = SimpleNamespace(settle=down, release=down)
+    ask = ticket.call.settle(ticket.record, "completed", result=b"1")
+    Unsettled(trouble, ticket.call, ask, observers).give_up()
+    Unsettled(trouble, ticket.call, ticket.call.release(ticket.record), observers).give_up()
+    assert [(event.name, event.key) for event in heard] == [("never_recorded", "charge:42")]
 
 
 # Claims that nobody waits for

@@ -19,7 +19,7 @@ LONG = PATIENCE
 class Job(Chore):
     """Counts, tells, and does what it was told to answer."""
 
-    __slots__ = ("answers", "done", "must", "times")
+    __slots__ = ("answers", "done", "given_up", "must", "times")
 
     def __init__(self, *answers, urgent=False):
         super().__init__()
@@ -27,6 +27,11 @@ class Job(Chore):
         self.done = threading.Event()
         self.times = 0
         self.must = urgent
+        self.given_up = False
+
+    def give_up(self):
+        assert not self.given_up
+        self.given_up = True
 
     def do(self):
         self.times += 1
@@ -234,6 +239,7 @@ def test_at_the_end_what_is_urgent_is_tried_once_more(keeper):
     thread = keeper._thread
     keeper.finish()
     assert (must.times, may.times, other.times) == (1, 0, 1)
+    assert [job.given_up for job in (must, may, other)] == [True, False, False]
     assert not thread.is_alive()
 
 
@@ -309,7 +315,22 @@ def test_where_one_did_not_get_through_the_others_need_not_try(keeper):
     assert [job.times for job in (first, *others, renewal)] == [1, 0, 0, 0, 0, 0, 1]
     with keeper._changed:
         assert keeper._changed.wait_for(lambda: not keeper._lanes, LONG)
-    assert all(job in keeper._queues[3600.0] for job in (first, *others))
+    assert all(job.queue[job] < first.queue[first] for job in others)  # they come before it
+
+
+def test_one_that_fails_for_ever_does_not_keep_the_others_from_their_turn(keeper):
+    gate = threading.Event()
+    hopeless = Errand("store", lambda: gate.wait(LONG) and 0.01, *[0.01] * 1000, urgent=True)
+    others = [Errand("store", urgent=True) for _ in range(5)]
+    keeper.take_up(hopeless, 0.0)
+    for job in others:
+        keeper.take_up(job, 0.0)
+    marker = Job()
+    keeper.take_up(marker, 0.01)
+    assert marker.done.wait(LONG)  # all were handed over by now
+    gate.set()
+    assert all(job.done.wait(LONG) for job in others)
+    keeper.drop(hopeless)
 
 
 def test_without_a_thread_for_the_store_the_keeper_does_it_itself(keeper, monkeypatch):
@@ -333,6 +354,7 @@ def test_at_the_end_a_store_that_fails_is_tried_once(keeper):
         keeper.take_up(job, 3600.0)
     keeper.finish()
     assert [job.times for job in (*down, *up)] == [1, 0, 0, 1, 1, 1]
+    assert [job.given_up for job in (*down, *up)] == [True] * 3 + [False] * 3
 
 
 def test_at_the_end_a_store_that_hangs_is_not_waited_for_for_ever(keeper, monkeypatch):
@@ -346,6 +368,7 @@ def test_at_the_end_a_store_that_hangs_is_not_waited_for_for_ever(keeper, monkey
     keeper.take_up(other, 3600.0)
     keeper.finish()
     assert (behind.times, other.times) == (0, 1)
+    assert [job.given_up for job in (hanging, behind, other)] == [True, True, False]
     gate.set()
 
 

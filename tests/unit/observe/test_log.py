@@ -185,10 +185,11 @@ LINES: dict[Name, tuple[int, str]] = {
     "lost": (WARNING, "lease lost, another attempt owns the key"),
     "not_kept": (WARNING, "task completed, result not kept"),
     "not_recorded": (ERROR, "task completed, but not recorded yet"),
+    "never_recorded": (ERROR, "task completed, but never recorded"),
     "renewal_failed": (WARNING, "lease not renewed, trying again"),
     "purged": (DEBUG, "expired records purged"),
-    "breaker_opened": (WARNING, "store out of reach, not asked again until it answers"),
-    "breaker_closed": (WARNING, "store answers again"),
+    "breaker_opened": (WARNING, "store in trouble, nothing new is claimed until it is over"),
+    "breaker_closed": (WARNING, "store works again"),
 }
 
 
@@ -220,7 +221,7 @@ def test_an_event_without_a_key_says_how_many(log):
     LogObserver()(Event(name="breaker_opened", detail="connection refused"))
     assert [entry.getMessage() for entry in log.records] == [
         "expired records purged (12)",
-        "store out of reach, not asked again until it answers: connection refused",
+        "store in trouble, nothing new is claimed until it is over: connection refused",
     ]
     assert {entry.idempotency_key for entry in log.records} == {""}
 

@@ -81,6 +81,7 @@ NOUNS = {
     "lost": "lost_leases",
     "not_kept": "results_not_kept",
     "not_recorded": "unrecorded",
+    "never_recorded": "never_recorded",
     "renewal_failed": "failed_renewals",
 }
 ALONE = {"purged", "breaker_opened", "breaker_closed"}

@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import StoreAccessError, StoreError
 from oncekey.stores.postgres.protocol import NoAnswerError, UnconfirmedError
 
 # Errors before the login is complete have no SQLSTATE, only a text.
@@ -35,19 +35,18 @@ PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 """The longest pauses in seconds before such a statement is tried again."""
 
 
-def explain_connect(error: psycopg.Error, where: str) -> ConfigurationError | StoreError:
+def explain_connect(error: psycopg.Error, where: str) -> StoreError:
     """Return the error for a failed connection. Nothing was sent, so nothing happened."""
     text = _words(error)
     for sign, advice in _REFUSALS:
         if sign in text:
-            return ConfigurationError(f"PostgreSQL at {where} refused: {text}; {advice}")
+            msg = f"PostgreSQL at {where} refused: {text}; {advice}"
+            return StoreAccessError(msg, happened=False)
     msg = f"PostgreSQL at {where} cannot be reached: {text}; nothing was changed"
     return StoreError(msg, happened=False, unreachable=True)
 
 
-def explain(
-    error: psycopg.Error, where: str, *, lost: bool = False
-) -> ConfigurationError | StoreError:
+def explain(error: psycopg.Error, where: str, *, lost: bool = False) -> StoreError:
     """Return the error for a statement that was sent. `lost`: the connection broke."""
     text, state = _words(error), error.sqlstate or ""
     if lost or state.startswith(_CUT_OFF):
@@ -60,7 +59,7 @@ def explain(
             f"database create the tables, and grant this role EXECUTE on the oncekey functions "
             f"and SELECT, INSERT, UPDATE and DELETE on oncekey_records"
         )
-        return ConfigurationError(msg)
+        return StoreAccessError(msg, happened=False)
     if state == _READ_ONLY:
         msg = (
             f"PostgreSQL at {where} is read-only, as a replica is; nothing was changed; name the "

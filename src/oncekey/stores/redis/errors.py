@@ -26,7 +26,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import StoreAccessError, StoreError
 
 CAUGHT: Final = (RedisError, RedisClusterException, OSError)
 """The errors that redis-py may raise for a command."""
@@ -80,16 +80,17 @@ _NO_PASSWORD: Final = re.compile(r"^Authentication required|^HELLO must be calle
 _NOT_CONNECTED: Final = re.compile(r"\bconnecting to\b|cannot be connected|^No master found")
 
 
-def explain(error: Exception, where: str, *, sent_once: bool) -> ConfigurationError | StoreError:
+def explain(error: Exception, where: str, *, sent_once: bool) -> StoreError:
     """Return the error for the caller.
 
-    `sent_once` is False for a client that retries by itself: if it cannot connect now, the outcome
-    of its first try is still unknown.
+    `sent_once` is False for a client that retries by itself: if it cannot connect now, or is
+    refused, the outcome of its first try is still unknown.
     """
     text = str(error)
     word = _word(error, text)
     if word in _FORBIDDEN:
-        return ConfigurationError(f"Redis at {where} {_FORBIDDEN[word]}")
+        msg = f"Redis at {where} {_FORBIDDEN[word]}"
+        return StoreAccessError(msg, happened=False if sent_once else None)
     if word is not None:
         msg = f"Redis at {where} {_REFUSALS[word]}; nothing was changed"
         return StoreError(msg, happened=False)

@@ -26,7 +26,7 @@ _LONGEST_PAUSE: Final = 0.05
 def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Connection:
     """Open the file in WAL mode, and migrate its tables to this release.
 
-    Raise ConfigurationError or StoreError if that fails.
+    Raise ConfigurationError or StoreError if that fails. Nothing was written then.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
@@ -41,7 +41,9 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Con
             connection.close()
             raise
     except sqlite3.Error as error:
-        raise explain(error, path) from error
+        explained = explain(error, path)
+        explained.happened = False
+        raise explained from error
     return connection
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.core.requests import Claim, Request, Settle
-from oncekey.errors import ConfigurationError, StoreError, UnreadableError
+from oncekey.errors import StoreAccessError, StoreError, UnreadableError
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 COLUMNS: Final = (
@@ -247,7 +247,7 @@ def is_locked(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text)
 
 
-def explain(error: sqlite3.Error, path: Path) -> ConfigurationError | StoreError:
+def explain(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the error for the caller: what is wrong, and whether the verb happened."""
     text = str(error)
     if is_locked(error):
@@ -257,9 +257,9 @@ def explain(error: sqlite3.Error, path: Path) -> ConfigurationError | StoreError
         folder = path.absolute().parent
         why = "cannot be written" if folder.is_dir() else f"needs its folder {folder} to exist"
         msg = f"the SQLite file {path} {why} ({text}); give a path that this process may write"
-        return ConfigurationError(msg)
+        return StoreAccessError(msg, happened=False)
     if "not a database" in text or "malformed" in text:
         msg = f"the SQLite file {path} is damaged or not a database ({text}); restore or move it"
-        return ConfigurationError(msg)
+        return StoreAccessError(msg, happened=None)
     msg = f"the SQLite file {path} failed: {text}"
     return StoreError(msg, happened=None)

@@ -37,7 +37,7 @@ _LARGEST_BATCH: Final = 512
 LOOK_EVERY: Final = 1.0
 """Seconds after which a caller that waits looks whether there still is a leader."""
 
-Explain = Callable[[sqlite3.Error], ConfigurationError | StoreError]
+Explain = Callable[[sqlite3.Error], StoreError]
 
 
 class Job:
@@ -296,7 +296,7 @@ class Writer:
             self._one_by_one(connection, jobs, together)
         except sqlite3.Error as error:
             explained = self._explain(error)
-            if self._roll_back() and isinstance(explained, StoreError):
+            if self._roll_back():
                 explained.happened = False
             raise explained from error
 
