@@ -210,7 +210,7 @@ class Backlog:
 _backlog: Final = Backlog()
 
 
-class Ending(Insisting):
+class UnrecordedEnd(Insisting):
     """A settle or a release that must reach the store.
 
     If too many results wait already, this one is dropped: the record then says that the call was
@@ -252,7 +252,7 @@ class Ending(Insisting):
             self._observers.tell("never_recorded", self._call)
 
 
-class Unsettled(Ending):
+class Unsettled(UnrecordedEnd):
     """The chore that repeats a settle or a release that failed, until the store answers."""
 
     __slots__ = ()
@@ -335,7 +335,7 @@ class LateClaim(Asking):
             flight.renewed(self._ticket.call.terms.lease / 1_000_000)
 
 
-class LateEnd(Ending):
+class LateEnd(UnrecordedEnd):
     """The chore that records the end of a run that began while the store was down."""
 
     __slots__ = ()

@@ -300,6 +300,7 @@ def test_the_thread_of_a_store_ends_when_nothing_is_due(keeper):
 
 
 def test_where_one_did_not_get_through_the_others_need_not_try(keeper):
+    """They come before it the next time, in case that it never gets through."""
     gate = threading.Event()
     first = Errand("store", lambda: gate.wait(LONG) and 3600.0, urgent=True)
     others = [Errand("store", urgent=True) for _ in range(5)]
@@ -315,22 +316,7 @@ def test_where_one_did_not_get_through_the_others_need_not_try(keeper):
     assert [job.times for job in (first, *others, renewal)] == [1, 0, 0, 0, 0, 0, 1]
     with keeper._changed:
         assert keeper._changed.wait_for(lambda: not keeper._lanes, LONG)
-    assert all(job.queue[job] < first.queue[first] for job in others)  # they come before it
-
-
-def test_one_that_fails_for_ever_does_not_keep_the_others_from_their_turn(keeper):
-    gate = threading.Event()
-    hopeless = Errand("store", lambda: gate.wait(LONG) and 0.01, *[0.01] * 1000, urgent=True)
-    others = [Errand("store", urgent=True) for _ in range(5)]
-    keeper.take_up(hopeless, 0.0)
-    for job in others:
-        keeper.take_up(job, 0.0)
-    marker = Job()
-    keeper.take_up(marker, 0.01)
-    assert marker.done.wait(LONG)  # all were handed over by now
-    gate.set()
-    assert all(job.done.wait(LONG) for job in others)
-    keeper.drop(hopeless)
+    assert all(job.queue[job] < first.queue[first] for job in others)
 
 
 def test_without_a_thread_for_the_store_the_keeper_does_it_itself(keeper, monkeypatch):
