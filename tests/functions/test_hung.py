@@ -1,5 +1,7 @@
 """Attempts that hang, as their own process sees them."""
 
+from time import monotonic
+
 import pytest
 
 from oncekey import InProgressError, KeyReusedError, current
@@ -170,6 +172,6 @@ def test_other_arguments_are_told_apart_by_the_store_too(once, gate):
 @pytest.mark.usefixtures("_asks_always")
 def test_a_leader_that_never_asked_does_not_hide_other_arguments(once, other):
     other.run("key", lambda one: one, 1)
-    once.core.flights.join((None, "key"))
+    once.core.flights.join((None, "key"), monotonic())
     with pytest.raises(KeyReusedError):
         once.options(wait=0).run("key", lambda one: one, 2)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from time import monotonic
 
 import pytest
 
@@ -91,7 +92,7 @@ async def test_a_block_of_a_coroutine_that_comes_late_claims_again(calm, monkeyp
 
 def test_a_leader_that_was_torn_away_before_it_asked_locks_nothing(calm, monkeypatch):
     monkeypatch.setattr(single_flight, "FRESH_FOR", 0.0)
-    entered(calm, "torn")[0].flights.join((None, "torn"))
+    entered(calm, "torn")[0].flights.join((None, "torn"), monotonic())
     assert calm.run("torn", answer_two) == 2
 
 

@@ -50,7 +50,7 @@ class Asking(Chore):
 class Renewal(Asking):
     """The chore that renews the lease of an attempt while its code runs."""
 
-    __slots__ = ("_failures", "_flights", "_observers", "_ticket", "_until")
+    __slots__ = ("_failures", "_flights", "_observers", "_ticket")
 
     def __init__(
         self, store: Store, ticket: Ticket, observers: Observers, flights: Flights
@@ -62,8 +62,6 @@ class Renewal(Asking):
         self._observers = observers
         self._flights = flights
         self._failures = 0
-        longest = ticket.call.terms.max_run
-        self._until = None if longest is None else ticket.taken_at + longest
 
     def do(self) -> float | None:
         """Renew the lease once. Return the seconds until the next renewal, or None to stop.
@@ -78,8 +76,8 @@ class Renewal(Asking):
             return None
         terms = ticket.call.terms
         ask = ticket.call.renew(ticket.record)
-        if self._until is not None:
-            left = self._until - monotonic()
+        if terms.max_run is not None:
+            left = ticket.taken_at + terms.max_run - monotonic()
             if left <= 0:
                 return None
             ask = replace(ask, lease=min(ask.lease, microseconds(left)))

@@ -133,7 +133,13 @@ class AsyncEngine:
         started = monotonic()
         try:
             known = None if self._cache is None else self._cached(self._cache, call)
-            ticket = known or await self._enter(call, started)
+            if known is None:
+                flight, leads = self._flights.join(call.identity, started)
+                deadline = started + call.terms.wait
+                enter = self._lead if leads else self._follow
+                ticket = await enter(call, flight, deadline)
+            else:
+                ticket = known
             assert ticket is not None  # noqa: S101 - only what replaced another flight is put back
         except OncekeyError as error:
             refusal = _REFUSALS.get(type(error))
@@ -160,12 +166,6 @@ class AsyncEngine:
     def _cached(self, cache: Cache, call: Call) -> Ticket | None:
         answer = cache.get(call.identity) if call.cached else None
         return None if answer is None else self._judge(call, answer, patience=0.0)
-
-    def _enter(self, call: Call, started: float) -> Awaitable[Ticket | None]:
-        """Lead the flight of the key, or follow the caller that leads it."""
-        deadline = started + call.terms.wait
-        flight, leads = self._flights.join(call.identity)
-        return self._lead(call, flight, deadline) if leads else self._follow(call, flight, deadline)
 
     async def _follow(self, call: Call, flight: Flight, deadline: float) -> Ticket | None:
         """Wait for the caller that leads the flight, and answer from the record that it leaves.
@@ -207,10 +207,10 @@ class AsyncEngine:
     ) -> tuple[Flight, bool]:
         """Return the flight to go on with, and whether this caller leads it."""
         if flight.landed:
-            return self._flights.join(call.identity)
+            return self._flights.join(call.identity, monotonic())
         if old_since is not None:
             mine = self._flights.replace(flight, old_since)
-            return self._flights.join(call.identity) if mine is None else (mine, True)
+            return (mine, True) if mine else self._flights.join(call.identity, monotonic())
         if flight.answer is None and not waited:
             return self._flights.apart(call.identity), True  # only the store can tell
         raise self._refused(call, flight)
@@ -262,7 +262,10 @@ class AsyncEngine:
                 except StoreError as error:
                     return self._without_store(call, flight, ask.nonce, error, deadline)
                 heard = monotonic()
-                if self._goes_on(flight, answer, heard):
+                flight.heard(answer, heard)
+                if (flight.replaced or self._breaker.misses) and self._goes_on(
+                    flight, answer, heard
+                ):
                     return None
                 patience = deadline - heard
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
@@ -281,10 +284,9 @@ class AsyncEngine:
             raise
 
     def _goes_on(self, flight: Flight, answer: Answer, heard: float) -> bool:
-        """Note the answer in the flight. Return whether the run of the replaced flight goes on."""
+        """Close the breaker. Return whether the run of the flight that was replaced goes on."""
         if self._breaker.misses:
             self._breaker.answered()
-        flight.heard(answer, heard)
         before = flight.replaced
         if before is None:
             return False
@@ -365,7 +367,7 @@ class AsyncEngine:
             ticket.renewal = Renewal(self._behind, ticket, self.observers, self._flights)
             # If the reply to a claim was lost, the repeated claim is granted what is left of the
             # lease, so the lease has to be renewed at once.
-            late = answer.record.lease_end - answer.now < call.terms.lease
+            late = ticket.resent and answer.record.lease_end - answer.now < call.terms.lease
             keeper.take_up(ticket.renewal, 0.0 if late else call.terms.heartbeat_every)
         return ticket
 
@@ -608,8 +610,5 @@ class AsyncEngine:
         if renewal is not None:
             keeper.drop(renewal)
         flight, ticket.flight = ticket.flight, None  # `left` refers to the ticket: avoid a cycle
-        self._land(flight, left)
-
-    def _land(self, flight: Flight | None, left: Left) -> None:
         if flight is not None:
             self._flights.land(flight, left)

@@ -156,6 +156,8 @@ def live(
     else:
         if not run.ended:
             run.settled(value, recorded=engine.settle(ticket, run.settlement(value)))
+            if begun and not ticket.duplicate:
+                return value
     finally:
         run.leave()
     if begun:

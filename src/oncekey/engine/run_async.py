@@ -154,6 +154,8 @@ async def live(
     else:
         if not run.ended:
             run.settled(value, recorded=await engine.settle(ticket, run.settlement(value)))
+            if begun and not ticket.duplicate:
+                return value
     finally:
         run.leave()
     if begun:

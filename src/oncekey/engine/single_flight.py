@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from threading import get_ident
 from time import monotonic
 from typing import Any, Final
 
@@ -42,8 +43,11 @@ class Flight(Struct, eq=False):
     """The id of the thread of the caller that leads it."""
     known_at: float
     """The monotonic time at which it began, or at which the store last answered about it."""
-    lease_end: float = inf
-    """The monotonic time at which the lease of its run ends; infinite before it is granted."""
+    lease_end: float | None = inf
+    """The monotonic time at which the lease of its run ends; infinite before it is granted.
+
+    None if it follows from the last answer. Only the callers that follow need to know it.
+    """
     replaced: Flight | None = None
     """The flight that this one replaced. It is put back if the store says that its run goes on."""
     ticket: Any = None
@@ -58,10 +62,10 @@ class Flight(Struct, eq=False):
     """The functions to call when it lands. msgspec gives each flight a list of its own."""
 
     def heard(self, answer: Answer, at: float) -> None:
-        """Note the answer of the store, and until when its lease lasts."""
-        self.answer, self.taken_at = answer, at
-        self.known_at = at
-        self.lease_end = at + (answer.record.lease_end - answer.now) / 1_000_000
+        """Note the answer of the store."""
+        self.answer = answer
+        self.taken_at = self.known_at = at
+        self.lease_end = None
 
     def renewed(self, lease: float) -> None:
         """Note that the lease of the run was renewed just now, for `lease` seconds."""
@@ -75,7 +79,11 @@ class Flight(Struct, eq=False):
 
     def good_until(self, fresh_for: float) -> float:
         """Return the monotonic time until which what is known of the flight may be used."""
-        return min(self.lease_end, self.known_at + min(fresh_for, FRESH_FOR))
+        lease_end, answer = self.lease_end, self.answer
+        if lease_end is None:
+            assert answer is not None  # noqa: S101 - `heard` sets both
+            lease_end = self.taken_at + (answer.record.lease_end - answer.now) / 1_000_000
+        return min(lease_end, self.known_at + min(fresh_for, FRESH_FOR))
 
     def outcome(self) -> Answer | None:
         """Return the record that the flight left with the store's present time, or None.
@@ -93,7 +101,7 @@ class Flight(Struct, eq=False):
 
         Return None if this thread leads it, for a coroutine: it cannot land while this blocks.
         """
-        if self.thread == threading.get_ident():
+        if self.thread == get_ident():
             return self.landed or None
         event = threading.Event()
         self.wake.append(event.set)
@@ -103,7 +111,7 @@ class Flight(Struct, eq=False):
         """Wait until it has landed, for at most `seconds`. Return whether it has."""
         loop = running_loop()
         over: asyncio.Future[bool] = loop.create_future()
-        self.wake.append(partial(_has_landed, over, threading.get_ident()))
+        self.wake.append(partial(_has_landed, over, get_ident()))
         if self.landed:  # as above
             return True
         clock = loop.call_later(seconds, _tell, over, False)  # noqa: FBT003 - it did not, in time
@@ -116,7 +124,7 @@ class Flight(Struct, eq=False):
 def _has_landed(over: asyncio.Future[bool], thread: int) -> None:
     """Resolve the future of a waiting coroutine, on the loop of that thread."""
     try:
-        if threading.get_ident() == thread:
+        if get_ident() == thread:
             _tell(over, True)  # noqa: FBT003 - it did
         else:
             over.get_loop().call_soon_threadsafe(_tell, over, True)  # noqa: FBT003 - the same
@@ -142,9 +150,9 @@ class Flights:
         """Whether the keeper has a chore that releases those that never begin."""
         renew_after_fork(self)
 
-    def join(self, identity: Identity) -> tuple[Flight, bool]:
-        """Return the flight of this identity, and whether the caller leads it."""
-        mine = Flight(identity, threading.get_ident(), monotonic())
+    def join(self, identity: Identity, now: float) -> tuple[Flight, bool]:
+        """Return the flight of this identity, and whether the caller leads it, from `now` on."""
+        mine = Flight(identity, get_ident(), now)
         flight = self._flights.setdefault(identity, mine)  # atomic: needs no lock
         if flight is not mine and flight.landed:  # a signal may have cut off its landing
             with self._lock:
@@ -155,7 +163,7 @@ class Flights:
 
     def apart(self, identity: Identity) -> Flight:
         """Return a flight that no other caller can join."""
-        return Flight(identity, threading.get_ident(), monotonic())
+        return Flight(identity, get_ident(), monotonic())
 
     def replace(self, flight: Flight, known_at: float) -> Flight | None:
         """Replace the flight. Return the new one, which the caller leads.
@@ -166,7 +174,7 @@ class Flights:
         with self._lock:
             if self._flights.get(flight.identity) is not flight or flight.known_at != known_at:
                 return None
-            mine = Flight(flight.identity, threading.get_ident(), monotonic(), replaced=flight)
+            mine = Flight(flight.identity, get_ident(), monotonic(), replaced=flight)
             self._flights[flight.identity] = mine
             return mine
 

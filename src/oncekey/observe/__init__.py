@@ -71,6 +71,10 @@ class Observer(Protocol):
         ...
 
 
+def _wants_all(_: Name) -> bool:
+    return True
+
+
 def _named(observer: object) -> str:
     return getattr(observer, "__name__", None) or repr(observer)
 
@@ -80,7 +84,9 @@ class Observers:
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         """Check the observers. Raise ConfigurationError if one is not callable, or if two trace."""
-        self._all: list[tuple[Observer, Callable[[Name], bool] | None]] = []
+        self.everybody: Final[list[Observer]] = []
+        """The observers, in the order in which they are told."""
+        self._wants: list[Callable[[Name], bool]] = []
         self._entering: Callable[[Call], Call] | None = None
         if not isinstance(observers, Iterable):
             msg = f"observers must be a list of callables; write observers=[{_named(observers)}]"
@@ -89,7 +95,7 @@ class Observers:
             if not callable(observer):
                 msg = f"an observer must be a callable that takes one event, not {observer!r}"
                 raise ConfigurationError(msg)
-            self._all.append((observer, getattr(observer, "wants", None)))
+            self.add(observer)
             entering = getattr(observer, "entering", None)
             if entering is not None and self._entering is not None:
                 msg = "two observers trace calls; a call has room for the trace of one of them"
@@ -98,14 +104,10 @@ class Observers:
         self.trace: Final = self._entering is not None
         """Whether one of the observers has a method `entering`."""
 
-    @property
-    def everybody(self) -> list[Observer]:
-        """The observers as a list, to pass them to another `Once`."""
-        return [observer for observer, _ in self._all]
-
     def add(self, observer: Observer) -> None:
         """Add an observer."""
-        self._all.append((observer, getattr(observer, "wants", None)))
+        self.everybody.append(observer)
+        self._wants.append(getattr(observer, "wants", None) or _wants_all)
 
     def entering(self, call: Call) -> Call:
         """Return the call, with a trace if an observer traces."""
@@ -130,8 +132,8 @@ class Observers:
     ) -> None:
         """Create the event and pass it on, if an observer wants it. Never raise."""
         try:
-            for _, wants in self._all:
-                if wants is None or wants(name):
+            for wants in self._wants:
+                if wants(name):
                     break
             else:
                 return  # most events are not wanted by any observer
@@ -155,7 +157,7 @@ class Observers:
 
     def hand(self, event: Event) -> None:
         """Pass the event to all observers. Log what they raise."""
-        for observer, _ in self._all:
+        for observer in self.everybody:
             try:
                 observer(event)
             except Exception:

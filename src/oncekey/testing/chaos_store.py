@@ -105,6 +105,6 @@ for _name in VERBS:
 class FlightsApart(Flights):
     """Single flight inside each simulated process, and not between them."""
 
-    def join(self, identity: Identity) -> tuple[Flight, bool]:
+    def join(self, identity: Identity, now: float) -> tuple[Flight, bool]:
         """Return the flight of this identity in this process."""
-        return super().join(cast("Identity", (here.get().number, *identity)))
+        return super().join(cast("Identity", (here.get().number, *identity)), now)

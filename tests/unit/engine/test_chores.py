@@ -3,6 +3,7 @@
 import gc
 import sys
 from math import inf
+from time import monotonic
 from types import SimpleNamespace
 from unittest.mock import ANY
 
@@ -160,7 +161,7 @@ def test_a_renewal_that_gets_through_begins_with_short_pauses_again(ticket, obse
 @pytest.mark.parametrize("ending", ["lost", "left"])
 def test_a_renewal_that_is_over_lands_the_flight(ticket, observers, store, clock, ending):
     flights = Flights()
-    ticket.flight, _ = flights.join(ticket.call.identity)
+    ticket.flight, _ = flights.join(ticket.call.identity, monotonic())
     if ending == "lost":
         clock.advance("31s")
         store.claim(ticket.call.claim("somebody else"))
@@ -173,7 +174,7 @@ def test_a_renewal_that_is_over_lands_the_flight(ticket, observers, store, clock
 
 def test_a_renewal_moves_what_the_flight_knows(ticket, observers, store):
     flights = Flights()
-    ticket.flight, _ = flights.join(ticket.call.identity)
+    ticket.flight, _ = flights.join(ticket.call.identity, monotonic())
     ticket.runner = sys._getframe()
     before = ticket.flight.good_until(1.0)
     Renewal(store, ticket, observers, flights).do()
@@ -460,7 +461,7 @@ def test_only_what_is_old_and_not_begun_is_given_back(calling, store, monkeypatc
 
 def test_a_run_that_began_without_the_store_is_claimed_and_then_renewed(calling, store):
     flights, call = Flights(), calling(policy=SOON)
-    flight, _ = flights.join(call.identity)
+    flight, _ = flights.join(call.identity, monotonic())
     ticket = unprotected(call, flight)
     flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
     chore = LateClaim(store, ticket)
@@ -473,7 +474,7 @@ def test_a_run_that_began_without_the_store_is_claimed_and_then_renewed(calling,
 
 def test_a_late_claim_that_was_granted_before_is_renewed_at_once(calling, store, clock):
     flights, call = Flights(), calling(policy=SOON)
-    flight, _ = flights.join(call.identity)
+    flight, _ = flights.join(call.identity, monotonic())
     ticket = unprotected(call, flight)
     flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
     store.claim(call.claim(ticket.record.nonce))  # and the reply was lost

@@ -26,8 +26,8 @@ def pool():
 
 def test_the_first_leads_and_the_others_join_it():
     flights = Flights()
-    first, leads = flights.join(ID)
-    second, follows = flights.join(ID)
+    first, leads = flights.join(ID, monotonic())
+    second, follows = flights.join(ID, monotonic())
     assert leads
     assert not follows
     assert second is first
@@ -35,8 +35,8 @@ def test_the_first_leads_and_the_others_join_it():
 
 def test_another_identity_is_another_flight():
     flights = Flights()
-    one, _ = flights.join(ID)
-    other, leads = flights.join((None, "charge:42"))
+    one, _ = flights.join(ID, monotonic())
+    other, leads = flights.join((None, "charge:42"), monotonic())
     assert leads
     assert other is not one
 
@@ -46,7 +46,7 @@ def test_of_many_threads_one_leads(pool):
 
     def join(_):
         start.wait()
-        return flights.join(ID)
+        return flights.join(ID, monotonic())
 
     for _ in range(50):
         joined = list(pool.map(join, range(4)))
@@ -57,9 +57,9 @@ def test_of_many_threads_one_leads(pool):
 
 def test_after_the_landing_somebody_else_leads():
     flights = Flights()
-    first, _ = flights.join(ID)
+    first, _ = flights.join(ID, monotonic())
     flights.land(first)
-    second, leads = flights.join(ID)
+    second, leads = flights.join(ID, monotonic())
     assert leads
     assert second is not first
     assert first.landed
@@ -68,7 +68,7 @@ def test_after_the_landing_somebody_else_leads():
 
 def test_landing_wakes_every_thread_that_waits(pool, until):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     waiting = [pool.submit(flight.wait, LONG) for _ in range(4)]
     until(lambda: len(flight.wake) == 4)
     assert not any(one.done() for one in waiting)
@@ -78,7 +78,7 @@ def test_landing_wakes_every_thread_that_waits(pool, until):
 
 async def test_landing_in_a_thread_wakes_every_task_that_waits(until_async):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     tasks = [asyncio.create_task(flight.wait_async(LONG)) for _ in range(3)]
     await until_async(lambda: len(flight.wake) == 3)
     await asyncio.to_thread(flights.land, flight)
@@ -100,7 +100,7 @@ class Sleeping(selectors.DefaultSelector):
 
 def test_landing_wakes_the_loop_of_another_thread_from_its_sleep(until):
     flights, selector, landed = Flights(), Sleeping(), []
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
 
     def wait():
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
@@ -115,7 +115,7 @@ def test_landing_wakes_the_loop_of_another_thread_from_its_sleep(until):
 
 async def test_landing_on_a_loop_wakes_a_thread_that_waits(until_async):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     waiting = asyncio.create_task(asyncio.to_thread(flight.wait, LONG))
     await until_async(lambda: flight.wake)
     flights.land(flight)
@@ -124,7 +124,7 @@ async def test_landing_on_a_loop_wakes_a_thread_that_waits(until_async):
 
 def test_what_has_landed_needs_no_waiting(pool):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     flights.land(flight)
     assert pool.submit(flight.wait, LONG).result(LONG)
     assert asyncio.run(flight.wait_async(LONG))
@@ -132,7 +132,7 @@ def test_what_has_landed_needs_no_waiting(pool):
 
 
 def test_patience_ends(pool):
-    flight, _ = Flights().join(ID)
+    flight, _ = Flights().join(ID, monotonic())
     assert not pool.submit(flight.wait, 0.001).result(LONG)
     assert not asyncio.run(flight.wait_async(0.001))
 
@@ -151,14 +151,14 @@ def test_who_comes_while_a_flight_lands_does_not_wait_for_it():
 
 
 def test_a_thread_does_not_wait_for_a_flight_that_it_leads_itself():
-    flight, _ = Flights().join(ID)
+    flight, _ = Flights().join(ID, monotonic())
     assert not flight.wait(LONG)
     assert not flight.wake
 
 
 async def test_a_task_waits_for_a_flight_that_its_own_thread_leads(until_async):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     task = asyncio.create_task(flight.wait_async(LONG))
     await until_async(lambda: flight.wake)
     flights.land(flight)
@@ -167,7 +167,7 @@ async def test_a_task_waits_for_a_flight_that_its_own_thread_leads(until_async):
 
 async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed(until_async):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     cancelled = asyncio.create_task(flight.wait_async(LONG))
     assert not await flight.wait_async(0.001)
     await until_async(lambda: len(flight.wake) == 2)
@@ -181,7 +181,7 @@ async def test_a_task_that_was_cancelled_or_has_given_up_is_not_disturbed(until_
 
 async def test_a_landing_that_comes_just_after_a_cancellation_does_no_harm(until_async):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     task = asyncio.create_task(flight.wait_async(LONG))
     await until_async(lambda: flight.wake)
     wake = flight.wake[0]
@@ -192,7 +192,7 @@ async def test_a_landing_that_comes_just_after_a_cancellation_does_no_harm(until
 
 def test_a_closed_loop_has_nobody_to_wake(pool, until):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     assert not asyncio.run(flight.wait_async(0.001))
     waiting = pool.submit(flight.wait, LONG)
     until(lambda: len(flight.wake) == 2)
@@ -202,21 +202,21 @@ def test_a_closed_loop_has_nobody_to_wake(pool, until):
 
 def test_landing_twice_is_harmless(recorded):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     flight.answer, flight.taken_at = Answer(recorded(), NOW), monotonic()
     flights.land(flight, lambda: recorded(status="completed"))
-    later, _ = flights.join(ID)
+    later, _ = flights.join(ID, monotonic())
     flights.land(flight)
     outcome = flight.outcome()
     assert outcome is not None
     assert outcome.record.status == "completed"
-    assert flights.join(ID) == (later, False)
+    assert flights.join(ID, monotonic()) == (later, False)
 
 
 def test_those_who_waited_judge_by_the_record_and_the_time_of_now(monkeypatch, recorded):
     monkeypatch.setattr(module, "monotonic", lambda: 102.5)
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     flight.answer, flight.taken_at = Answer(recorded(), NOW), 100.0
     flights.land(flight, lambda: recorded(status="completed"))
     assert flight.outcome() == Answer(recorded(status="completed"), NOW + 2_500_000)
@@ -225,7 +225,7 @@ def test_those_who_waited_judge_by_the_record_and_the_time_of_now(monkeypatch, r
 def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
     asked = []
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     flight.answer, flight.taken_at = Answer(recorded(), NOW), monotonic()
     flights.land(flight, lambda: asked.append("asked"))
     assert not asked
@@ -235,7 +235,7 @@ def test_what_a_flight_left_is_worked_out_only_when_somebody_asks(recorded):
 
 def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     flight.answer, flight.taken_at = Answer(recorded(), NOW), monotonic()
     flights.land(flight)
     assert flight.outcome() is None
@@ -243,7 +243,7 @@ def test_a_leader_that_leaves_no_record_leaves_no_answer(recorded):
 
 def test_a_leader_that_never_heard_of_the_store_has_no_time_to_tell(recorded):
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     flights.land(flight, recorded)
     assert flight.landed
     assert flight.outcome() is None
@@ -251,12 +251,12 @@ def test_a_leader_that_never_heard_of_the_store_has_no_time_to_tell(recorded):
 
 def test_the_flights_of_a_parent_are_not_those_of_its_child():
     flights = Flights()
-    parents, _ = flights.join(ID)
+    parents, _ = flights.join(ID, monotonic())
     flights.after_fork()
-    mine, leads = flights.join(ID)
+    mine, leads = flights.join(ID, monotonic())
     assert leads
     flights.land(parents)
-    assert flights.join(ID) == (mine, False)
+    assert flights.join(ID, monotonic()) == (mine, False)
 
 
 # Flights that are replaced, because what is known of them is old
@@ -264,16 +264,16 @@ def test_the_flights_of_a_parent_are_not_those_of_its_child():
 
 def test_one_of_those_who_follow_replaces_a_flight():
     flights = Flights()
-    first, _ = flights.join(ID)
+    first, _ = flights.join(ID, monotonic())
     second = flights.replace(first, first.known_at)
     assert second.replaced is first
-    assert flights.join(ID) == (second, False)
+    assert flights.join(ID, monotonic()) == (second, False)
     assert flights.replace(first, first.known_at) is None
 
 
 def test_a_flight_that_was_heard_of_meanwhile_is_not_replaced():
     flights = Flights()
-    flight, _ = flights.join(ID)
+    flight, _ = flights.join(ID, monotonic())
     known_at = flight.known_at
     flight.renewed(60.0)
     assert flights.replace(flight, known_at) is None
@@ -282,34 +282,34 @@ def test_a_flight_that_was_heard_of_meanwhile_is_not_replaced():
 @pytest.mark.parametrize("end", ["put_back", "give_up"])
 def test_a_flight_whose_run_goes_on_is_put_back(end):
     flights = Flights()
-    first, _ = flights.join(ID)
+    first, _ = flights.join(ID, monotonic())
     second = flights.replace(first, first.known_at)
     getattr(flights, end)(second)
     assert second.landed
-    assert flights.join(ID) == (first, False)
+    assert flights.join(ID, monotonic()) == (first, False)
 
 
 def test_a_flight_that_has_landed_is_not_put_back():
     flights = Flights()
-    first, _ = flights.join(ID)
+    first, _ = flights.join(ID, monotonic())
     second = flights.replace(first, first.known_at)
     flights.land(first)
     assert flights.put_back(second) is None
-    assert flights.join(ID) == (second, False)
+    assert flights.join(ID, monotonic()) == (second, False)
 
 
 def test_a_flight_is_not_put_back_in_place_of_another_one():
     flights = Flights()
-    first, _ = flights.join(ID)
+    first, _ = flights.join(ID, monotonic())
     second = flights.replace(first, first.known_at)
     third = flights.replace(second, second.known_at)
     assert flights.put_back(second) is first
-    assert flights.join(ID) == (third, False)
+    assert flights.join(ID, monotonic()) == (third, False)
 
 
 def test_to_forget_a_key_lands_all_that_waits_for_it():
     flights = Flights()
-    first, _ = flights.join(ID)
+    first, _ = flights.join(ID, monotonic())
     second = flights.replace(first, first.known_at)
     flights.forget(ID)
     assert first.landed
@@ -319,13 +319,13 @@ def test_to_forget_a_key_lands_all_that_waits_for_it():
 
 def test_a_flight_whose_landing_was_cut_off_is_followed_by_nobody():
     flights = Flights()
-    torn, _ = flights.join(ID)
+    torn, _ = flights.join(ID, monotonic())
     torn.landed = True  # and a signal came before it was taken from the list
-    flight, leads = flights.join(ID)
+    flight, leads = flights.join(ID, monotonic())
     assert leads
     assert flight is not torn
     flights.land(torn)
-    assert flights.join(ID) == (flight, False)
+    assert flights.join(ID, monotonic()) == (flight, False)
 
 
 def test_a_flight_that_lands_while_another_caller_joins_is_not_missed():
@@ -336,7 +336,7 @@ def test_a_flight_that_lands_while_another_caller_joins_is_not_missed():
             return found
 
     flights = Flights()
-    torn, _ = flights.join(ID)
+    torn, _ = flights.join(ID, monotonic())
     torn.landed = True
     flights._flights = Landing(flights._flights)
-    assert flights.join(ID)[1]
+    assert flights.join(ID, monotonic())[1]

@@ -125,7 +125,7 @@ class Writer:
                 if self._leader is not None:
                     return None
                 self._leader = mine
-            connection = self._open()
+            connection = self.connection or self._open()
             try:
                 return work(connection)
             except sqlite3.OperationalError as error:
