@@ -19,7 +19,7 @@ STAMP_DEV  := $(VENV)/.stamp-dev
 # Most tests wait for servers and processes, so that more of them run than there are cores.
 JOBS ?= 5
 SHUFFLE ?=
-PYTEST := $(PY) -m tests.tidy_run $(PY) -m pytest -n $(JOBS) --dist loadgroup $(SHUFFLE:%=--shuffle %)
+PYTEST = $(PY) -m tests.tidy_run $(PY) -m pytest -n $(JOBS) --dist loadgroup $(SHUFFLE:%=--shuffle %)
 N ?= 100000
 TIME ?= 10min
 
@@ -59,7 +59,7 @@ tour: $(STAMP_DEMO) ## A guided tour of protected functions; it ends by itself
 
 # Types and tests run side by side.
 test: lint ## Everything a change must pass: linters, types, tests, the core covered
-	@$(MAKE) --no-print-directory -j 2 types tests
+	@$(MAKE) --no-print-directory -j 3 types tests-untraced tests-traced-quietly
 
 check: lint ## The quick part of it, for every save: linters, types of src, tests without servers
 	@$(MAKE) --no-print-directory -j 2 types-src tests-without-servers
@@ -92,10 +92,21 @@ types: $(STAMP_DEV) ## mypy (strict) and pyright
 types-src: $(STAMP_DEV)
 	$(PY) -m mypy src
 
+# The few that are traced run beside the many that are not, and tell what came of them in the end.
 tests: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the core
+	@$(MAKE) --no-print-directory -j 2 tests-untraced tests-traced-quietly
+
+tests-traced-quietly:
+	@$(MAKE) --no-print-directory --output-sync tests-traced
+
+tests-traced: JOBS := 2
+tests-traced:
 	$(PY) -m coverage erase
 	$(PYTEST) --cov --cov-report= --cov-fail-under=0 $(TRACED)
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
+
+tests-untraced: JOBS := 4
+tests-untraced:
 	$(PYTEST) --ignore=tests/system $(TRACED:%=--ignore=%)
 
 tests-without-servers: $(STAMP_DEV)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.schedule import ByModule, is_slow
+
 # Coverage and parallel workers slow generation down; how slow says nothing about the code.
 settings.register_profile(
     "modest",
@@ -65,18 +67,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle the tests when asked to; those of a module stay together and share its fixtures."""
+    """Put slow tests first, or shuffle all when asked to; a module stays together either way."""
     seed = config.getoption("--shuffle")
-    if seed is not None:
+    if seed is None:
+        items.sort(key=lambda item: not is_slow(item.nodeid))
+    else:
         chance = random.Random(seed)  # noqa: S311 - an order is no secret
         chance.shuffle(items)
         modules = {item.path: chance.random() for item in items}
         items.sort(key=lambda item: (modules[item.path], item.path))
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was collected out of every later garbage collection: it stays to the end."""
-    gc.freeze()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByModule:
+    """Give each worker whole modules, in the order in which they were collected."""
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected, and leave them out of it later: they stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ from tests.faults.colours import COLOURS
 from tests.faults.line import LossyLine, is_postgres_verb, is_redis_verb
 from tests.leases import unhurried
 from tests.patience import PATIENCE
+from tests.still import patiently
 
 EVERY_TRY = 4  # how often a claim is asked for
 
@@ -126,8 +127,9 @@ def test_the_keeper_settles_what_nobody_heard_of(line, caller, effects, monkeypa
         monkeypatch.setattr(module, "SETTLE_PATIENCE", 0.0)
     assert caller.run("order", work, fail_mode="open") == "receipt"
     until(lambda: line.lost == 2)  # the second one was the keeper's
-    assert caller.run("order", work) == "receipt"
+    assert patiently(caller.run, "order", work) == "receipt"  # refused until the store records
     assert effects == [1]
+    assert caller.once.get("order").attempt == 1
 
 
 def test_a_late_record_whose_reply_was_lost_is_not_taken_for_anothers(

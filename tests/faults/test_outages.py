@@ -5,7 +5,7 @@ import pytest
 from tests.faults.outages import COLOURS, Crowd
 from tests.heavy import HEAVY
 
-KEYS = 667 if HEAVY else 200
+KEYS = 667 if HEAVY else 100
 CALLS = KEYS * len(COLOURS)
 
 

@@ -19,7 +19,10 @@ class Gone:
         self.url, self.back = url, server.start
 
 
-@pytest.fixture(params=["redis", "postgres"])
+SHARED = pytest.mark.xdist_group("store down")  # a server that starts slowly
+
+
+@pytest.fixture(params=["redis", pytest.param("postgres", marks=SHARED)])
 def gone(request):
     if request.param == "redis":
         server = request.getfixturevalue("another_redis")()

@@ -83,7 +83,7 @@ def test_a_breaker_that_opens_is_seen_and_seen_to_close(watched):
     until(lambda: watched.sample("oncekey_open_breakers") == 0)
     assert watched.sample("oncekey_breaker_openings_total") == 1
     assert once.run("k", lambda: 7) == 7
-    words = [line for line in watched.lines() if "store out of reach" in line]
+    words = [line for line in watched.lines() if "store in trouble" in line]
     assert len(words) == 1
 
 

@@ -59,6 +59,7 @@ def run(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch):
         for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("ONCEKEY_TEST_SERVERS", "none")  # only --no-servers excuses a skip
+        monkeypatch.setenv("PYTHONPATH", str(CONFTEST.parents[1]))  # it imports from there
         pytester.makeconftest(CONFTEST.read_text("utf-8"))
         (pytester.path / "docs").mkdir()
         (pytester.path / "docs" / "requirements.md").write_text("| J1 | it works | not yet |\n")
