@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import redis
@@ -67,13 +68,26 @@ def no_client(client: object, store: str, wanted: str) -> ConfigurationError:
     )
 
 
-def no_url(url: str, error: ValueError) -> ConfigurationError:
-    """Return the error for a URL that redis-py does not understand."""
-    scheme = url.partition("://")[0]  # the rest may contain a password
-    return ConfigurationError(
-        f"the {scheme}:// URL of the store cannot be read ({error}); write "
-        f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
-    )
+def _pool_of(url: str, **options: Any) -> Any:
+    """Return a pool for the URL. Raise ConfigurationError if it cannot be understood.
+
+    redis-py takes database 0 where the URL has something else than a number, and refuses an unknown
+    option only when it connects.
+    """
+    try:
+        parts = urlsplit(url)
+        number = parts.path.strip("/")
+        if parts.scheme != "unix" and number and not number.isdecimal():
+            raise ValueError(f"the database is {number!r}, which is no number")  # noqa: TRY301 - as those of redis-py
+        pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE, **options)
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, ValueError) as error:
+        scheme = url.partition("://")[0]  # the rest may contain a password
+        raise ConfigurationError(
+            f"the {scheme}:// URL of the store cannot be read ({error}); write "
+            f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
+        ) from None
+    return pool
 
 
 def where_is(client: Any) -> str:
@@ -267,10 +281,7 @@ class AsyncClients:
     @classmethod
     def of_url(cls, url: str, *, fast: bool = True) -> AsyncClients:
         """Create clients for a URL. Raise ConfigurationError if it is not valid."""
-        try:
-            pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE)
-        except ValueError as error:
-            raise no_url(url, error) from None
+        pool = _pool_of(url)
         kind = _OURS_ASYNC[pool.connection_class]
         settings = pool.connection_kwargs
         most = pool.max_connections
@@ -466,15 +477,9 @@ class Clients:
     @classmethod
     def of_url(cls, url: str, *, fast: bool = True) -> Clients:
         """Create a client that sends each command once: the engine knows better when to retry."""
-        try:
-            client = redis.Redis.from_url(
-                url, **WITH_PATIENCE, retry=Retry(NoBackoff(), 0), command_packer=Packer()
-            )
-        except ValueError as error:
-            raise no_url(url, error) from None
-        pool = client.connection_pool
+        pool = _pool_of(url, retry=Retry(NoBackoff(), 0), command_packer=Packer())
         pool.connection_class = _OURS[pool.connection_class]
-        return cls(client, ours=True, fast=fast)
+        return cls(redis.Redis.from_pool(pool), ours=True, fast=fast)
 
     def client(self) -> Any:
         """Return the client, after all idle lines were given back to its pool."""
