@@ -30,7 +30,15 @@ from oncekey.core.call import Call
 from oncekey.core.codec import Codec, codec_of
 from oncekey.core.decide import served
 from oncekey.core.fingerprint import of_arguments, of_value
-from oncekey.core.key import ArgumentPath, Template, checked_scope, escape, function_key, readable
+from oncekey.core.key import (
+    ArgumentPath,
+    Template,
+    checked_scope,
+    escape,
+    function_key,
+    readable,
+    without_placeholder,
+)
 from oncekey.core.record import Record
 from oncekey.engine import run, run_async
 from oncekey.engine.run_base import Outcome
@@ -479,7 +487,7 @@ class _Protection:
         if self._template is not None:
             return self._template.fill(self._arguments.bind(args, kwargs))
         made = made_key(self._key(*args, **kwargs))
-        return function_key(made) if made else ""
+        return function_key(without_placeholder(made)) if made else ""
 
     def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """Return the call with these arguments, or None if its key is empty."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from oncekey.core.call import Call
 from oncekey.core.codec import NotKeepableError
 from oncekey.core.decide import served
-from oncekey.core.key import checked_key
+from oncekey.core.key import checked_key, without_placeholder
 from oncekey.core.requests import Forget, Granted
 from oncekey.engine.runtime import Core
 from oncekey.engine.ticket import new_nonce
@@ -51,7 +51,8 @@ def result_of(call: Call, value: object) -> bytes:
 
 def _call(kind: str, scope: str | None, key: str, terms: Terms) -> Call:
     place = kind if scope is None else f"{kind}:{scope}"
-    return Call(scope=place, key=checked_key(key), terms=terms, label=kind, surface="mark")
+    key = without_placeholder(checked_key(key))
+    return Call(scope=place, key=key, terms=terms, label=kind, surface="mark")
 
 
 # For blocking code.

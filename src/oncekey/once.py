@@ -25,7 +25,7 @@ from oncekey.attempt import AsyncAttempt, Attempt, attempt_of
 from oncekey.core.call import Call
 from oncekey.core.codec import PLAIN, Codec
 from oncekey.core.fingerprint import of_value
-from oncekey.core.key import checked_key, checked_scope
+from oncekey.core.key import checked_key, checked_scope, without_placeholder
 from oncekey.core.record import Record, Status
 from oncekey.engine import run as blocking
 from oncekey.engine import run_async as awaiting
@@ -322,7 +322,7 @@ class Once:
         is more than plain values.
         """
         call = self._call(
-            checked_key(key),
+            without_placeholder(checked_key(key)),
             fingerprint=None if fingerprint is None else of_value(fingerprint),
             codec=PLAIN if returns is None else Codec(returns),
             label=self._options.label or "attempt",
@@ -336,7 +336,8 @@ class Once:
         bound = arguments.bind(args, kwargs)
         fingerprint = fingerprinter(self._options.fingerprint, arguments)(bound, args, kwargs)
         label = self._options.label or name_of(function)
-        return self._call(checked_key(key), fingerprint=fingerprint, codec=codec, label=label)
+        key = without_placeholder(checked_key(key))
+        return self._call(key, fingerprint=fingerprint, codec=codec, label=label)
 
     def _call(self, key: str, *, fingerprint: str | None, codec: Codec, label: str) -> Call:
         return Call(

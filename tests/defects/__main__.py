@@ -108,6 +108,7 @@ def run(patch: str | None, tests: list[str]) -> tuple[int, str]:
                 },
                 capture_output=True,
                 text=True,
+                errors="backslashreplace",
                 timeout=PATIENCE,
                 check=False,
             )

@@ -54,7 +54,7 @@ def test_what_runs_is_forgotten_by_force_only(once, gate):
         once.forget("k")
     assert once.forget("k", force=True)
     gate.go_on.set()
-    with pytest.raises(Exception, match="taken over"):
+    with pytest.raises(Exception, match="the record was removed"):
         running.outcome()
 
 

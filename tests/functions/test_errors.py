@@ -36,6 +36,35 @@ def test_an_error_frees_the_key_and_keeps_the_history(once, runs):
     assert runs == ["load"]
 
 
+NOT_UTF8 = b"caf\xe9.txt".decode(errors="surrogateescape")
+"""As Python names a file whose name is not UTF-8: with half a character, which has no encoding."""
+
+
+@pytest.mark.row("P6")
+@pytest.mark.parametrize("options", [{}, {"keep": OSError}, {"uncertain": OSError}])
+def test_an_error_with_half_a_character_in_its_words_leaves_no_key_taken(once, options):
+    error = OSError(f"cannot read {NOT_UTF8}")
+
+    def work():
+        raise error
+
+    with pytest.raises(OSError, match="cannot read") as told:
+        once.options(**options).run("file", work)
+    assert told.value is error
+    record = once.get("file")
+    assert record.status == ("failed" if "keep" in options else "released")
+    assert record.failure == r"OSError: cannot read caf\udce9.txt"
+    if "keep" in options:
+        with pytest.raises(RememberedError, match="cannot read"):
+            once.options(**options).run("file", work)
+
+
+def test_a_reason_with_half_a_character_frees_the_key(once):
+    with once.attempt("file") as attempt:
+        attempt.release(f"{NOT_UTF8} is missing")
+    assert once.get("file").status == "released"
+
+
 @pytest.mark.row("P6")
 def test_a_kept_error_is_raised_again_as_itself(once, runs):
     def charge():

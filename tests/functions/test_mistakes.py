@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 from msgspec.structs import replace
 
-from oncekey import ConfigurationError, Once, Policy
+from oncekey import ConfigurationError, InvalidKeyError, Once, Policy
 from oncekey.engine import run
 from oncekey.stores import MemoryStore
 
@@ -103,3 +103,29 @@ def test_a_response_over_http_may_be_one_that_is_not_kept(once, monkeypatch):
     with started:
         started.complete(Colour.RED)
     assert once.get("k").status == "completed"
+
+
+@pytest.mark.parametrize("key", ["charge:{order_id}", "charge:{order.id}:{n}", "{key}"])
+async def test_a_key_whose_f_was_forgotten_is_refused(once, key):
+    """It would be the same for every order, and the second one would be taken for a duplicate."""
+    said = r"nothing fills in the placeholder of the key '.*'; write f'"
+    with pytest.raises(InvalidKeyError, match=said):
+        once.run(key, lambda: 5)
+    with pytest.raises(InvalidKeyError, match=said):
+        await once.run_async(key, asyncio.sleep, 0)
+    with pytest.raises(InvalidKeyError, match=said):
+        once.attempt(key)
+    with pytest.raises(InvalidKeyError, match=said):
+        once.check(key)
+
+    @once(lambda _: key)
+    def charge(order): ...
+
+    with pytest.raises(InvalidKeyError, match=said):
+        charge(1)
+    assert once.get(key) is None  # others may have made such a key, and it can be looked at
+
+
+@pytest.mark.parametrize("key", ["{}", "a{b", '{"id": 5}', "{3F2504E0-4F89-11D3}", "%7Bshop%7D"])
+def test_other_braces_are_part_of_a_key(once, key):
+    assert once.run(key, lambda: 5) == 5

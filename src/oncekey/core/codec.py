@@ -153,16 +153,26 @@ class _Failure(msgspec.Struct, array_like=True):
 
 _encode_failure = msgspec.msgpack.Encoder().encode
 _failure = msgspec.msgpack.Decoder(_Failure)
+LARGEST_ERROR: Final = 1024 * 1024
+"""The size in bytes above which only the beginning of an exception's message is kept."""
+_BEGINNING: Final = 4096
 
 
 def encode_error(error: BaseException) -> bytes:
     """Encode the exception: the name of its type, its message and, where possible, its state."""
+    data = _encode_failure(_failure_of(error))
+    if len(data) > LARGEST_ERROR:  # it may quote the whole answer of a server
+        kind, words = type(error), _words(error)[:_BEGINNING] + " ..."
+        data = _encode_failure(_Failure(kind.__module__, kind.__qualname__, words, None))
+    return data
+
+
+def _failure_of(error: BaseException) -> _Failure:
     kind = type(error)
     if isinstance(error, BaseExceptionGroup):
         inside = [encode_error(one) for one in error.exceptions]
-        return _encode_failure(
-            _Failure(kind.__module__, kind.__qualname__, error.message, None, inside)
-        )
+        words = _encodable(error.message)
+        return _Failure(kind.__module__, kind.__qualname__, words, None, inside)
     state: bytes | None
     try:
         state = PLAIN.encode([list(_base(kind).__reduce__(error)[1]), _own(error)])
@@ -170,7 +180,7 @@ def encode_error(error: BaseException) -> bytes:
             state = None
     except Exception:  # noqa: BLE001 - user classes raise whatever they like
         state = None
-    return _encode_failure(_Failure(kind.__module__, kind.__qualname__, _words(error), state))
+    return _Failure(kind.__module__, kind.__qualname__, _words(error), state)
 
 
 def decode_error(
@@ -246,9 +256,14 @@ def _own(error: BaseException) -> dict[str, object]:
 
 def _words(error: BaseException) -> str:
     try:
-        return str(error)
+        return _encodable(str(error))
     except Exception:  # noqa: BLE001 - a broken __str__ must not lose the failure itself
         return ""
+
+
+def _encodable(words: str) -> str:
+    """Write out half characters, as in the name of a file that is not UTF-8."""
+    return words.encode(errors="backslashreplace").decode()
 
 
 def _find(failure: _Failure, known: tuple[type[BaseException], ...]) -> type[BaseException] | None:

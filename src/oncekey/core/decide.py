@@ -124,8 +124,8 @@ def unknown(call: Call) -> OutcomeUnknownError:
 def lost(call: Call) -> LeaseLostError:
     """Return the refusal of an attempt that does not own its record any more."""
     msg = (
-        f"{call.name} was taken over while it ran, because its lease ended without renewal; "
-        f"its outcome was not recorded"
+        f"{call.name} lost its record while it ran: its lease ended and another attempt took it "
+        f"over, or the record was removed; its outcome was not recorded"
     )
     return LeaseLostError(msg, key=call.key, scope=call.scope)
 

@@ -25,6 +25,7 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 # Characters that are not escaped in a value: printable, and without a meaning in a key.
 _SAFE = "!\"#$&'()*+,-.;<=>?@[\\]^_`|~"
 _unsafe = re.compile(rf"[^A-Za-z0-9{re.escape(_SAFE)}]").search
+_PLACEHOLDER = re.compile(r"\{[A-Za-z_][\w.]*\}")
 _PLAIN = (str, int, float, Decimal, UUID, bytes)
 
 KeyFunction = Callable[..., str]
@@ -47,6 +48,21 @@ def checked_key(key: object) -> str:
 def _printable(key: str) -> str:
     if not _PRINTABLE.fullmatch(key):
         msg = f"a key must be printable ASCII, but it is {key!r}; percent-encode or hash it"
+        raise InvalidKeyError(msg)
+    return key
+
+
+def without_placeholder(key: str) -> str:
+    """Return a key that was written in code. Raise InvalidKeyError if it has a placeholder.
+
+    It is most likely an f-string without its f. It would be the same for every operation, and all
+    but the first one would be taken for duplicates.
+    """
+    if "{" in key and _PLACEHOLDER.search(key):
+        msg = (
+            f"nothing fills in the placeholder of the key {key!r}; write f{key!r} (only the "
+            f"decorator takes templates), or %7B for a brace that is meant"
+        )
         raise InvalidKeyError(msg)
     return key
 

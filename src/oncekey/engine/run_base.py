@@ -269,7 +269,7 @@ class BaseRun:
         self.must_live("release")
         self.ended = True
         hold = uncertain and self.call.terms.hold and self.call.reconcile is None
-        data = why.encode() or None
+        data = why.encode(errors="backslashreplace") or None
         brief = brief and not self.ticket.resent
         return self.call.release(
             self.ticket.record, data, uncertain=uncertain, hold=hold, brief=brief

@@ -141,3 +141,26 @@ def test_what_a_replica_had_is_found_after_a_fail_over(watched):
     with pytest.raises(StoreError, match="reached 0 of 1 replicas"):
         RedisStore(client, wait=(1, "5ms")).claim(ask("new"))
     client.close()
+
+
+@pytest.mark.parametrize("kind", [RedisStore, AsyncRedisStore])
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("shop", "the database is 'shop', which is no number"),
+        ("1/2", "the database is '1/2'"),
+        ("0?nosuch=1", "nosuch"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_so_is_refused_at_once(kind, address, words):
+    """redis-py takes them for the databases 0 and 12, and fails when it connects."""
+    with pytest.raises(ConfigurationError, match=words) as told:
+        kind.from_url(f"redis://:secret@localhost:6379/{address}")
+    assert "secret" not in str(told.value)
+
+
+def test_a_database_that_the_server_does_not_have_is_named(empty_redis):
+    store = RedisStore.from_url(f"redis://127.0.0.1:{empty_redis.port}/999")
+    with pytest.raises(ConfigurationError, match="does not have that database"):
+        store.claim(ask())
+    store.close()

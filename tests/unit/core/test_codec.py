@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncekey.core.codec import (
+    LARGEST_ERROR,
     PLAIN,
     Codec,
     NotKeepableError,
@@ -424,6 +425,26 @@ def test_a_known_exception_comes_back_without_its_constructor():
 def test_an_exception_of_a_type_that_derives_from_a_known_one_comes_back_as_itself():
     back, _, _ = decode_error(encode_error(SoftDeclined("later", code=1)), (OSError, Declined))
     assert type(back) is SoftDeclined
+
+
+def test_of_an_exception_that_is_too_large_the_beginning_of_its_message_is_kept():
+    answer = "x" * LARGEST_ERROR
+    for error in (
+        ValueError(answer),
+        Declined("long", code=answer),
+        ExceptionGroup(answer, [OSError()]),
+    ):
+        data = encode_error(error)
+        assert len(data) < LARGEST_ERROR // 100
+        back, name, words = decode_error(data, (Exception,))
+        assert back is None
+        assert name == type(error).__name__
+        assert words == str(error)[:4096] + " ..."
+
+
+def test_the_message_of_a_group_may_have_half_a_character():
+    data = encode_error(ExceptionGroup("\udce9", [ValueError("y")]))
+    assert decode_error(data, (ValueError,))[2] == r"\udce9"
 
 
 def test_of_many_derived_types_the_right_one_is_found():

@@ -156,7 +156,7 @@ def test_refusals_name_the_key(calling):
     for error in (reused(calling()), unknown(calling()), lost(calling())):
         assert (error.key, error.scope) == ("charge:42", "billing")
     assert isinstance(lost(calling()), LeaseLostError)
-    assert "taken over while it ran" in str(lost(calling()))
+    assert "took it over, or the record was removed" in str(lost(calling()))
 
 
 # After an error

@@ -9,15 +9,21 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any, Final
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, TimeoutError  # noqa: A004 - redis-py calls them so
+from redis.exceptions import (
+    ConnectionError,  # noqa: A004 - redis-py calls it so
+    RedisClusterException,
+    RedisError,
+    TimeoutError,  # noqa: A004 - the same
+)
 from redis.retry import Retry
 
 from oncekey.compat import leave_alone, renew_after_fork, running_loop
@@ -29,6 +35,7 @@ from oncekey.stores.redis.connection import (
     AsyncLine,
     Line,
     Lines,
+    Packer,
     Words,
     close_line,
     leaves_whole,
@@ -44,6 +51,8 @@ _PLAIN: Final[tuple[Any, ...]] = (
 )
 # With these settings redis-py checks a connection now and then, when it is taken or released.
 _LOOKED_AFTER: Final = ("credential_provider", "health_check_interval")
+# Where redis-py raises one of these itself, it has closed the connection, or read the whole reply.
+_IN_ORDER: Final = (RedisError, RedisClusterException)
 
 
 def awaits(client: object) -> bool:
@@ -59,13 +68,26 @@ def no_client(client: object, store: str, wanted: str) -> ConfigurationError:
     )
 
 
-def no_url(url: str, error: ValueError) -> ConfigurationError:
-    """Return the error for a URL that redis-py does not understand."""
-    scheme = url.partition("://")[0]  # the rest may contain a password
-    return ConfigurationError(
-        f"the {scheme}:// URL of the store cannot be read ({error}); write "
-        f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
-    )
+def _pool_of(url: str, **options: Any) -> Any:
+    """Return a pool for the URL. Raise ConfigurationError if it cannot be understood.
+
+    redis-py takes database 0 where the URL has something else than a number, and refuses an unknown
+    option only when it connects.
+    """
+    try:
+        parts = urlsplit(url)
+        number = parts.path.strip("/")
+        if parts.scheme != "unix" and number and not number.isdecimal():
+            raise ValueError(f"the database is {number!r}, which is no number")  # noqa: TRY301 - as those of redis-py
+        pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE, **options)
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, ValueError) as error:
+        scheme = url.partition("://")[0]  # the rest may contain a password
+        raise ConfigurationError(
+            f"the {scheme}:// URL of the store cannot be read ({error}); write "
+            f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
+        ) from None
+    return pool
 
 
 def where_is(client: Any) -> str:
@@ -112,6 +134,71 @@ def sends_once(client: Any) -> bool:
     return retry is not None and getattr(retry, "_retries", 1) == 0
 
 
+def _pools_of(client: Any) -> list[Any]:
+    """Return what has the idle connections of a client: its pool, or one for each node."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is not None:
+        return [pool]
+    nodes = [getattr(node, "redis_connection", None) for node in client.get_nodes()]
+    return [node.connection_pool for node in nodes if node is not None]
+
+
+# An exception can come between any two lines: a handler of a signal raises it, such as that of a
+# time limit. redis-py then puts a connection back into its pool as if nothing had happened, whether
+# its handshake was complete or not, and with a reply that nobody has read. The next command would
+# go to the wrong database, or take an answer that belongs to another. So the connections of our own
+# clients close when they are cut off while they connect; a line is closed unless its reply was
+# read; and what redis-py sends by itself closes all idle connections when it is cut off.
+
+
+class _ClosedWhenCutOff:
+    """A connection that is open only if its handshake was complete."""
+
+    def connect(self) -> None:
+        """Connect. Newer releases do it in the other method, which they also call directly."""
+        try:
+            super().connect()  # type: ignore[misc]  # a class of redis-py stands beside this one
+        except BaseException:
+            self.disconnect()
+            raise
+
+    def connect_check_health(self, *args: Any, **options: Any) -> None:
+        """Connect, as newer releases do."""
+        try:
+            super().connect_check_health(*args, **options)  # type: ignore[misc]  # the same
+        except BaseException:
+            self.disconnect()
+            raise
+
+    if TYPE_CHECKING:
+
+        def disconnect(self) -> None: ...
+
+
+class _AsyncClosedWhenCutOff:
+    """The same for coroutines."""
+
+    async def connect(self) -> None:
+        """Connect."""
+        try:
+            await super().connect()  # type: ignore[misc]  # the same
+        except BaseException:
+            await self.disconnect(nowait=True)
+            raise
+
+    async def connect_check_health(self, *args: Any, **options: Any) -> None:
+        """Connect, as newer releases do."""
+        try:
+            await super().connect_check_health(*args, **options)  # type: ignore[misc]  # the same
+        except BaseException:
+            await self.disconnect(nowait=True)
+            raise
+
+    if TYPE_CHECKING:
+
+        async def disconnect(self, *, nowait: bool) -> None: ...
+
+
 # The clients for coroutines: one for each event loop, or the caller's own.
 #
 # The connections of a plain client are used directly, as wires, which all coroutines of a loop
@@ -123,10 +210,15 @@ WITH_PATIENCE: Final = {"socket_connect_timeout": PATIENCE, "socket_timeout": PA
 """The time-outs that apply unless the caller has set others."""
 # Wires take two connections for good. A smaller pool has none to spare.
 _FEWEST: Final = 4
-CLASSES: Final[dict[type, type[Any]]] = {
-    redis.Connection: redis.asyncio.Connection,
-    redis.SSLConnection: redis.asyncio.SSLConnection,
-    redis.UnixDomainSocketConnection: redis.asyncio.UnixDomainSocketConnection,
+_KINDS: Final = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
+_OURS: Final[dict[type, type[Any]]] = {
+    getattr(redis, name): type(name, (_ClosedWhenCutOff, getattr(redis, name)), {})
+    for name in _KINDS
+}
+_OURS_ASYNC: Final[dict[type, type[Any]]] = {
+    kind: type(name, (_AsyncClosedWhenCutOff, getattr(redis.asyncio, name)), {})
+    for name in _KINDS
+    for kind in (getattr(redis, name), _OURS[getattr(redis, name)])
 }
 """The async class for each class of connections."""
 # Settings that have the same meaning for both kinds of connections. Others hold objects of one
@@ -189,11 +281,8 @@ class AsyncClients:
     @classmethod
     def of_url(cls, url: str, *, fast: bool = True) -> AsyncClients:
         """Create clients for a URL. Raise ConfigurationError if it is not valid."""
-        try:
-            pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE)
-        except ValueError as error:
-            raise no_url(url, error) from None
-        kind = CLASSES[pool.connection_class]
+        pool = _pool_of(url)
+        kind = _OURS_ASYNC[pool.connection_class]
         settings = pool.connection_kwargs
         most = pool.max_connections
         return cls(maker(kind, settings, most), place_of(settings), settings, fast=fast)
@@ -216,10 +305,9 @@ class AsyncClients:
         """
         client = await self.client()
         if self._wired(running_loop(), client) is None:
-            return await client.info("server")
-        said: bytes = await self.ask(("INFO", "server"))
-        lines = said.decode(errors="replace").splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+            async with self.using() as client:
+                return await client.info("server")
+        return _facts(await self.ask(("INFO", "server")))
 
     def ask(self, words: Words, *, apart: bool = False) -> Awaitable[Any]:
         """Return the reply to one command. A client that retries by itself does so here too.
@@ -240,10 +328,23 @@ class AsyncClients:
             except (ConnectionError, TimeoutError):
                 if self.sent_once:
                     raise
-        try:
+        async with self.using() as client:
             return await client.execute_command(*words, NEVER_DECODE=True)
+
+    @asynccontextmanager
+    async def using(self) -> AsyncIterator[Any]:
+        """Lend the client to the block. If that is cut off, close the idle connections."""
+        client = await self.client()
+        try:
+            yield client
+        except (*_IN_ORDER, asyncio.CancelledError):  # redis-py is prepared for these
+            raise
         except AttributeError as error:  # a node of a cluster closed it, another task used it
             raise ConnectionError(f"redis-py lost the connection ({error})") from error
+        except BaseException:
+            for pool in _pools_of(client):
+                await pool.disconnect(inuse_connections=False)
+            raise
 
     def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:
         """Return the wires of the running loop, or None for a client that must send by itself."""
@@ -271,10 +372,10 @@ class AsyncClients:
     @asynccontextmanager
     async def listening(self, channel: bytes) -> AsyncIterator[AsyncEars]:
         """Listen to the channel in the block, if possible."""
-        client = await self.client()
-        seats = self._seats.setdefault(client, Seats(connections_of(client)))
-        async with listening_async(client, channel, seats) as ears:
-            yield ears
+        async with self.using() as client:
+            seats = self._seats.setdefault(client, Seats(connections_of(client)))
+            async with listening_async(client, channel, seats) as ears:
+                yield ears
 
     async def aclose(self) -> None:
         """Close the connections of the running loop. Other loops close theirs."""
@@ -307,6 +408,12 @@ class AsyncClients:
         self._all_wires = WeakKeyDictionary()
         self._loop = self._wires = None
         self._seats = WeakKeyDictionary()
+
+
+def _facts(said: bytes) -> dict[str, str]:
+    """Return what the reply to INFO says."""
+    lines = said.decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def maker(kind: type[Any], settings: dict[str, Any], most: int) -> Callable[[], Any]:
@@ -370,11 +477,9 @@ class Clients:
     @classmethod
     def of_url(cls, url: str, *, fast: bool = True) -> Clients:
         """Create a client that sends each command once: the engine knows better when to retry."""
-        try:
-            client = redis.Redis.from_url(url, **WITH_PATIENCE, retry=Retry(NoBackoff(), 0))
-        except ValueError as error:
-            raise no_url(url, error) from None
-        return cls(client, ours=True, fast=fast)
+        pool = _pool_of(url, retry=Retry(NoBackoff(), 0), command_packer=Packer())
+        pool.connection_class = _OURS[pool.connection_class]
+        return cls(redis.Redis.from_pool(pool), ours=True, fast=fast)
 
     def client(self) -> Any:
         """Return the client, after all idle lines were given back to its pool."""
@@ -386,7 +491,11 @@ class Clients:
         """Return what the server says about itself. Only the first of many callers asks it."""
         with self._first:
             if self._facts is None:
-                self._facts = self.client().info("server")
+                if self._lines is not None:
+                    self._facts = _facts(self.ask(("INFO", "server")))
+                else:
+                    with self.using() as client:
+                        self._facts = client.info("server")
             return self._facts
 
     @property
@@ -402,7 +511,21 @@ class Clients:
             except (ConnectionError, TimeoutError):
                 if self.sent_once:
                     raise
-        return self._client.execute_command(*words, NEVER_DECODE=True)
+        with self.using() as client:
+            return client.execute_command(*words, NEVER_DECODE=True)
+
+    @contextmanager
+    def using(self) -> Iterator[Any]:
+        """Lend the client to the block. If that is cut off, close the idle connections."""
+        client = self.client()
+        try:
+            yield client
+        except _IN_ORDER:
+            raise
+        except BaseException:
+            for pool in _pools_of(client):
+                pool.disconnect(inuse_connections=False)
+            raise
 
     @contextmanager
     def held(self) -> Iterator[Line]:
@@ -418,9 +541,11 @@ class Clients:
         finally:
             close_line(pool, line, whole=whole)
 
-    def listening(self, channel: bytes) -> AbstractContextManager[Ears]:
+    @contextmanager
+    def listening(self, channel: bytes) -> Iterator[Ears]:
         """Listen to the channel in the block, if possible."""
-        return listening(self.client(), channel, self._seats)
+        with self.using() as client, listening(client, channel, self._seats) as ears:
+            yield ears
 
     def close(self) -> None:
         """Close our own connections. The next command opens new ones."""
@@ -436,7 +561,7 @@ class Clients:
     def for_coroutines(self) -> AsyncClients | None:
         """Return clients for event loops, or None if only this one can find the server."""
         pool = getattr(self._client, "connection_pool", None)
-        kind = CLASSES.get(getattr(pool, "connection_class", type(None)))
+        kind = _OURS_ASYNC.get(getattr(pool, "connection_class", type(None)))
         if pool is None or kind is None:
             return None
         make = maker(kind, pool.connection_kwargs, pool.max_connections)

@@ -52,7 +52,17 @@ def pack(words: Words) -> bytes:
         if count == _ALONE + 1:
             _, script, _, name, ask, data = called
             return _WITH_BYTES % (count, script, len(name), name, len(ask), ask, len(data), data)
-    return _pack_any(words)
+    # While hiredis turns a number into text, a handler of a signal may raise: then it crashes.
+    text = (bytes, str)
+    return _pack_any(tuple([word if isinstance(word, text) else str(word) for word in words]))
+
+
+class Packer:
+    """Encode the commands of redis-py, as `pack` does."""
+
+    def pack(self, name: str, *words: str | bytes | int) -> list[bytes]:
+        """Encode a command, whose name may have several words."""
+        return [pack((*name.split(), *words))]
 
 
 class Line:
@@ -216,8 +226,24 @@ class Lines:
 
 
 def open_line(pool: Any) -> Line:
-    """Take a connection from the pool, which has checked it."""
-    return Line(pool.get_connection(*WHAT_FOR))
+    """Take a connection from the pool, which has checked it.
+
+    A pool takes back what it could not open. If an exception of a handler of a signal has cut it
+    off, that may be a connection without its handshake, which it would lend to the next one.
+    """
+    try:
+        connection = pool.get_connection(*WHAT_FOR)
+    except told.RedisError:  # then redis-py has closed it
+        raise
+    except BaseException:
+        pool.disconnect(inuse_connections=False)
+        raise
+    try:
+        return Line(connection)
+    except BaseException:
+        connection.disconnect()
+        pool.release(connection)
+        raise
 
 
 def close_line(pool: Any, line: Line, *, whole: bool) -> None:
@@ -235,5 +261,6 @@ def leaves_whole(error: BaseException) -> bool:
     If a primary has become a replica, the new one may have the same address, so connect again. In
     the error of a script, READONLY is in the middle of the message.
     """
-    demoted = isinstance(error, ReadOnlyError) or "READONLY" in str(error)
-    return isinstance(error, ResponseError) and not demoted
+    if not isinstance(error, ResponseError):
+        return False
+    return not isinstance(error, ReadOnlyError) and "READONLY" not in str(error)

@@ -76,6 +76,7 @@ _CLASSES: Final[dict[type[Exception], str]] = {
     NoPermissionError: "NOPERM",
 }
 _WORD: Final = re.compile(rf"\b({'|'.join((*_REFUSALS, *_FORBIDDEN))})\b")
+_NO_DATABASE: Final = re.compile(r"\bDB index\b")
 _NO_PASSWORD: Final = re.compile(r"^Authentication required|^HELLO must be called|\bNOAUTH\b")
 _NOT_CONNECTED: Final = re.compile(r"\bconnecting to\b|cannot be connected|^No master found")
 
@@ -90,6 +91,12 @@ def explain(error: Exception, where: str, *, sent_once: bool) -> StoreError:
     word = _word(error, text)
     if word in _FORBIDDEN:
         msg = f"Redis at {where} {_FORBIDDEN[word]}"
+        return StoreAccessError(msg, happened=False if sent_once else None)
+    if _NO_DATABASE.search(text):
+        msg = (
+            f"Redis at {where} does not have that database ({text}); give another number in the "
+            f"URL, or raise `databases` in its settings"
+        )
         return StoreAccessError(msg, happened=False if sent_once else None)
     if word is not None:
         msg = f"Redis at {where} {_REFUSALS[word]}; nothing was changed"

@@ -248,9 +248,9 @@ class RedisStore:
     def _names(self) -> list[bytes]:
         pattern = codec.pattern_of(self.prefix)
         try:
-            client = self.clients.client()
-            found = client.scan_iter(match=pattern, count=1000, NEVER_DECODE=True)
-            return [name for name in found]
+            with self.clients.using() as client:
+                found = client.scan_iter(match=pattern, count=1000, NEVER_DECODE=True)
+                return [name for name in found]
         except CAUGHT as error:
             raise self.explained(error) from error
 
@@ -258,11 +258,11 @@ class RedisStore:
         """Return those of the records at these places that have not expired, in one round trip."""
         try:
             script = (self._scripts or self._load())["get"]
-            client = self.clients.client()
-            replies = self._gets(client, script, places)
-            if any(isinstance(reply, NoScriptError) for reply in replies):
-                client.script_load(script.text)
+            with self.clients.using() as client:
                 replies = self._gets(client, script, places)
+                if any(isinstance(reply, NoScriptError) for reply in replies):
+                    client.script_load(script.text)
+                    replies = self._gets(client, script, places)
         except CAUGHT as error:
             raise self.explained(error) from error
         records: list[Record] = []

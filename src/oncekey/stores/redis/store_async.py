@@ -253,9 +253,9 @@ class AsyncRedisStore:
     async def _names(self) -> list[bytes]:
         pattern = codec.pattern_of(self.prefix)
         try:
-            client = await self.clients.client()
-            found = client.scan_iter(match=pattern, count=1000, NEVER_DECODE=True)
-            return [name async for name in found]
+            async with self.clients.using() as client:
+                found = client.scan_iter(match=pattern, count=1000, NEVER_DECODE=True)
+                return [name async for name in found]
         except CAUGHT as error:
             raise self.explained(error) from error
 
@@ -263,11 +263,11 @@ class AsyncRedisStore:
         """Return those of the records at these places that have not expired, in one round trip."""
         try:
             script = (self._scripts or await self._load())["get"]
-            client = await self.clients.client()
-            replies = await self._gets(client, script, places)
-            if any(isinstance(reply, NoScriptError) for reply in replies):
-                await client.script_load(script.text)
+            async with self.clients.using() as client:
                 replies = await self._gets(client, script, places)
+                if any(isinstance(reply, NoScriptError) for reply in replies):
+                    await client.script_load(script.text)
+                    replies = await self._gets(client, script, places)
         except CAUGHT as error:
             raise self.explained(error) from error
         records: list[Record] = []
