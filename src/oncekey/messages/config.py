@@ -17,7 +17,15 @@ from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, InboxRules, i
 from oncekey.messages.table import Connections, Table
 from oncekey.observe import Observer
 from oncekey.once import Once
-from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds, terms
+from oncekey.policy import (
+    FUNCTION,
+    Duration,
+    Policy,
+    PolicyFields,
+    microseconds,
+    seconds,
+    terms,
+)
 from oncekey.stores import SQLiteStore, open_store
 
 T = TypeVar("T")
@@ -80,12 +88,14 @@ def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxCo
         None if own is None else Table(own, microseconds(seconds(said.grace, "grace", zero=True)))
     )
     once = _once(target, table, said)
-    policy = once.having(policy=said.policy, fields=said.fields).policy.over(INBOX)
+    given = once.having(policy=said.policy, fields=said.fields).policy
+    policy = given.over(INBOX)
     limit = None if said.lock_timeout is None else seconds(said.lock_timeout, "lock_timeout")
     return InboxConfig(
         rules=InboxRules(
             **_whose(consumer, table),
             terms=inbox_terms(terms(policy)),
+            mark_lease=terms(given.over(FUNCTION)).lease,
             strategy=said.key,
             on_missing=said.on_missing_key,
             fingerprint=said.fingerprint,

@@ -17,7 +17,7 @@ import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
 
@@ -34,6 +34,7 @@ from oncekey.errors import (
 )
 from oncekey.extras import needing
 from oncekey.functions import checked_function, is_async, name_of, scope_of
+from oncekey.messages import jetstream, rabbitmq
 from oncekey.messages.acknowledge import NEVER, NOT_NOW
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.errors import worth_another_try
@@ -51,9 +52,6 @@ with needing("faststream", __name__):
 if TYPE_CHECKING:
     from faststream import ContextRepo, StreamMessage
 
-
-_ACK_WAIT: Final = 30.0
-"""Seconds that JetStream waits for an acknowledgement, unless its consumer says otherwise."""
 
 _LACKS: Final = (
     "an id of its broker; with FastStream that is the AMQP property message_id, the header "
@@ -84,8 +82,17 @@ def checked(subscriber: Any) -> None:
             f"again, and give the others a router without InboxMiddleware"
         )
         raise UnfitError(msg)
-    of_nats = type(subscriber).__module__.startswith("faststream.nats.")
-    if of_nats and getattr(subscriber, "stream", None) is None:
+    module = type(subscriber).__module__
+    of_kafka = module.startswith(("faststream.kafka.", "faststream.confluent."))
+    if of_kafka and policy in (AckPolicy.ACK, AckPolicy.REJECT_ON_ERROR):
+        name = AckPolicy(policy).name
+        msg = (
+            f"an inbox needs messages that come again after an error, but with AckPolicy.{name} "
+            f"Kafka commits the offset of a message whose handler failed, so that it is lost: set "
+            f"ack_policy=AckPolicy.NACK_ON_ERROR"
+        )
+        raise UnfitError(msg)
+    if module.startswith("faststream.nats.") and getattr(subscriber, "stream", None) is None:
         msg = (
             "an inbox needs a stream of JetStream, as in subscriber(..., stream='ORDERS'): core "
             "NATS delivers nothing again, so that a message in progress elsewhere would be lost"
@@ -122,48 +129,73 @@ def _of_redis(raw: Mapping[str, Any]) -> Message:
     return replace(found, attributes={})
 
 
-def put_back(told: StreamMessage[Any], seconds: float) -> tuple[float, NackMessage]:
-    """Return how long to wait, and the exception that makes FastStream ask for the message again.
+def _broker(told: StreamMessage[Any]) -> str:
+    """Return the name of the broker, as FastStream calls its packages."""
+    return type(told).__module__.removeprefix("faststream.").partition(".")[0]
 
-    JetStream waits itself. An entry that is left pending in a Redis stream comes again when it was
-    idle for long enough. Other brokers would deliver the message at once.
+
+def _queue(subscriber: Any) -> tuple[str, bool]:
+    """Return the name of the subscriber's queue in RabbitMQ, and whether it has an order to keep.
+
+    That is a queue with a single active consumer. A delayed message would lose its place there.
     """
-    module = type(told).__module__
-    if module.startswith("faststream.nats"):
-        return 0.0, NackMessage(delay=seconds)
-    return (0.0 if module.startswith("faststream.redis") else seconds), NackMessage()
+    declared = getattr(subscriber, "_queue_obj", None)
+    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
+    return getattr(declared, "name", ""), bool(arguments.get("x-single-active-consumer"))
+
+
+@asynccontextmanager
+async def waiting(told: StreamMessage[Any], subscriber: Any, wait: float) -> AsyncIterator[float]:
+    """Yield how many seconds a message may wait here that cannot be processed now."""
+    raw, broker = told.raw_message, _broker(told)
+    if broker == "nats":
+        with jetstream.patience(raw, await jetstream.limits_of(raw), wait) as patience:
+            yield patience
+    elif broker == "rabbit":
+        queue, ordered = _queue(subscriber)
+        channel = getattr(subscriber, "channel", None)
+        with rabbitmq.held(raw, getattr(channel, "prefetch_count", None)) as may_wait:
+            if ordered or not queue:
+                yield rabbitmq.LONGEST_HOLD
+            else:
+                # Each death of a consumer that holds the message counts as a delivery.
+                yield wait if may_wait and not rabbitmq.came_back(raw) else 0.0
+    else:
+        yield wait
+
+
+async def put_back(
+    told: StreamMessage[Any], subscriber: Any, why: Exception
+) -> NackMessage | AckMessage:
+    """Put the message back, so that it is delivered later. Return what tells FastStream so.
+
+    JetStream waits itself. RabbitMQ has a delay queue for it. An entry that is left pending in a
+    Redis stream comes again when it was idle for long enough.
+    """
+    raw, broker = told.raw_message, _broker(told)
+    if broker == "nats":
+        return NackMessage(delay=jetstream.delay_of(await jetstream.limits_of(raw), why))
+    if broker == "rabbit":
+        queue, ordered = _queue(subscriber)
+        if not ordered and await rabbitmq.put_back(raw, queue, why):
+            return AckMessage()
+        await pause_async(rabbitmq.pause_before_requeue(why))
+    elif broker != "redis":  # it would be delivered at once
+        await pause_async(getattr(why, "retry_after", 1.0))
+    return NackMessage()
 
 
 @asynccontextmanager
 async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None]:
-    """Tell JetStream during the block that the message is in progress.
-
-    Otherwise it would deliver the message again.
-    """
+    """Tell JetStream during the block that the message is in progress."""
     tell = getattr(told, "in_progress", None)
     if tell is None:
         yield
         return
-    beating = asyncio.create_task(_beat(tell, _patience(subscriber) / 3))
-    try:
-        yield
-    finally:
-        beating.cancel()
-        await asyncio.wait([beating])
-
-
-async def _beat(tell: Any, every: float) -> None:
-    while True:
-        await asyncio.sleep(every)
-        with suppress(Exception):  # a broker that is not told delivers again, which is harmless
-            await tell()
-
-
-def _patience(subscriber: Any) -> float:
-    """Return the number of seconds that the broker waits for an acknowledgement."""
     config = getattr(subscriber, "config", None)
-    said = getattr(config, "backoff", None) or [getattr(config, "ack_wait", None) or _ACK_WAIT]
-    return float(min(said))
+    usual = getattr(config, "ack_wait", None) or jetstream.ConsumerLimits().ack_wait
+    async with jetstream.beating(tell, float(min(getattr(config, "backoff", None) or [usual]))):
+        yield
 
 
 # The codec for what a handler returns: values, responses, and no reply.
@@ -317,20 +349,21 @@ class HandlerGuard:
         except UnfitError as error:
             _log.error("a subscriber was stopped: %s", error)
             raise
-        until = monotonic() + self._wait
-        async with alive(told, subscriber):
+        async with alive(told, subscriber), AsyncExitStack() as stack:
+            until = None
             while True:
                 try:
                     return await _Try(self, message, codec, run).reply()
                 except _LaterError as later:
+                    if until is None:
+                        patience = waiting(told, subscriber, self._wait)
+                        until = monotonic() + await stack.enter_async_context(patience)
                     left = until - monotonic()
                     if left > 0:
                         await pause_async(min(later.seconds, left))
                         continue
                     _log.info("a message was put back: %s", later)
-                    rest, nack = put_back(told, later.seconds)
-                    await pause_async(rest)
-                    raise nack from later.why
+                    raise await put_back(told, subscriber, later.why) from later.why
 
     @asynccontextmanager
     async def block(

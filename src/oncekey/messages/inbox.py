@@ -205,9 +205,9 @@ class Inbox:
 
     def _call(self, key: str, ttl: Duration | None) -> Call:
         call = self.config.rules.key(key)
-        if ttl is None:
-            return call
-        return replace(call, terms=replace(call.terms, ttl=microseconds(seconds(ttl, "ttl"))))
+        chosen = call.terms.ttl if ttl is None else microseconds(seconds(ttl, "ttl"))
+        lease = self.config.rules.mark_lease
+        return replace(call, terms=replace(call.terms, ttl=chosen, lease=lease))
 
     def _of(self, claim: Claim | str) -> tuple[Call, Claim]:
         """Return the call and the claim. Raise LeaseLostError if this inbox has no such claim."""
