@@ -40,7 +40,7 @@ _known: Final[WeakKeyDictionary[Any, _Consumers]] = WeakKeyDictionary()
 async def limits_of(delivered: Any) -> ConsumerLimits:
     """Return the limits of the consumer that got the message. Its server is asked once."""
     try:
-        client, facts = delivered._client, delivered.metadata  # noqa: SLF001 - nats-py has no other way
+        client, facts = delivered._client, delivered.metadata
         known = _known.setdefault(client, _Consumers()).limits
     except Exception:  # noqa: BLE001 - not a message of JetStream, or none of nats-py
         return ConsumerLimits()
@@ -69,7 +69,7 @@ def patience(delivered: Any, limits: ConsumerLimits, wait: float) -> Iterator[fl
         yield wait
         return
     facts = delivered.metadata
-    waiting, name = _known[delivered._client].waiting, (facts.stream, facts.consumer)  # noqa: SLF001 - as above
+    waiting, name = _known[delivered._client].waiting, (facts.stream, facts.consumer)
     count = waiting.get(name, 0)
     waiting[name] = count + 1
     try:

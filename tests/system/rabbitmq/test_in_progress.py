@@ -109,7 +109,6 @@ async def bill(order: int) -> str:
 CONSUMER = f"billing/{__name__}.bill"
 
 
-@pytest.mark.row("M3")
 @pytest.mark.parametrize("wait", [0, "10s"])
 async def test_a_message_in_progress_elsewhere_is_no_dead_letter(queue, wait):
     """It is refused more often than the queue would deliver it."""
