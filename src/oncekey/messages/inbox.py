@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from oncekey.compat import call_blocking, invoke
+from oncekey.compat import call_blocking
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -20,6 +20,7 @@ from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic import Atomic
 from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
+from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased import Leased
@@ -57,7 +58,8 @@ class Inbox:
         """Configure the inbox. The first use opens the connections.
 
         `target` is a `Once`, or the URL of the database that has your data: PostgreSQL and SQLite
-        get the table `processed_messages`, other stores serve leased mode. `dead_letter` is called
+        get the table `processed_messages`, other stores serve leased mode. A URL of SQLAlchemy, as
+        `postgresql+asyncpg://...`, will do. `dead_letter` is called
         with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
         waits in atomic mode. Rows stay for `grace` after they expired.
         """
@@ -221,8 +223,6 @@ class Inbox:
 
     def _bury(self, call: Call, record: Record) -> None:
         config = self.config
-        if config.box is not None:
-            message = Message(id=record.reference, type=record.label)
-            letter = config.rules.dead_letter(message, record, record.attempt, None)
-            invoke(config.box, letter)
+        message = Message(id=record.reference, type=record.label)
+        tell(config.box, config.rules.dead_letter(message, record, record.attempt, None))
         self._store.settle(call.settle(record, "failed", error=last_error(record)))

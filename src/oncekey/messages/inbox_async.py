@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from oncekey.compat import call_blocking_async, invoke_async
+from oncekey.compat import call_blocking_async
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -18,6 +18,7 @@ from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic_async import AsyncAtomic
 from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
+from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased_async import AsyncLeased
@@ -55,7 +56,8 @@ class AsyncInbox:
         """Configure the inbox. The first use opens the connections.
 
         `target` is a `Once`, or the URL of the database that has your data: PostgreSQL and SQLite
-        get the table `processed_messages`, other stores serve leased mode. `dead_letter` is called
+        get the table `processed_messages`, other stores serve leased mode. A URL of SQLAlchemy, as
+        `postgresql+asyncpg://...`, will do. `dead_letter` is called
         with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
         waits in atomic mode. Rows stay for `grace` after they expired.
         """
@@ -219,8 +221,6 @@ class AsyncInbox:
 
     async def _bury(self, call: Call, record: Record) -> None:
         config = self.config
-        if config.box is not None:
-            message = Message(id=record.reference, type=record.label)
-            letter = config.rules.dead_letter(message, record, record.attempt, None)
-            await invoke_async(config.box, letter)
+        message = Message(id=record.reference, type=record.label)
+        await tell(config.box, config.rules.dead_letter(message, record, record.attempt, None))
         await self._store.settle(call.settle(record, "failed", error=last_error(record)))

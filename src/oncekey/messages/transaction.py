@@ -41,6 +41,14 @@ class Transaction:
         self._connection = connected(given)
         refused(self._connection.inside(), given)
 
+    def inside(self) -> bool:
+        """Return whether the connection is in a transaction."""
+        return self._connection.inside()
+
+    def without_savepoint(self) -> bool:
+        """Return whether the driver knows that the transaction of the claim is over."""
+        return self._connection.without_savepoint()
+
     def begin(self) -> None:
         """Make sure that the table exists, and that the connection is to a database of its kind."""
         own = self._table.own

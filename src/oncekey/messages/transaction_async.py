@@ -39,6 +39,14 @@ class AsyncTransaction:
         self._connection = connected_async(given)
         refused(self._connection.inside(), given)
 
+    def inside(self) -> bool:
+        """Return whether the connection is in a transaction."""
+        return self._connection.inside()
+
+    def without_savepoint(self) -> bool:
+        """Return whether the driver knows that the transaction of the claim is over."""
+        return self._connection.without_savepoint()
+
     async def begin(self) -> None:
         """Make sure that the table exists, and that the connection is to a database of its kind."""
         own = self._table.own
