@@ -17,6 +17,7 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic_async import AsyncAtomic
+from oncekey.messages.atomic_many_async import AsyncAtomicMany
 from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
 from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import Claim
@@ -94,6 +95,18 @@ class AsyncInbox:
         `returns` is the type of the result, if it is more than plain values.
         """
         return AsyncAtomic(self.config, connection, message_of(message), returns)
+
+    def atomic_many(
+        self, connection: Any, messages: Iterable[Any], *, returns: object = None
+    ) -> AsyncAtomicMany:
+        """Return a block for `async with inbox.atomic_many(...) as deliveries`.
+
+        It does for a batch what `atomic` does for one message, with two statements for all of them.
+        There is a delivery for each message, in the same order. An error undoes the whole batch and
+        counts as no attempt of any message: process them one by one to find the one that fails.
+        """
+        told = [message_of(message) for message in messages]
+        return AsyncAtomicMany(self.config, connection, told, returns)
 
     def leased(self, message: Any, *, returns: object = None) -> AsyncLeased:
         """Return a block for `async with inbox.leased(message) as delivery`.
