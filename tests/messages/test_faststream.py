@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from faststream import Response
 from faststream.exceptions import AckMessage, NackMessage
-from faststream.nats import NatsResponse
+from faststream.nats import NatsResponse, PullSub
 from pydantic import BaseModel
 
 from oncekey import InProgressError, Once
@@ -418,3 +418,37 @@ async def test_in_progress_inside_a_handler_is_an_error_of_its_own(jet_of, inbox
         await jet.place()
         assert await jet.replies.wait_for(1) == [("done", None)]
     assert numbers == [1, 2]
+
+
+async def test_a_batch_is_processed_once(jet_of, postgres_url):
+    """One of its messages was processed before, and it comes again because its handler fails."""
+    rows = WAYS["psycopg"][0](postgres_url)
+    inbox = AsyncInbox(postgres_url, "billing")
+    jet, seen = jet_of(), Heard()
+
+    @jet.subscriber(pull_sub=PullSub(batch_size=10, timeout=0.1, batch=True))
+    @once_message(inbox, transaction=partial(transaction_to, postgres_url))
+    async def bill(numbers: list[int], deliveries, connection) -> None:
+        for number, delivery in zip(numbers, deliveries, strict=True):
+            if not delivery.duplicate:
+                await rows.write(connection, number)
+        await seen.add([(one.key, one.duplicate) for one in deliveries])
+        if len(seen.all) == 2:
+            raise ValueError("the second batch is rolled back")
+
+    async with jet.running():
+        await jet.place(b"7", "m-1")
+        await jet.acknowledged(1)
+        elsewhere = AsyncInbox(postgres_url, "billing")
+        async with transaction_to(postgres_url) as connection:
+            async with elsewhere.atomic(connection, Message(id="m-2")):
+                await rows.write(connection, "elsewhere")
+        await jet.place(b"8", "m-2")
+        await jet.place(b"9", "m-3")
+        await jet.acknowledged(3)
+    assert rows.orders() == ["7", "9", "elsewhere"]
+    assert seen.all[0] == [("m-1", False)]
+    assert sorted(rows.marks())[0][:3] == ("billing", "m-1", "completed")
+    assert [mark[2] for mark in rows.marks()] == ["completed"] * 3
+    await elsewhere.aclose()
+    await inbox.aclose()

@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
 
+from msgspec import json
 from msgspec.structs import replace
 
 from oncekey.compat import pause_async
@@ -105,8 +106,8 @@ def message_from(told: StreamMessage[Any]) -> Message:
     raw = told.raw_message
     if isinstance(raw, (list, tuple)) or told.batch_headers:
         msg = (
-            "a batch has one result for many messages, which an inbox cannot tell apart; subscribe "
-            "to single messages (batch=False), or use inbox.leased() for each of them yourself"
+            "a batch is processed by a handler below @once_message(inbox, transaction=...) which "
+            "has an argument named deliveries, and by no other; or subscribe to single messages"
         )
         raise UnfitError(msg)
     if isinstance(raw, Mapping):
@@ -118,6 +119,19 @@ def message_from(told: StreamMessage[Any]) -> Message:
             found = Message(lacks=_LACKS)
     attributes = {**found.attributes, **told.headers}
     return replace(found, attributes=attributes, body=told.body, native=told)
+
+
+def messages_from(told: StreamMessage[Any]) -> list[Message]:
+    """Return the messages of a batch, in its order."""
+    raw = told.raw_message
+    if not isinstance(raw, Mapping):
+        return [message_of(one) for one in raw]
+    bodies = json.decode(told.body)
+    found = [from_redis_stream(raw["channel"], (one, {})) for one in raw.get("message_ids") or ()]
+    return [
+        replace(one, attributes=headers, body=body)
+        for one, headers, body in zip(found, told.batch_headers, bodies, strict=True)
+    ]
 
 
 def _of_redis(raw: Mapping[str, Any]) -> Message:
@@ -284,7 +298,8 @@ TransactionBlock = Callable[[], AbstractAsyncContextManager[Any]]
 
 The transaction is committed when the block ends.
 """
-RunHandler = Callable[[AsyncDelivery, Any], Awaitable[Any]]
+RunHandler = Callable[[Any, Any], Awaitable[Any]]
+"""A function that runs the handler with its delivery, or those of a batch, and the connection."""
 
 DEFAULT_WAIT: Final = "10s"
 
@@ -337,15 +352,17 @@ class HandlerGuard:
         subscriber: Any,
         codec: Codec,
         run: RunHandler,
+        *,
+        many: bool = False,
     ) -> Any:
-        """Run the handler, or return its first reply.
+        """Run the handler, or return its first reply. If `many`, run it with a batch.
 
         Raise an exception of FastStream if the message is to be put back, rejected or acknowledged
         without a reply.
         """
         try:
             checked(subscriber)
-            message = message_from(told)
+            message = messages_from(told) if many else message_from(told)
         except UnfitError as error:
             _log.error("a subscriber was stopped: %s", error)
             raise
@@ -385,7 +402,11 @@ class _Try:
     """One claim of a message, and what came of it."""
 
     def __init__(
-        self, guard: HandlerGuard, message: Message, codec: Codec, run: RunHandler
+        self,
+        guard: HandlerGuard,
+        message: Message | list[Message],
+        codec: Codec,
+        run: RunHandler,
     ) -> None:
         self._guard = guard
         self._message = message
@@ -396,8 +417,11 @@ class _Try:
 
     async def reply(self) -> Any:
         try:
-            async with self._guard.block(self._message, self._codec) as (delivery, connection):
-                value = await self._value(delivery, connection)
+            value = await (
+                self._many(self._message)
+                if isinstance(self._message, list)
+                else self._one(self._message)
+            )
         except NOT_NOW as error:
             lost = isinstance(error, LeaseLostError) and error.key == self._key
             if self._begun and not lost:  # the error is about a call inside the handler
@@ -406,6 +430,9 @@ class _Try:
         except NEVER as error:
             if self._begun:
                 raise
+            if isinstance(self._message, list):
+                _log.error("a batch was put back, since a message of it cannot be used: %s", error)
+                raise _LaterError(error) from error
             _log.error("a message was rejected: %s", error)
             raise RejectMessage from error
         except Exception as error:
@@ -415,6 +442,20 @@ class _Try:
         if isinstance(value, AckMessage):
             raise value
         return value
+
+    async def _one(self, message: Message) -> Any:
+        async with self._guard.block(message, self._codec) as (delivery, connection):
+            return await self._value(delivery, connection)
+
+    async def _many(self, messages: list[Message]) -> Any:
+        guard = self._guard
+        assert guard.transaction is not None  # noqa: S101 - the decorator has checked it
+        async with (
+            guard.transaction() as connection,
+            guard.inbox.atomic_many(connection, messages) as deliveries,
+        ):
+            self._begun = True
+            return await self._run(deliveries, connection)
 
     async def _value(self, delivery: AsyncDelivery, connection: Any) -> Any:
         """Return the reply, or an AckMessage if there is none."""
@@ -460,7 +501,7 @@ def _first_reply(delivery: AsyncDelivery) -> Any:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PARAMETER: Final = "oncekey_context"
-_OURS: Final[tuple[str, ...]] = ("delivery", "connection")
+_OURS: Final[tuple[str, ...]] = ("delivery", "deliveries", "connection")
 """Arguments of the handler that the decorator passes, if the handler has them."""
 
 
@@ -472,6 +513,9 @@ def once_message(
     An argument `delivery` of the handler is the delivery that is processed. `transaction` chooses
     atomic mode; an argument `connection` is then the connection that it gave. `wait` is how long a
     message stays here while it is in progress elsewhere, before it is put back.
+
+    A handler of batches needs `transaction` and an argument `deliveries`, a list with a delivery
+    for each message. It runs for every batch, and leaves out what is a duplicate.
     """
     guard = HandlerGuard(inbox, transaction, wait)
 
@@ -484,6 +528,12 @@ def once_message(
 def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
     wanted = [name for name in _OURS if name in signature.parameters]
+    many = "deliveries" in wanted
+    if many and guard.transaction is None:
+        msg = (
+            f"{name_of(function)} has deliveries: a batch needs once_message(..., transaction=...)"
+        )
+        raise ConfigurationError(msg)
     call = function if is_async(function) else functools.partial(asyncio.to_thread, function)
     codecs: list[HandlerReplyCodec] = []
     warned: list[bool] = []
@@ -503,13 +553,13 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
         if not codecs:  # annotations may name things that are defined after the function
             codecs.append(HandlerReplyCodec(codec_of(function).annotation))
 
-        async def run(delivery: AsyncDelivery, connection: object) -> Any:
-            brought = {"delivery": delivery, "connection": connection}
+        async def run(delivery: Any, connection: object) -> Any:
+            brought = {"delivery": delivery, "deliveries": delivery, "connection": connection}
             kwargs.update({name: brought[name] for name in wanted})
             return await call(*args, **kwargs)
 
         subscriber = oncekey_context.get("handler_")
-        return await guard.reply(message, subscriber, codecs[0], run)
+        return await guard.reply(message, subscriber, codecs[0], run, many=many)
 
     name = name_of(function)
     wrapper.__signature__ = _with_context(signature)  # type: ignore[attr-defined]  # functions have it

@@ -20,6 +20,7 @@ from oncekey.messages.faststream import (
     InboxMiddleware,
     checked,
     message_from,
+    messages_from,
     once_message,
     put_back,
 )
@@ -73,11 +74,36 @@ def test_what_has_no_identity_says_what_it_lacks(raw):
 
 
 @pytest.mark.parametrize("raw", [[1, 2], (1, 2)])
-def test_a_batch_is_refused(raw):
-    with pytest.raises(ConfigurationError, match="one result for many messages"):
+def test_a_batch_is_refused_where_one_message_is_expected(raw):
+    with pytest.raises(ConfigurationError, match="an argument named deliveries"):
         message_from(told(raw))
-    with pytest.raises(ConfigurationError, match="one result for many messages"):
+    with pytest.raises(ConfigurationError, match="an argument named deliveries"):
         message_from(told({"type": "bstream"}, batch_headers=[{}, {}]))
+
+
+def test_a_handler_of_batches_needs_a_transaction(inbox):
+    with pytest.raises(ConfigurationError, match="a batch needs once_message"):
+
+        @once_message(inbox)
+        async def bill(orders: list[int], deliveries) -> None: ...
+
+
+def test_the_messages_of_a_batch_are_told_apart():
+    raw = {"type": "bstream", "channel": "orders", "message_ids": [b"1-0", b"2-0"], "data": []}
+    batch = StreamMessage(raw, b'[{"order": 7}, {"order": 8}]', batch_headers=[{"a": "1"}, {}])
+    found = messages_from(batch)
+    assert [(one.id, one.attributes) for one in found] == [
+        ("orders:1-0", {"a": "1"}),
+        ("orders:2-0", {}),
+    ]
+    assert [one.find("order") for one in found] == [7, 8]
+    records = [
+        of_module(
+            "aiokafka.structs", topic="orders", partition=3, offset=number, headers=(), value=b"7"
+        )
+        for number in (9, 10)
+    ]
+    assert [one.id for one in messages_from(told(records))] == ["orders:3:9", "orders:3:10"]
 
 
 # Putting back
