@@ -174,6 +174,10 @@ class Statements(Struct, frozen=True, kw_only=True):
     forget: str
     purge: str
     due: str
+    dead: str
+    """The messages that have failed for good."""
+    free: str
+    """A message that has failed for good may be processed again."""
 
 
 @cache
@@ -229,6 +233,8 @@ def statements(dialect: Dialect) -> Statements:
         forget=said(_FORGET),
         purge=said(_PURGE),
         due=said(_DUE),
+        dead=said(_DEAD),
+        free=said(_FREE),
     )
 
 
@@ -432,3 +438,19 @@ RETURNING 1
 """
 
 _DUE: Final = "SELECT count(*) FROM processed_messages WHERE expires_at < {ago}"
+
+_DEAD: Final = """
+SELECT consumer, idempotency_key, message_id, message_type, attempt, error, {created}, {updated},
+    {expires}, token
+FROM processed_messages
+WHERE dead AND (CAST(:consumer AS {text}) = '' OR consumer = CAST(:consumer AS {text}))
+    AND (CAST(:key AS {text}) = '' OR idempotency_key = CAST(:key AS {text}))
+ORDER BY updated_at DESC, consumer, idempotency_key LIMIT CAST(:limit AS {number})
+"""
+
+_FREE: Final = f"""
+UPDATE processed_messages SET dead = false, attempt = 0, updated_at = t.now, lease_end = t.now
+FROM {{limited}}
+WHERE {_PLACE} AND dead AND token = CAST(:token AS {{number}})
+RETURNING token
+"""  # noqa: S608 - only constants
