@@ -73,6 +73,8 @@ FILES: Mapping[str, Pair] = {
     ),
     "messages/transaction": Pair(),
     "messages/atomic": Pair(),
+    "messages/atomic_many": Pair(),
+    "messages/dead_letter": Pair(),
     "messages/leased": Pair(),
     "messages/inbox": Pair(),
     "messages/drivers": Pair(

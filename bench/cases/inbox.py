@@ -22,6 +22,8 @@ _MOST_COST: Final = 1.5
 _MOST_STATEMENTS: Final = 4
 _LEAST_PURGED: Final = 100_000
 _LEAST_SPEED: Final = 0.8
+_BATCH: Final = 100
+_LEAST_BATCH: Final = 5
 _TABLE: Final = "CREATE TABLE orders (id bigserial PRIMARY KEY, number text NOT NULL, total int)"
 _WRITE: Final = "INSERT INTO orders (number, total) VALUES (%s, %s)"
 _HASTY: Final = "?options=-csynchronous_commit%3Doff"
@@ -67,12 +69,19 @@ def inbox_rows(folder: Path, settings: Settings, tick: Tick) -> list[Row]:
     try:
         binaries()
     except RuntimeError:
-        return [_cost(None), _statements(None), _purge(None, 0.0), _beside(None)]
+        return [_cost(None), _statements(None), _many(None), _purge(None, 0.0), _beside(None)]
     with serving(beside=folder.parent, durable=True) as server:
         url = server.new_database()
         timings, statements = _atomic(url, settings, tick)
+        batches = _batches(server.new_database(), settings, tick)
         beside, purged = _purging(server.new_database(), settings, tick)
-    return [_cost(timings), _statements(statements), _purge(beside, purged), _beside(beside)]
+    return [
+        _cost(timings),
+        _statements(statements),
+        _many(batches),
+        _purge(beside, purged),
+        _beside(beside),
+    ]
 
 
 def _atomic(url: str, settings: Settings, tick: Tick) -> tuple[Timings, int]:
@@ -131,6 +140,34 @@ def _messages(connection: psycopg.Connection, inbox: Inbox) -> Callable[[int], N
             with connection.transaction(), inbox.atomic(connection, message) as delivery:
                 connection.execute(_WRITE, (number, 40))
                 delivery.complete(40)
+
+    return work
+
+
+def _batches(url: str, settings: Settings, tick: Tick) -> Timings:
+    """The same messages one by one, and in batches."""
+    calls = _BATCH * max(1, settings.commits // _BATCH)
+    with ExitStack() as opened:
+        inbox = opened.enter_context(closing(Inbox(url, "bench", observers=())))
+        inbox.migrate()
+        connection = opened.enter_context(psycopg.connect(url, autocommit=True))
+        connection.execute(_TABLE)
+        sides = {
+            "single": Side(_messages(connection, inbox), calls),
+            "batch": Side(_many_messages(connection, inbox), calls),
+        }
+        return interleave(sides, rounds=settings.rounds, tick=tick)
+
+
+def _many_messages(connection: psycopg.Connection, inbox: Inbox) -> Callable[[int], None]:
+    def work(calls: int) -> None:
+        for _ in range(calls // _BATCH):
+            messages = [Message(id=new_order(), type="order.placed") for _ in range(_BATCH)]
+            with connection.transaction(), inbox.atomic_many(connection, messages) as batch:
+                new = [(one.message.id, 40) for one in batch if not one.duplicate]
+                connection.cursor().executemany(_WRITE, new)
+                for delivery in batch:
+                    delivery.complete(40)
 
     return work
 
@@ -225,6 +262,22 @@ def _statements(count: int | None) -> Row:
         target="4: claim, completion, savepoint, release",
         met=None if count is None else count <= _MOST_STATEMENTS,
         remark="no PostgreSQL was found" if count is None else _SENT,
+    )
+
+
+def _many(timings: Timings | None) -> Row:
+    speed = None if timings is None else timings.speed("batch", "single")
+    return Row(
+        id="inbox-batch",
+        title=f"Inbox, batches of {_BATCH} messages on PostgreSQL",
+        value=0.0 if timings is None else 1 / timings.per_call("batch"),
+        unit="messages/s",
+        against="the same messages one by one, a transaction each",
+        against_value=None if timings is None else 1 / timings.per_call("single"),
+        ratio=speed,
+        target=f"at least {_LEAST_BATCH}x",
+        met=None if speed is None else speed.median >= _LEAST_BATCH,
+        remark="no PostgreSQL was found" if timings is None else "",
     )
 
 

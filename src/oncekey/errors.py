@@ -67,15 +67,25 @@ class KeyReusedError(_KeyedError):
 
 
 class InProgressError(_KeyedError):
-    """Another attempt holds the key; ask again after `retry_after` seconds."""
+    """Another attempt holds the key; ask again after `retry_after` seconds.
+
+    `lease_left` is the number of seconds that its lease still lasted, None if that is not known.
+    """
 
     status_hint = 409
 
     def __init__(
-        self, message: str, *, key: str = "", scope: str | None = None, retry_after: float = 1.0
+        self,
+        message: str,
+        *,
+        key: str = "",
+        scope: str | None = None,
+        retry_after: float = 1.0,
+        lease_left: float | None = None,
     ) -> None:
         super().__init__(message, key=key, scope=scope)
         self.retry_after = retry_after
+        self.lease_left = lease_left
 
 
 class OutcomeUnknownError(_KeyedError):

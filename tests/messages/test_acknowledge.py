@@ -31,12 +31,12 @@ async def inbox():
 class Nats:
     """Messages of JetStream, one after the other, as nats-py hands them out."""
 
-    async def open(self, url, name):
+    async def open(self, url, name, **limits):
         self.name = name
         self.client = await nats.connect(url)
         self.js = self.client.jetstream()
         await self.js.add_stream(name=name, subjects=[f"{name}.>"])
-        config = ConsumerConfig(ack_wait=PATIENCE)
+        config = ConsumerConfig(ack_wait=1 if limits else PATIENCE, **limits)
         self.pulled = await self.js.pull_subscribe(f"{name}.*", "billing", config=config)
 
     async def close(self):
@@ -125,6 +125,31 @@ async def test_a_message_in_progress_then_broken_then_done(line, inbox, caplog):
         async with await line.next() as message, inbox.leased(message) as delivery:
             assert delivery.number == 2
         await left(line, 0)
+
+
+async def test_a_limit_of_deliveries_is_not_used_up_by_waiting(nats_server, stream_name, inbox):
+    """The block waits for the message, and JetStream hears that it is in progress."""
+    line = Nats()
+    await line.open(nats_server.url, stream_name, max_deliver=1)
+    await line.place("m-1")
+    beats, elsewhere = asyncio.Event(), await inbox.mark_processing("m-1")
+
+    async def beat(message):
+        if message.data == b"+WPI":
+            beats.set()
+
+    async def process():
+        async with await line.next() as message, inbox.leased(message) as delivery:
+            return delivery.duplicate, delivery.result
+
+    async with asyncio.timeout(PATIENCE):
+        await line.client.subscribe(f"$JS.ACK.{line.name}.>", cb=beat)
+        processing = asyncio.create_task(process())
+        await beats.wait()
+        await inbox.mark_completed(elsewhere, "elsewhere")
+        assert await processing == (True, "elsewhere")
+        await left(line, 0)
+    await line.close()
 
 
 async def test_a_message_without_a_usable_key_is_rejected(line, caplog):

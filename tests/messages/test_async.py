@@ -26,7 +26,7 @@ def way(request):
 
 @pytest.fixture
 async def inbox(way):
-    inbox = AsyncInbox(way.url, "billing")
+    inbox = AsyncInbox(getattr(way, "inbox_url", way.url), "billing")
     yield inbox
     await inbox.aclose()
 

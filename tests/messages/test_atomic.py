@@ -1,12 +1,17 @@
 """Atomic mode: claim, business write and completion are one transaction, with every driver."""
 
 import datetime as dt
+import sqlite3
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+import psycopg
 import pytest
+from sqlalchemy.orm import Session
 
 from oncekey import ConfigurationError, KeyReusedError
 from oncekey.messages import Message, by_attribute
+from tests.messages.ways import Alchemy
 
 
 @dataclass
@@ -117,15 +122,84 @@ def test_an_expired_mark_counts_for_nothing(way, open_inbox):
     assert way.marks()[0][3] == 1
 
 
-def test_a_transaction_that_ended_inside_the_block_is_noticed(way_of, open_inbox):
-    way = way_of("sqlite3")
+ENDS = ["psycopg", "sqlalchemy", "sqlite3", "sqlalchemy on sqlite"]
+
+
+@contextmanager
+def open_transaction(way):
+    """A transaction that the block of the user does not end, so that it may be ended inside."""
+    if isinstance(way, Alchemy):
+        with Session(way.engine) as session:
+            session.begin()
+            yield session
+    elif way.url.startswith("sqlite"):
+        with closing(sqlite3.connect(way.path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+    else:
+        with closing(psycopg.connect(way.url)) as connection:
+            connection.execute("SELECT 1")
+            yield connection
+
+
+def again(way, inbox):
+    with way.transaction() as connection, inbox.atomic(connection, ORDER) as delivery:
+        return delivery.duplicate, delivery.dead
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_commit_inside_the_block_is_refused_and_nothing_is_done_twice(way_of, open_inbox, name):
+    """All of its work is committed, and so is its claim, which would last for the whole ttl."""
+    way = way_of(name)
+    inbox = open_inbox(way.url)
     with (
+        open_transaction(way) as connection,
         pytest.raises(ConfigurationError, match="inside the block"),
-        way.transaction() as connection,
-        open_inbox(way.url).atomic(connection, ORDER),
+        inbox.atomic(connection, ORDER) as delivery,
     ):
         way.write(connection, "7")
+        delivery.complete("done")
         connection.commit()
+    assert way.orders() == ["7"]
+    assert way.marks() == [("billing", "m-1", "completed", 1, None)]
+    assert again(way, inbox) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["psycopg", "sqlalchemy"])
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_comes_after_a_commit_inside_makes_a_dead_letter(way_of, open_inbox, name, failed):
+    """A part of its work is committed: it is neither done again nor forgotten."""
+    way, letters = way_of(name), []
+    inbox = open_inbox(way.url, dead_letter=letters.append)
+    error = BrokenError if failed else ConfigurationError
+    with (
+        open_transaction(way) as connection,
+        pytest.raises(error, match="no" if failed else "inside the block"),
+        inbox.atomic(connection, ORDER),
+    ):
+        way.write(connection, "before")
+        connection.commit()
+        way.write(connection, "after")
+        if failed:
+            raise BrokenError("no")
+    assert way.orders() == ["before"]
+    assert [one.key for one in letters] == ["m-1"]
+    assert again(way, inbox) == (True, True)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_rollback_inside_the_block_is_refused_and_frees_the_message(way_of, open_inbox, name):
+    way = way_of(name)
+    inbox = open_inbox(way.url)
+    with (
+        open_transaction(way) as connection,
+        pytest.raises(ConfigurationError, match="inside the block"),
+        inbox.atomic(connection, ORDER),
+    ):
+        way.write(connection, "7")
+        connection.rollback()
+    assert way.orders() == []
+    assert again(way, inbox) == (False, False)
 
 
 def test_another_message_under_a_used_key_is_refused(way, open_inbox):

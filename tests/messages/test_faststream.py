@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 from faststream import Response
 from faststream.exceptions import AckMessage, NackMessage
-from faststream.nats import NatsResponse
+from faststream.nats import NatsResponse, PullSub
 from pydantic import BaseModel
 
-from oncekey import InProgressError
-from oncekey.messages import AsyncInbox, Message, by_fields, faststream
+from oncekey import InProgressError, Once
+from oncekey.messages import AsyncInbox, Message, by_fields, jetstream
 from oncekey.messages.faststream import (
     CurrentConnection,
     CurrentDelivery,
@@ -20,7 +20,7 @@ from oncekey.messages.faststream import (
 )
 from tests.messages.fast import Heard, Jet, Losing, transaction_to
 from tests.messages.ways_async import WAYS
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until_async
 from tests.servers.nats_fixtures import nats_server, stream_name
 
 __all__ = ["nats_server", "stream_name"]
@@ -44,13 +44,13 @@ async def inbox():
 @pytest.fixture
 def beating(monkeypatch):
     """JetStream hears of what is in progress all the time; how often it would."""
-    asked, beat = [], faststream._beat
+    asked, beat = [], jetstream._beat
 
     def often(tell, every):
         asked.append(every)
         return beat(tell, 0.01)
 
-    monkeypatch.setattr(faststream, "_beat", often)
+    monkeypatch.setattr(jetstream, "_beat", often)
     return asked
 
 
@@ -203,6 +203,30 @@ async def test_who_may_not_wait_is_put_back_and_comes_again(jet_of, inbox, caplo
         await jet.acknowledged()
     log.removeHandler(hearing)
     assert "a message was put back" in caplog.text
+
+
+async def test_a_limit_of_deliveries_is_not_used_up_by_waiting(jet_of):
+    """However often it is refused, it stays here, and JetStream hears that it does."""
+    refused = []
+    once = Once("memory://", observers=[lambda event: refused.append(event.name)])
+    inbox = AsyncInbox(once, "billing", retry_after="20ms")
+    jet = jet_of()
+
+    @jet.subscriber(max_deliver=2)
+    @jet.publisher()
+    @once_message(inbox, wait=0)
+    async def bill(number: int) -> str:
+        return "here"
+
+    async with jet.running():
+        async with inbox.leased(Message(id="m-1")) as elsewhere:
+            await jet.place()
+            await until_async(lambda: refused.count("busy") > 3)
+            await elsewhere.complete("elsewhere")
+        assert await jet.replies.wait_for(1) == [("elsewhere", None)]
+        await jet.acknowledged()
+        assert (await jet.facts())[2] == 0
+    await inbox.aclose()
 
 
 async def test_a_long_handler_keeps_its_message(jet_of, inbox, beating):
@@ -394,3 +418,38 @@ async def test_in_progress_inside_a_handler_is_an_error_of_its_own(jet_of, inbox
         await jet.place()
         assert await jet.replies.wait_for(1) == [("done", None)]
     assert numbers == [1, 2]
+
+
+async def test_a_batch_is_processed_once(jet_of, postgres_url):
+    """One of its messages was processed before, and it comes again because its handler fails."""
+    rows = WAYS["psycopg"][0](postgres_url)
+    inbox = AsyncInbox(postgres_url, "billing")
+    jet, seen = jet_of(), Heard()
+
+    @jet.subscriber(pull_sub=PullSub(batch_size=10, timeout=0.1, batch=True))
+    @once_message(inbox, transaction=partial(transaction_to, postgres_url))
+    async def bill(numbers: list[int], deliveries, connection) -> None:
+        for number, delivery in zip(numbers, deliveries, strict=True):
+            if not delivery.duplicate:
+                await rows.write(connection, number)
+        await seen.add([(one.key, one.duplicate) for one in deliveries])
+        if len(seen.all) == 2:
+            raise ValueError("the second batch is rolled back")
+
+    async with jet.running():
+        await jet.place(b"7", "m-1")
+        await jet.acknowledged(1)
+        elsewhere = AsyncInbox(postgres_url, "billing")
+        async with (
+            transaction_to(postgres_url) as connection,
+            elsewhere.atomic(connection, Message(id="m-2")),
+        ):
+            await rows.write(connection, "elsewhere")
+        await jet.place(b"8", "m-2")
+        await jet.place(b"9", "m-3")
+        await jet.acknowledged(3)
+    assert rows.orders() == ["7", "9", "elsewhere"]
+    assert seen.all[0] == [("m-1", False)]
+    assert [mark[2] for mark in rows.marks()] == ["completed"] * 3
+    await elsewhere.aclose()
+    await inbox.aclose()

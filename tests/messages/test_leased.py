@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from oncekey import ConfigurationError, InProgressError, LeaseLostError, Once, RememberedError
-from oncekey.messages import Message
+from oncekey.messages import Message, dead_letter
 from tests.leases import LONG, beat_often
 from tests.messages.together import aside, lapse, until_blocked
 from tests.patience import until
@@ -242,21 +242,37 @@ def test_a_dead_letter_may_take_longer_than_a_claim_may_wait_for_its_code(way_of
     assert waiting == [[]]
 
 
-def test_who_could_not_be_told_is_told_by_the_next_delivery(sqlite_url, open_inbox, caplog):
-    letters = []
+@pytest.fixture
+def without_pauses(monkeypatch):
+    monkeypatch.setattr(dead_letter, "PAUSES", (0, 0, 0))
+
+
+@pytest.mark.usefixtures("without_pauses")
+@pytest.mark.parametrize("failures", [1, 9])
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_who_cannot_be_told_is_told_again_and_then_given_up(
+    way_of, open_inbox, caplog, failures, lapsed
+):
+    """Or its message would be delivered for ever."""
+    way, letters = way_of("sqlite3"), []
 
     def box(letter):
         letters.append(letter)
-        if len(letters) == 1:
+        if len(letters) <= failures:
             raise OSError("the queue of dead letters is down")
 
-    inbox = open_inbox(sqlite_url, max_attempts=1, dead_letter=box)
-    with pytest.raises(BrokenError), inbox.leased(ORDER):
-        raise BrokenError
-    assert "could not be told" in caplog.text
+    inbox = open_inbox(way.url, max_attempts=1, dead_letter=box)
+    if lapsed:
+        inbox.mark_processing("m-1")
+        lapse(way)
+    else:
+        with pytest.raises(BrokenError), inbox.leased(ORDER):
+            raise BrokenError
     with inbox.leased(ORDER) as delivery:
         assert delivery.dead
-    assert [letter.attempts for letter in letters] == [1, 1]
+    assert [letter.attempts for letter in letters] == [1] * (2 if failures == 1 else 4)
+    assert "could not be told" in caplog.text
+    assert ("was given up; billing failed 1 times" in caplog.text) is (failures == 9)
 
 
 def test_a_message_that_may_run_without_a_key(sqlite_url, open_inbox):

@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 
 import aiosqlite
+import asyncpg  # type: ignore[import-untyped]  # brings no types
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -60,6 +61,47 @@ class Alchemy(Way):
         session.add(Order(number=str(number)))
 
 
+class AlchemyAsyncpg(Alchemy):
+    """The same with asyncpg below it, and its own URL for the inbox."""
+
+    def connect(self, url):
+        super().connect(url)
+        self.inbox_url = url.replace("postgresql:", "postgresql+asyncpg:")
+
+    @asynccontextmanager
+    async def _engine(self):
+        engine = create_async_engine(self.inbox_url)
+        try:
+            yield engine
+        finally:
+            await engine.dispose()
+
+
+class Asyncpg(Way):
+    @asynccontextmanager
+    async def transaction(self):
+        connection = await asyncpg.connect(self.url)
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            await connection.close()
+
+    async def write(self, connection, number):
+        await connection.execute(WRITE.format(number))
+
+
+class AsyncpgPool(Asyncpg):
+    @asynccontextmanager
+    async def transaction(self):
+        async with (
+            asyncpg.create_pool(self.url, min_size=1, max_size=1) as pool,
+            pool.acquire() as connection,
+            connection.transaction(),
+        ):
+            yield connection
+
+
 class AlchemyCore(Alchemy):
     @asynccontextmanager
     async def transaction(self):
@@ -72,7 +114,10 @@ class AlchemyCore(Alchemy):
 
 WAYS = {
     "psycopg": (Psycopg, "postgres"),
+    "asyncpg": (Asyncpg, "postgres"),
+    "asyncpg pool": (AsyncpgPool, "postgres"),
     "sqlalchemy": (Alchemy, "postgres"),
+    "sqlalchemy on asyncpg": (AlchemyAsyncpg, "postgres"),
     "sqlalchemy core": (AlchemyCore, "postgres"),
     "aiosqlite": (PlainSQLite, "sqlite"),
     "sqlalchemy on sqlite": (Alchemy, "sqlite"),

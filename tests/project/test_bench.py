@@ -74,6 +74,7 @@ ROWS = {
     "http-duplicate-uncached": "",
     "http-memory": "at most 1.1x",
     "inbox-atomic": "at most 1.5x the time",
+    "inbox-batch": "at least 5x",
     "inbox-statements": "4: claim, completion, savepoint, release",
     "inbox-purge": "at least 100,000",
     "inbox-beside-purge": "at least 0.8x",

@@ -96,14 +96,16 @@ def busy(answer: Answer, call: Call) -> InProgressError:
 
     Its `retry_after` is that of the terms, but at most the rest of the other attempt's lease.
     """
-    left = (answer.record.lease_end - answer.now) / SECOND
-    return in_progress(call, max(0.0, min(call.terms.retry_after, left)))
+    left = max(0.0, (answer.record.lease_end - answer.now) / SECOND)
+    return in_progress(call, min(call.terms.retry_after, left), left)
 
 
-def in_progress(call: Call, retry_after: float) -> InProgressError:
+def in_progress(call: Call, retry_after: float, lease_left: float | None = None) -> InProgressError:
     """Return the refusal of a caller that cannot wait any longer."""
     msg = f"{call.name} is in progress; ask again in {retry_after:.3g} s"
-    return InProgressError(msg, key=call.key, scope=call.scope, retry_after=retry_after)
+    return InProgressError(
+        msg, key=call.key, scope=call.scope, retry_after=retry_after, lease_left=lease_left
+    )
 
 
 def reused(call: Call) -> KeyReusedError:

@@ -9,14 +9,15 @@ A message that is in progress elsewhere is put back without an error.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from oncekey.compat import pause_async
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -26,6 +27,7 @@ from oncekey.errors import (
     OutcomeUnknownError,
     StoreError,
 )
+from oncekey.messages import jetstream, rabbitmq
 from oncekey.messages.message import Message, from_redis_stream, message_of
 
 _log = logging.getLogger("oncekey")
@@ -40,20 +42,43 @@ class _Answers(Struct, frozen=True):
     """The answers that a broker accepts for one message."""
 
     done: Callable[[], Awaitable[object]]
-    again: Callable[[float], Awaitable[object]]
+    later: Callable[[Exception], Awaitable[object]]
+    """Deliver it later: it cannot be processed now. That should not count as a failure."""
+    again: Callable[[], Awaitable[object]]
+    """Deliver it again: it has failed."""
     never: Callable[[], Awaitable[object]]
 
 
 @asynccontextmanager
-async def acknowledged(delivered: Any) -> AsyncIterator[Message]:
+async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Message]:
     """Acknowledge one message of JetStream (nats-py) or RabbitMQ (aio-pika) when the block ends.
 
     After an error the message is delivered again and the error is raised. An error in `NOT_NOW`
     puts the message back and is not raised. A message without a usable key is rejected.
+
+    With RabbitMQ, `queue` is the queue of aio-pika that the message came from, or its name. It is
+    needed where the message was not published to the queue directly but through an exchange.
     """
-    line = _line_of(delivered)
-    async with _told(line, message_of(delivered)) as message:
-        yield message
+    for kind in type(delivered).__mro__:
+        if kind.__module__.startswith("nats."):
+            limits = await jetstream.limits_of(delivered)
+            with jetstream.patience(delivered, limits, 0.0) as wait:
+                message = replace(message_of(delivered), wait=wait)
+                async with (
+                    jetstream.beating(delivered.in_progress, limits.ack_wait),
+                    _told(_of_jetstream(delivered, limits), message),
+                ):
+                    yield message
+            return
+        if kind.__module__.startswith("aio_pika."):
+            async with _told(_of_amqp(delivered, queue), message_of(delivered)) as message:
+                yield message
+            return
+    msg = (
+        f"acknowledged is for messages of nats-py and aio-pika, not for a "
+        f"{type(delivered).__name__}; tell its broker yourself, after the block of the inbox"
+    )
+    raise ConfigurationError(msg)
 
 
 @asynccontextmanager
@@ -71,7 +96,7 @@ async def acknowledged_entry(
     async def done() -> None:
         await client.xack(stream, group, entry[0])
 
-    line = _Answers(done, _leave_it, _leave_it)
+    line = _Answers(done, _leave_it, _leave_it, _leave_it)
     async with _told(line, from_redis_stream(stream, entry)) as message:
         yield message
 
@@ -82,47 +107,44 @@ async def _told(line: _Answers, message: Message) -> AsyncIterator[Message]:
         yield message
     except NOT_NOW as error:
         _log.info("a message was put back: %s", error)
-        await line.again(getattr(error, "retry_after", 1.0))
+        await line.later(error)
     except NEVER as error:
         _log.error("a message was rejected: %s", error)
         await line.never()
     except Exception:
-        await line.again(0.0)
+        await line.again()
         raise
     else:
         await line.done()
 
 
-def _line_of(delivered: Any) -> _Answers:
-    for kind in type(delivered).__mro__:
-        if kind.__module__.startswith("nats."):
-            return _of_jetstream(delivered)
-        if kind.__module__.startswith("aio_pika."):
-            return _of_amqp(delivered)
-    msg = (
-        f"acknowledged is for messages of nats-py and aio-pika, not for a "
-        f"{type(delivered).__name__}; tell its broker yourself, after the block of the inbox"
-    )
-    raise ConfigurationError(msg)
+def _of_jetstream(delivered: Any, limits: jetstream.ConsumerLimits) -> _Answers:
+    async def later(error: Exception) -> None:
+        await delivered.nak(delay=jetstream.delay_of(limits, error))
+
+    return _Answers(delivered.ack, later, delivered.nak, delivered.term)
 
 
-def _of_jetstream(delivered: Any) -> _Answers:
-    async def again(seconds: float) -> None:
-        await delivered.nak(delay=seconds or None)
+def _of_amqp(delivered: Any, queue: Any) -> _Answers:
+    name = getattr(queue, "name", queue) or rabbitmq.queue_of(delivered)
+    ordered = (getattr(queue, "arguments", None) or {}).get("x-single-active-consumer")
 
-    return _Answers(delivered.ack, again, delivered.term)
+    async def later(error: Exception) -> None:
+        # A queue with a single active consumer has an order, which a delayed message would lose.
+        if not ordered and await rabbitmq.put_back(delivered, name, error):
+            await delivered.ack()
+        else:
+            await pause_async(rabbitmq.pause_before_requeue(error))
+            await again()
 
-
-def _of_amqp(delivered: Any) -> _Answers:
-    async def again(seconds: float) -> None:
-        await asyncio.sleep(seconds)  # RabbitMQ delivers it again at once
+    async def again() -> None:
         await delivered.nack(requeue=True)
 
     async def never() -> None:
         await delivered.reject(requeue=False)
 
-    return _Answers(delivered.ack, again, never)
+    return _Answers(delivered.ack, later, again, never)
 
 
-async def _leave_it(seconds: float = 0.0) -> None:
+async def _leave_it(error: Exception | None = None) -> None:
     """Do nothing, so that the entry stays pending."""

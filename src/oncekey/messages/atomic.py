@@ -10,20 +10,29 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import call_blocking, invoke
+from oncekey.compat import call_blocking
 from oncekey.core import machine
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import in_progress
 from oncekey.core.record import Record
-from oncekey.core.requests import Granted
+from oncekey.core.requests import Granted, Settle, Verdict
 from oncekey.engine.ticket import new_nonce, unprotected
 from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
 from oncekey.messages.config import InboxConfig
+from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.errors import outside_transaction, worth_another_try
 from oncekey.messages.message import Message
-from oncekey.messages.rules import atomic_claim, ended_inside, kept, last_error, observed, refusal
+from oncekey.messages.rules import (
+    KeptResult,
+    atomic_claim,
+    ended_inside,
+    kept,
+    last_error,
+    observed,
+    refusal,
+)
 from oncekey.messages.transaction import Transaction
 
 _log = logging.getLogger("oncekey")
@@ -104,9 +113,14 @@ class Atomic:
         if error is None:
             self._complete(record)
         else:
-            with suppress(Exception):  # the connection may be gone, and the claim with it
+            ended = not self._transaction.inside() or self._transaction.without_savepoint()
+            try:
                 self._transaction.roll_back()
+            except Exception as trouble:  # noqa: BLE001 - the connection may be gone, and the claim with it
+                ended = ended or outside_transaction(trouble)
             self._observers.tell("released", self._call, self._delivery.number)
+            if ended and self._settle_alone(record, error):
+                return
             self._count(record, error)
 
     def _deliver(self, record: Record, number: int) -> Delivery:
@@ -150,28 +164,70 @@ class Atomic:
         delivery.ended_with(value)
         result = kept(call, value)
         ask = call.settle(record, "completed", result=result.data)
+        inside = self._transaction.inside()
         try:
-            if not self._transaction.settle_last(ask):
-                raise ended_inside(call)  # noqa: TRY301 - its end is rolled back like any other
+            lost = not inside or self._transaction.without_savepoint()
+            done = not lost and self._transaction.settle_last(ask)
         except BaseException as error:
             with suppress(Exception):  # there may be nothing left to roll back
                 self._transaction.roll_back()
             if outside_transaction(error):
-                raise ended_inside(call) from error
+                raise self._ended_inside(record, result, complete=False) from error
             self._count(record, error)  # a Session may write, and fail, as late as this
             raise
+        if not done:
+            with suppress(Exception):  # as above
+                self._transaction.roll_back()
+            raise self._ended_inside(record, result, complete=not inside)
         if result.why:
             self._observers.tell("not_kept", call, delivery.number, detail=result.why)
         self._observers.tell("completed", call, delivery.number)
+
+    def _ended_inside(
+        self, record: Record, result: KeptResult, *, complete: bool
+    ) -> ConfigurationError:
+        """Return the error for a transaction that ended inside the block.
+
+        If it was committed, so was the claim, which nobody else could end. It is completed if
+        nothing came after the commit. Otherwise what came after is lost, and the message is dead.
+        """
+        error = ended_inside(self._call)
+        if complete:
+            settle = self._call.settle(record, "completed", result=result.data)
+            self._alone(settle)
+        else:
+            self._settle_alone(record, error)
+        return error
+
+    def _settle_alone(self, record: Record, error: BaseException) -> bool:
+        """Mark the message as dead if its claim was committed inside the block.
+
+        Return whether it was. A part of the work is done then, and it must not be done again.
+        """
+        settle = self._call.settle(record, "failed", error=encode_error(error))
+        if not self._alone(settle):
+            return False
+        letter = self._rules.dead_letter(self._message, record, self._delivery.number, error)
+        tell(self._config.box, letter)
+        self._observers.tell("failed", self._call, self._delivery.number)
+        return True
+
+    def _alone(self, ask: Settle) -> bool:
+        """Settle the message on a connection of the inbox. Return whether there was a claim."""
+        try:
+            table = self._config.tables("atomic mode")
+            return call_blocking(table.settle, ask) is Verdict.DONE
+        except Exception:  # noqa: BLE001 - the caller raises what led here
+            _log.exception("%s was committed half way, and is not settled", self._call.name)
+            return False
 
     def _bury(self, record: Record, number: int) -> Record:
         """Settle a message as dead in the user's transaction. Return its record."""
         call = self._call
         ask = call.settle(record, "failed", error=last_error(record))
         try:
-            if self._config.box is not None:
-                letter = self._rules.dead_letter(self._message, record, number, None)
-                invoke(self._config.box, letter)
+            letter = self._rules.dead_letter(self._message, record, number, None)
+            tell(self._config.box, letter)
             self._transaction.settle_last(ask)
         except BaseException:
             with suppress(Exception):  # the connection may be gone, and the claim with it
@@ -188,9 +244,9 @@ class Atomic:
         number = self._delivery.number
         dead = self._rules.is_last(number, error)
         try:
-            if dead and self._config.box is not None:
+            if dead:
                 letter = self._rules.dead_letter(self._message, record, number, error)
-                invoke(self._config.box, letter)
+                tell(self._config.box, letter)
             call_blocking(
                 table.count,
                 atomic_claim(self._call, new_nonce()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,15 @@ from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, InboxRules, i
 from oncekey.messages.table import Connections, Table
 from oncekey.observe import Observer
 from oncekey.once import Once
-from oncekey.policy import Duration, Policy, PolicyFields, microseconds, seconds, terms
+from oncekey.policy import (
+    FUNCTION,
+    Duration,
+    Policy,
+    PolicyFields,
+    microseconds,
+    seconds,
+    terms,
+)
 from oncekey.stores import SQLiteStore, open_store
 
 T = TypeVar("T")
@@ -80,12 +88,14 @@ def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxCo
         None if own is None else Table(own, microseconds(seconds(said.grace, "grace", zero=True)))
     )
     once = _once(target, table, said)
-    policy = once.having(policy=said.policy, fields=said.fields).policy.over(INBOX)
+    given = once.having(policy=said.policy, fields=said.fields).policy
+    policy = given.over(INBOX)
     limit = None if said.lock_timeout is None else seconds(said.lock_timeout, "lock_timeout")
     return InboxConfig(
         rules=InboxRules(
             **_whose(consumer, table),
             terms=inbox_terms(terms(policy)),
+            mark_lease=terms(given.over(FUNCTION)).lease,
             strategy=said.key,
             on_missing=said.on_missing_key,
             fingerprint=said.fingerprint,
@@ -119,9 +129,40 @@ def _once(target: str | Once, table: Table | None, said: InboxSettings) -> Once:
     return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
 
 
+_OF_ASYNCPG: Final = {"ssl": "sslmode", "database": "dbname"}
+"""What asyncpg calls a parameter of a URL, and what libpq calls it."""
+_OF_THEIR_CLIENT: Final = (
+    "async_fallback",
+    "command_timeout",
+    "prepared_statement_cache_size",
+    "prepared_statement_name_func",
+    "statement_cache_size",
+    "timeout",
+)
+"""Parameters that say how SQLAlchemy and asyncpg work, and nothing about the database."""
+
+
+def plain_url(url: str) -> str:
+    """Return a URL of SQLAlchemy, such as `postgresql+asyncpg://...`, as others write it."""
+    scheme, colon, rest = url.partition("://")
+    dialect, plus, driver = scheme.partition("+")
+    if not plus or dialect not in ("postgresql", "postgres", "sqlite"):
+        return url
+    address, mark, query = rest.partition("?")
+    if driver == "asyncpg" and mark:
+        pairs = (pair.split("=", 1) for pair in query.split("&"))
+        query = "&".join(
+            "=".join((_OF_ASYNCPG.get(name, name), *value))
+            for name, *value in pairs
+            if name not in _OF_THEIR_CLIENT
+        )
+    return f"{dialect}{colon}{address}{mark if query else ''}{query}"
+
+
 def connections_of(target: str | Once) -> Connections | None:
     """Return connections to the database of the target, or None for a store without tables."""
     if isinstance(target, str):
+        target = plain_url(target)
         if target.startswith(("postgresql://", "postgres://")):
             return _own_postgres(target)
         store = open_store(target)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from oncekey.messages.driver import another_colour, drivers_of
 from oncekey.messages.drivers import Connected, SQLAlchemy, SQLite
 from oncekey.messages.drivers_async import AsyncConnected, AsyncSQLAlchemy, AsyncSQLite
+from oncekey.messages.drivers_asyncpg import AsyncAsyncpg
 from oncekey.messages.drivers_django import Django
 
 
@@ -43,6 +44,7 @@ _KINDS: Final[dict[str, Callable[[Any], Connected]]] = {
 }
 _KINDS_ASYNC: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
     "async psycopg": _psycopg_async,
+    "asyncpg": AsyncAsyncpg,
     "async sqlalchemy": AsyncSQLAlchemy,
     "async scoped": lambda scoped: AsyncSQLAlchemy(scoped()),
     "async sqlite3": AsyncSQLite,

@@ -54,6 +54,12 @@ class BaseDelivery:
         self._call = call
         self._record = record
         self._value: object = _NOTHING
+        self._twin: BaseDelivery | None = None
+
+    def is_like(self, twin: BaseDelivery) -> None:
+        """Become a duplicate of an earlier message of the same batch. The block calls this."""
+        self.duplicate = True
+        self._twin = twin
 
     @property
     def key(self) -> str:
@@ -77,6 +83,8 @@ class BaseDelivery:
         Raise the failure if the message has failed for good, and ConfigurationError before
         `complete`.
         """
+        if self._twin is not None:
+            return self._twin.result
         if self.duplicate:
             return served(self._record, self._call)
         if self._value is _NOTHING:

@@ -21,6 +21,8 @@ _PARAMETER: Final = re.compile(r"(?<![:\w']):(\w+)")
 _CLASSES: Final = {
     ("psycopg", "Connection"): "psycopg",
     ("psycopg", "AsyncConnection"): "async psycopg",
+    ("asyncpg", "Connection"): "asyncpg",
+    ("asyncpg", "PoolConnectionProxy"): "asyncpg",
     ("sqlalchemy", "Session"): "sqlalchemy",
     ("sqlalchemy", "Connection"): "sqlalchemy",
     ("sqlalchemy", "scoped_session"): "scoped",
@@ -54,8 +56,9 @@ def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
     if kind:
         return ConfigurationError(f"{name} of {kind} is for the other colour; use {needed}")
     msg = (
-        f"the inbox knows connections of psycopg 3, SQLAlchemy 2 (Session, Connection and their "
-        f"async forms), Django, sqlite3 and aiosqlite, but not {name}"
+        f"the inbox knows connections of psycopg 3, asyncpg, SQLAlchemy 2 (Session, Connection and "
+        f"their async forms), Django, sqlite3 and aiosqlite, but not {name}; of a pool, pass the "
+        f"connection that it lends"
     )
     return ConfigurationError(msg)
 

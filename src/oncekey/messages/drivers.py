@@ -32,6 +32,10 @@ class Connected(Protocol):
         """Return whether a transaction has begun, so that statements are not committed alone."""
         ...
 
+    def without_savepoint(self) -> bool:
+        """Return whether the driver knows that the savepoint is gone."""
+        ...
+
     def begin(self) -> None:
         """Find out the dialect, and begin the transaction in the database if it has not."""
         ...
@@ -75,6 +79,10 @@ class OneByOne(ABC):
     @abstractmethod
     def release(self) -> None:
         """Release the savepoint, as the driver does it."""
+
+    def without_savepoint(self) -> bool:
+        """Return False: only the server can tell."""
+        return False
 
     def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
         """Set a savepoint. Return no rows."""
@@ -138,6 +146,10 @@ class SQLAlchemy(OneByOne):
     def inside(self) -> bool:
         """Return whether begin() was called, or a statement has begun a transaction."""
         return bool(self._given.in_transaction())
+
+    def without_savepoint(self) -> bool:
+        """Return whether the user's commit or rollback has ended the savepoint."""
+        return self._nested is not None and not self._given.in_nested_transaction()
 
     def begin(self) -> None:
         """Begin the transaction in SQLite too, since sqlite3 begins none before a savepoint.

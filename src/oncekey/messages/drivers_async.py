@@ -30,6 +30,10 @@ class AsyncConnected(Protocol):
         """Return whether a transaction has begun, so that statements are not committed alone."""
         ...
 
+    def without_savepoint(self) -> bool:
+        """Return whether the driver knows that the savepoint is gone."""
+        ...
+
     async def begin(self) -> None:
         """Find out the dialect, and begin the transaction in the database if it has not."""
         ...
@@ -73,6 +77,10 @@ class AsyncOneByOne(ABC):
     @abstractmethod
     async def release(self) -> None:
         """Release the savepoint, as the driver does it."""
+
+    def without_savepoint(self) -> bool:
+        """Return False: only the server can tell."""
+        return False
 
     async def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
         """Set a savepoint. Return no rows."""
@@ -136,6 +144,10 @@ class AsyncSQLAlchemy(AsyncOneByOne):
     def inside(self) -> bool:
         """Return whether begin() was called, or a statement has begun a transaction."""
         return bool(self._given.in_transaction())
+
+    def without_savepoint(self) -> bool:
+        """Return whether the user's commit or rollback has ended the savepoint."""
+        return self._nested is not None and not self._given.in_nested_transaction()
 
     async def begin(self) -> None:
         """Begin the transaction in SQLite too, since sqlite3 begins none before a savepoint.

@@ -17,10 +17,11 @@ import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
 
+from msgspec import json
 from msgspec.structs import replace
 
 from oncekey.compat import pause_async
@@ -34,6 +35,7 @@ from oncekey.errors import (
 )
 from oncekey.extras import needing
 from oncekey.functions import checked_function, is_async, name_of, scope_of
+from oncekey.messages import jetstream, rabbitmq
 from oncekey.messages.acknowledge import NEVER, NOT_NOW
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.errors import worth_another_try
@@ -51,9 +53,6 @@ with needing("faststream", __name__):
 if TYPE_CHECKING:
     from faststream import ContextRepo, StreamMessage
 
-
-_ACK_WAIT: Final = 30.0
-"""Seconds that JetStream waits for an acknowledgement, unless its consumer says otherwise."""
 
 _LACKS: Final = (
     "an id of its broker; with FastStream that is the AMQP property message_id, the header "
@@ -84,8 +83,17 @@ def checked(subscriber: Any) -> None:
             f"again, and give the others a router without InboxMiddleware"
         )
         raise UnfitError(msg)
-    of_nats = type(subscriber).__module__.startswith("faststream.nats.")
-    if of_nats and getattr(subscriber, "stream", None) is None:
+    module = type(subscriber).__module__
+    of_kafka = module.startswith(("faststream.kafka.", "faststream.confluent."))
+    if of_kafka and policy in (AckPolicy.ACK, AckPolicy.REJECT_ON_ERROR):
+        name = AckPolicy(policy).name
+        msg = (
+            f"an inbox needs messages that come again after an error, but with AckPolicy.{name} "
+            f"Kafka commits the offset of a message whose handler failed, so that it is lost: set "
+            f"ack_policy=AckPolicy.NACK_ON_ERROR"
+        )
+        raise UnfitError(msg)
+    if module.startswith("faststream.nats.") and getattr(subscriber, "stream", None) is None:
         msg = (
             "an inbox needs a stream of JetStream, as in subscriber(..., stream='ORDERS'): core "
             "NATS delivers nothing again, so that a message in progress elsewhere would be lost"
@@ -98,8 +106,8 @@ def message_from(told: StreamMessage[Any]) -> Message:
     raw = told.raw_message
     if isinstance(raw, (list, tuple)) or told.batch_headers:
         msg = (
-            "a batch has one result for many messages, which an inbox cannot tell apart; subscribe "
-            "to single messages (batch=False), or use inbox.leased() for each of them yourself"
+            "a batch is processed by a handler below @once_message(inbox, transaction=...) which "
+            "has an argument named deliveries, and by no other; or subscribe to single messages"
         )
         raise UnfitError(msg)
     if isinstance(raw, Mapping):
@@ -113,6 +121,19 @@ def message_from(told: StreamMessage[Any]) -> Message:
     return replace(found, attributes=attributes, body=told.body, native=told)
 
 
+def messages_from(told: StreamMessage[Any]) -> list[Message]:
+    """Return the messages of a batch, in its order."""
+    raw = told.raw_message
+    if not isinstance(raw, Mapping):
+        return [message_of(one) for one in raw]
+    bodies = json.decode(told.body)
+    found = [from_redis_stream(raw["channel"], (one, {})) for one in raw.get("message_ids") or ()]
+    return [
+        replace(one, attributes=headers, body=body)
+        for one, headers, body in zip(found, told.batch_headers, bodies, strict=True)
+    ]
+
+
 def _of_redis(raw: Mapping[str, Any]) -> Message:
     ids = raw.get("message_ids") or ()
     if raw.get("type") != "stream" or not ids:
@@ -122,48 +143,73 @@ def _of_redis(raw: Mapping[str, Any]) -> Message:
     return replace(found, attributes={})
 
 
-def put_back(told: StreamMessage[Any], seconds: float) -> tuple[float, NackMessage]:
-    """Return how long to wait, and the exception that makes FastStream ask for the message again.
+def _broker(told: StreamMessage[Any]) -> str:
+    """Return the name of the broker, as FastStream calls its packages."""
+    return type(told).__module__.removeprefix("faststream.").partition(".")[0]
 
-    JetStream waits itself. An entry that is left pending in a Redis stream comes again when it was
-    idle for long enough. Other brokers would deliver the message at once.
+
+def _queue(subscriber: Any) -> tuple[str, bool]:
+    """Return the name of the subscriber's queue in RabbitMQ, and whether it has an order to keep.
+
+    That is a queue with a single active consumer. A delayed message would lose its place there.
     """
-    module = type(told).__module__
-    if module.startswith("faststream.nats"):
-        return 0.0, NackMessage(delay=seconds)
-    return (0.0 if module.startswith("faststream.redis") else seconds), NackMessage()
+    declared = getattr(subscriber, "_queue_obj", None)
+    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
+    return getattr(declared, "name", ""), bool(arguments.get("x-single-active-consumer"))
+
+
+@asynccontextmanager
+async def waiting(told: StreamMessage[Any], subscriber: Any, wait: float) -> AsyncIterator[float]:
+    """Yield how many seconds a message may wait here that cannot be processed now."""
+    raw, broker = told.raw_message, _broker(told)
+    if broker == "nats":
+        with jetstream.patience(raw, await jetstream.limits_of(raw), wait) as patience:
+            yield patience
+    elif broker == "rabbit":
+        queue, ordered = _queue(subscriber)
+        channel = getattr(subscriber, "channel", None)
+        with rabbitmq.held(raw, getattr(channel, "prefetch_count", None)) as may_wait:
+            if ordered or not queue:
+                yield rabbitmq.LONGEST_HOLD
+            else:
+                # Each death of a consumer that holds the message counts as a delivery.
+                yield wait if may_wait and not rabbitmq.came_back(raw) else 0.0
+    else:
+        yield wait
+
+
+async def put_back(
+    told: StreamMessage[Any], subscriber: Any, why: Exception
+) -> NackMessage | AckMessage:
+    """Put the message back, so that it is delivered later. Return what tells FastStream so.
+
+    JetStream waits itself. RabbitMQ has a delay queue for it. An entry that is left pending in a
+    Redis stream comes again when it was idle for long enough.
+    """
+    raw, broker = told.raw_message, _broker(told)
+    if broker == "nats":
+        return NackMessage(delay=jetstream.delay_of(await jetstream.limits_of(raw), why))
+    if broker == "rabbit":
+        queue, ordered = _queue(subscriber)
+        if not ordered and await rabbitmq.put_back(raw, queue, why):
+            return AckMessage()
+        await pause_async(rabbitmq.pause_before_requeue(why))
+    elif broker != "redis":  # it would be delivered at once
+        await pause_async(getattr(why, "retry_after", 1.0))
+    return NackMessage()
 
 
 @asynccontextmanager
 async def alive(told: StreamMessage[Any], subscriber: Any) -> AsyncIterator[None]:
-    """Tell JetStream during the block that the message is in progress.
-
-    Otherwise it would deliver the message again.
-    """
+    """Tell JetStream during the block that the message is in progress."""
     tell = getattr(told, "in_progress", None)
     if tell is None:
         yield
         return
-    beating = asyncio.create_task(_beat(tell, _patience(subscriber) / 3))
-    try:
-        yield
-    finally:
-        beating.cancel()
-        await asyncio.wait([beating])
-
-
-async def _beat(tell: Any, every: float) -> None:
-    while True:
-        await asyncio.sleep(every)
-        with suppress(Exception):  # a broker that is not told delivers again, which is harmless
-            await tell()
-
-
-def _patience(subscriber: Any) -> float:
-    """Return the number of seconds that the broker waits for an acknowledgement."""
     config = getattr(subscriber, "config", None)
-    said = getattr(config, "backoff", None) or [getattr(config, "ack_wait", None) or _ACK_WAIT]
-    return float(min(said))
+    usual = getattr(config, "ack_wait", None) or jetstream.ConsumerLimits().ack_wait
+    async with jetstream.beating(tell, float(min(getattr(config, "backoff", None) or [usual]))):
+        yield
 
 
 # The codec for what a handler returns: values, responses, and no reply.
@@ -252,7 +298,8 @@ TransactionBlock = Callable[[], AbstractAsyncContextManager[Any]]
 
 The transaction is committed when the block ends.
 """
-RunHandler = Callable[[AsyncDelivery, Any], Awaitable[Any]]
+RunHandler = Callable[[Any, Any], Awaitable[Any]]
+"""A function that runs the handler with its delivery, or those of a batch, and the connection."""
 
 DEFAULT_WAIT: Final = "10s"
 
@@ -305,32 +352,35 @@ class HandlerGuard:
         subscriber: Any,
         codec: Codec,
         run: RunHandler,
+        *,
+        many: bool = False,
     ) -> Any:
-        """Run the handler, or return its first reply.
+        """Run the handler, or return its first reply. If `many`, run it with a batch.
 
         Raise an exception of FastStream if the message is to be put back, rejected or acknowledged
         without a reply.
         """
         try:
             checked(subscriber)
-            message = message_from(told)
+            message = messages_from(told) if many else message_from(told)
         except UnfitError as error:
             _log.error("a subscriber was stopped: %s", error)
             raise
-        until = monotonic() + self._wait
-        async with alive(told, subscriber):
+        async with alive(told, subscriber), AsyncExitStack() as stack:
+            until = None
             while True:
                 try:
                     return await _Try(self, message, codec, run).reply()
                 except _LaterError as later:
+                    if until is None:
+                        patience = waiting(told, subscriber, self._wait)
+                        until = monotonic() + await stack.enter_async_context(patience)
                     left = until - monotonic()
                     if left > 0:
                         await pause_async(min(later.seconds, left))
                         continue
                     _log.info("a message was put back: %s", later)
-                    rest, nack = put_back(told, later.seconds)
-                    await pause_async(rest)
-                    raise nack from later.why
+                    raise await put_back(told, subscriber, later.why) from later.why
 
     @asynccontextmanager
     async def block(
@@ -352,7 +402,11 @@ class _Try:
     """One claim of a message, and what came of it."""
 
     def __init__(
-        self, guard: HandlerGuard, message: Message, codec: Codec, run: RunHandler
+        self,
+        guard: HandlerGuard,
+        message: Message | list[Message],
+        codec: Codec,
+        run: RunHandler,
     ) -> None:
         self._guard = guard
         self._message = message
@@ -363,8 +417,11 @@ class _Try:
 
     async def reply(self) -> Any:
         try:
-            async with self._guard.block(self._message, self._codec) as (delivery, connection):
-                value = await self._value(delivery, connection)
+            value = await (
+                self._many(self._message)
+                if isinstance(self._message, list)
+                else self._one(self._message)
+            )
         except NOT_NOW as error:
             lost = isinstance(error, LeaseLostError) and error.key == self._key
             if self._begun and not lost:  # the error is about a call inside the handler
@@ -373,6 +430,9 @@ class _Try:
         except NEVER as error:
             if self._begun:
                 raise
+            if isinstance(self._message, list):
+                _log.error("a batch was put back, since a message of it cannot be used: %s", error)
+                raise _LaterError(error) from error
             _log.error("a message was rejected: %s", error)
             raise RejectMessage from error
         except Exception as error:
@@ -382,6 +442,20 @@ class _Try:
         if isinstance(value, AckMessage):
             raise value
         return value
+
+    async def _one(self, message: Message) -> Any:
+        async with self._guard.block(message, self._codec) as (delivery, connection):
+            return await self._value(delivery, connection)
+
+    async def _many(self, messages: list[Message]) -> Any:
+        guard = self._guard
+        assert guard.transaction is not None  # noqa: S101 - the decorator has checked it
+        async with (
+            guard.transaction() as connection,
+            guard.inbox.atomic_many(connection, messages) as deliveries,
+        ):
+            self._begun = True
+            return await self._run(deliveries, connection)
 
     async def _value(self, delivery: AsyncDelivery, connection: Any) -> Any:
         """Return the reply, or an AckMessage if there is none."""
@@ -427,7 +501,7 @@ def _first_reply(delivery: AsyncDelivery) -> Any:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PARAMETER: Final = "oncekey_context"
-_OURS: Final[tuple[str, ...]] = ("delivery", "connection")
+_OURS: Final[tuple[str, ...]] = ("delivery", "deliveries", "connection")
 """Arguments of the handler that the decorator passes, if the handler has them."""
 
 
@@ -439,6 +513,9 @@ def once_message(
     An argument `delivery` of the handler is the delivery that is processed. `transaction` chooses
     atomic mode; an argument `connection` is then the connection that it gave. `wait` is how long a
     message stays here while it is in progress elsewhere, before it is put back.
+
+    A handler of batches needs `transaction` and an argument `deliveries`, a list with a delivery
+    for each message. It runs for every batch, and leaves out what is a duplicate.
     """
     guard = HandlerGuard(inbox, transaction, wait)
 
@@ -451,6 +528,12 @@ def once_message(
 def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
     wanted = [name for name in _OURS if name in signature.parameters]
+    many = "deliveries" in wanted
+    if many and guard.transaction is None:
+        msg = (
+            f"{name_of(function)} has deliveries: a batch needs once_message(..., transaction=...)"
+        )
+        raise ConfigurationError(msg)
     call = function if is_async(function) else functools.partial(asyncio.to_thread, function)
     codecs: list[HandlerReplyCodec] = []
     warned: list[bool] = []
@@ -470,13 +553,13 @@ def _wrapped(guard: HandlerGuard, function: Callable[..., Any]) -> Callable[...,
         if not codecs:  # annotations may name things that are defined after the function
             codecs.append(HandlerReplyCodec(codec_of(function).annotation))
 
-        async def run(delivery: AsyncDelivery, connection: object) -> Any:
-            brought = {"delivery": delivery, "connection": connection}
+        async def run(delivery: Any, connection: object) -> Any:
+            brought = {"delivery": delivery, "deliveries": delivery, "connection": connection}
             kwargs.update({name: brought[name] for name in wanted})
             return await call(*args, **kwargs)
 
         subscriber = oncekey_context.get("handler_")
-        return await guard.reply(message, subscriber, codecs[0], run)
+        return await guard.reply(message, subscriber, codecs[0], run, many=many)
 
     name = name_of(function)
     wrapper.__signature__ = _with_context(signature)  # type: ignore[attr-defined]  # functions have it

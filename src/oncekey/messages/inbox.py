@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from oncekey.compat import call_blocking, invoke
+from oncekey.compat import call_blocking
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -19,7 +19,9 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic import Atomic
+from oncekey.messages.atomic_many import AtomicMany
 from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
+from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased import Leased
@@ -57,7 +59,8 @@ class Inbox:
         """Configure the inbox. The first use opens the connections.
 
         `target` is a `Once`, or the URL of the database that has your data: PostgreSQL and SQLite
-        get the table `processed_messages`, other stores serve leased mode. `dead_letter` is called
+        get the table `processed_messages`, other stores serve leased mode. A URL of SQLAlchemy, as
+        `postgresql+asyncpg://...`, will do. `dead_letter` is called
         with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
         waits in atomic mode. Rows stay for `grace` after they expired.
         """
@@ -94,6 +97,18 @@ class Inbox:
         `returns` is the type of the result, if it is more than plain values.
         """
         return Atomic(self.config, connection, message_of(message), returns)
+
+    def atomic_many(
+        self, connection: Any, messages: Iterable[Any], *, returns: object = None
+    ) -> AtomicMany:
+        """Return a block for `with inbox.atomic_many(...) as deliveries`.
+
+        It does for a batch what `atomic` does for one message, with two statements for all of them.
+        There is a delivery for each message, in the same order. An error undoes the whole batch and
+        counts as no attempt of any message: process them one by one to find the one that fails.
+        """
+        told = [message_of(message) for message in messages]
+        return AtomicMany(self.config, connection, told, returns)
 
     def leased(self, message: Any, *, returns: object = None) -> Leased:
         """Return a block for `with inbox.leased(message) as delivery`.
@@ -205,9 +220,9 @@ class Inbox:
 
     def _call(self, key: str, ttl: Duration | None) -> Call:
         call = self.config.rules.key(key)
-        if ttl is None:
-            return call
-        return replace(call, terms=replace(call.terms, ttl=microseconds(seconds(ttl, "ttl"))))
+        chosen = call.terms.ttl if ttl is None else microseconds(seconds(ttl, "ttl"))
+        lease = self.config.rules.mark_lease
+        return replace(call, terms=replace(call.terms, ttl=chosen, lease=lease))
 
     def _of(self, claim: Claim | str) -> tuple[Call, Claim]:
         """Return the call and the claim. Raise LeaseLostError if this inbox has no such claim."""
@@ -221,8 +236,6 @@ class Inbox:
 
     def _bury(self, call: Call, record: Record) -> None:
         config = self.config
-        if config.box is not None:
-            message = Message(id=record.reference, type=record.label)
-            letter = config.rules.dead_letter(message, record, record.attempt, None)
-            invoke(config.box, letter)
+        message = Message(id=record.reference, type=record.label)
+        tell(config.box, config.rules.dead_letter(message, record, record.attempt, None))
         self._store.settle(call.settle(record, "failed", error=last_error(record)))

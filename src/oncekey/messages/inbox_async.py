@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from oncekey.compat import call_blocking_async, invoke_async
+from oncekey.compat import call_blocking_async
 from oncekey.core.call import Call
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
@@ -17,7 +17,9 @@ from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic_async import AsyncAtomic
+from oncekey.messages.atomic_many_async import AsyncAtomicMany
 from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
+from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
 from oncekey.messages.leased_async import AsyncLeased
@@ -55,7 +57,8 @@ class AsyncInbox:
         """Configure the inbox. The first use opens the connections.
 
         `target` is a `Once`, or the URL of the database that has your data: PostgreSQL and SQLite
-        get the table `processed_messages`, other stores serve leased mode. `dead_letter` is called
+        get the table `processed_messages`, other stores serve leased mode. A URL of SQLAlchemy, as
+        `postgresql+asyncpg://...`, will do. `dead_letter` is called
         with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
         waits in atomic mode. Rows stay for `grace` after they expired.
         """
@@ -92,6 +95,18 @@ class AsyncInbox:
         `returns` is the type of the result, if it is more than plain values.
         """
         return AsyncAtomic(self.config, connection, message_of(message), returns)
+
+    def atomic_many(
+        self, connection: Any, messages: Iterable[Any], *, returns: object = None
+    ) -> AsyncAtomicMany:
+        """Return a block for `async with inbox.atomic_many(...) as deliveries`.
+
+        It does for a batch what `atomic` does for one message, with two statements for all of them.
+        There is a delivery for each message, in the same order. An error undoes the whole batch and
+        counts as no attempt of any message: process them one by one to find the one that fails.
+        """
+        told = [message_of(message) for message in messages]
+        return AsyncAtomicMany(self.config, connection, told, returns)
 
     def leased(self, message: Any, *, returns: object = None) -> AsyncLeased:
         """Return a block for `async with inbox.leased(message) as delivery`.
@@ -203,9 +218,9 @@ class AsyncInbox:
 
     def _call(self, key: str, ttl: Duration | None) -> Call:
         call = self.config.rules.key(key)
-        if ttl is None:
-            return call
-        return replace(call, terms=replace(call.terms, ttl=microseconds(seconds(ttl, "ttl"))))
+        chosen = call.terms.ttl if ttl is None else microseconds(seconds(ttl, "ttl"))
+        lease = self.config.rules.mark_lease
+        return replace(call, terms=replace(call.terms, ttl=chosen, lease=lease))
 
     def _of(self, claim: Claim | str) -> tuple[Call, Claim]:
         """Return the call and the claim. Raise LeaseLostError if this inbox has no such claim."""
@@ -219,8 +234,6 @@ class AsyncInbox:
 
     async def _bury(self, call: Call, record: Record) -> None:
         config = self.config
-        if config.box is not None:
-            message = Message(id=record.reference, type=record.label)
-            letter = config.rules.dead_letter(message, record, record.attempt, None)
-            await invoke_async(config.box, letter)
+        message = Message(id=record.reference, type=record.label)
+        await tell(config.box, config.rules.dead_letter(message, record, record.attempt, None))
         await self._store.settle(call.settle(record, "failed", error=last_error(record)))

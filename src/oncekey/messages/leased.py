@@ -4,23 +4,21 @@
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import call_blocking, invoke
+from oncekey.compat import call_blocking
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
 from oncekey.engine import run
 from oncekey.engine.engine import Engine
 from oncekey.engine.run import Run
 from oncekey.messages.config import InboxConfig
+from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.message import Message
 from oncekey.messages.rules import last_error, rolled_back
 from oncekey.messages.transaction import Transaction
-
-_log = logging.getLogger("oncekey")
 
 
 class Leased:
@@ -93,7 +91,8 @@ class Leased:
         try:
             if self._in_transaction:
                 self._after_transaction(running, error)
-            elif error is not None and self._dies(running, error) and self._bury(running, error):
+            elif error is not None and self._dies(running, error):
+                self._bury(running, error)
                 running.ended = True
         finally:
             running.__exit__(kind, error, trace)
@@ -120,24 +119,19 @@ class Leased:
         live = not running.ended and running.ticket.protected
         return live and self._rules.is_last(running.record.attempt, error)
 
-    def _bury(self, running: Run, error: BaseException | None) -> bool:
-        """Call the dead letter function and mark the message as dead. Return whether that was done.
+    def _bury(self, running: Run, error: BaseException | None) -> None:
+        """Call the dead letter function and mark the message as dead.
 
-        If the function fails, the next delivery calls it again.
+        If that is interrupted, the next delivery does it again.
         """
         record = running.record
         ticket = running.ticket
         self._engine.begin(ticket, None)  # else the keeper releases what does not begin in time
         letter = self._rules.dead_letter(self._message, record, running.record.attempt, error)
         try:
-            if self._config.box is not None:
-                invoke(self._config.box, letter)
+            tell(self._config.box, letter)
         except BaseException as trouble:
-            if error is not None and isinstance(trouble, Exception):
-                _log.exception("the dead letter of %s could not be told", ticket.call.name)
-                return False
             self._leave(running, trouble)
             raise
         data = last_error(record) if error is None else encode_error(error)
         self._engine.settle(ticket, ticket.call.settle(record, "failed", error=data))
-        return True

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Any
 
-from oncekey.compat import call_blocking_async, invoke_async
+from oncekey.compat import call_blocking_async
 from oncekey.core.codec import encode_error
 from oncekey.core.decide import lost
 from oncekey.engine import run_async
 from oncekey.engine.engine_async import AsyncEngine
 from oncekey.engine.run_async import AsyncRun
 from oncekey.messages.config import InboxConfig
+from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.message import Message
 from oncekey.messages.rules import last_error, rolled_back
 from oncekey.messages.transaction_async import AsyncTransaction
-
-_log = logging.getLogger("oncekey")
 
 
 class AsyncLeased:
@@ -91,11 +89,8 @@ class AsyncLeased:
         try:
             if self._in_transaction:
                 await self._after_transaction(running, error)
-            elif (
-                error is not None
-                and self._dies(running, error)
-                and await self._bury(running, error)
-            ):
+            elif error is not None and self._dies(running, error):
+                await self._bury(running, error)
                 running.ended = True
         finally:
             await running.__aexit__(kind, error, trace)
@@ -122,24 +117,19 @@ class AsyncLeased:
         live = not running.ended and running.ticket.protected
         return live and self._rules.is_last(running.record.attempt, error)
 
-    async def _bury(self, running: AsyncRun, error: BaseException | None) -> bool:
-        """Call the dead letter function and mark the message as dead. Return whether that was done.
+    async def _bury(self, running: AsyncRun, error: BaseException | None) -> None:
+        """Call the dead letter function and mark the message as dead.
 
-        If the function fails, the next delivery calls it again.
+        If that is interrupted, the next delivery does it again.
         """
         record = running.record
         ticket = running.ticket
         self._engine.begin(ticket, None)  # else the keeper releases what does not begin in time
         letter = self._rules.dead_letter(self._message, record, running.record.attempt, error)
         try:
-            if self._config.box is not None:
-                await invoke_async(self._config.box, letter)
+            await tell(self._config.box, letter)
         except BaseException as trouble:
-            if error is not None and isinstance(trouble, Exception):
-                _log.exception("the dead letter of %s could not be told", ticket.call.name)
-                return False
             await self._leave(running, trouble)
             raise
         data = last_error(record) if error is None else encode_error(error)
         await self._engine.settle(ticket, ticket.call.settle(record, "failed", error=data))
-        return True

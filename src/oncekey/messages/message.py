@@ -27,6 +27,8 @@ class Message(Struct, kw_only=True):
     lacks: str = "its id"
     """What the broker's message lacks when there is no id, and how to set it."""
     native: Any = None
+    wait: float = 0.0
+    """How many seconds `leased` waits in place while the message is in progress elsewhere."""
 
     def find(self, path: str) -> Any:
         """Return the value at a dotted path in the body, which may be JSON.
@@ -63,6 +65,8 @@ class Message(Struct, kw_only=True):
 
 
 _KAFKA_VALUE: Final = "topic, partition and offset"
+AMQP_WITHOUT_ID: Final = "oncekey-without-id"
+"""The header of a copy whose original has no id, since aio-pika gives every copy one."""
 
 
 def from_amqp(message: Any) -> Message:
@@ -73,7 +77,7 @@ def from_amqp(message: Any) -> Message:
     headers = dict(message.headers or {})
     count = headers.get("x-delivery-count")
     return Message(
-        id=message.message_id or "",
+        id="" if AMQP_WITHOUT_ID in headers else message.message_id or "",
         type=message.type or message.routing_key or "",
         attributes=headers,
         body=message.body,

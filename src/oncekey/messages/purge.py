@@ -20,7 +20,7 @@ from oncekey.policy import Duration, microseconds, seconds
 def due_messages(url: str, *, grace: Duration = DEFAULT_GRACE) -> int | None:
     """Return how many rows expired longer ago than `grace`, or None if there is no inbox."""
     since = _since(grace)
-    with _table(url) as table:
+    with existing_table(url) as table:
         return None if table is None else table.due(since)
 
 
@@ -34,7 +34,7 @@ def purge_messages(
     """
     since = _since(grace)
     total = 0
-    with _table(url) as table:
+    with existing_table(url) as table:
         while table is not None:
             count = table.purge_after(since, PURGE_BATCH)
             total += count
@@ -50,7 +50,7 @@ def _since(grace: Duration) -> int:
 
 
 @contextmanager
-def _table(url: str) -> Iterator[Table | None]:
+def existing_table(url: str) -> Iterator[Table | None]:
     """Yield the table of the inbox, or None if the database has none."""
     own = connections_of(url)
     if own is None or (isinstance(own, SQLiteConnections) and not own.path.exists()):

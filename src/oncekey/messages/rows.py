@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import json
+
 from oncekey.core.codec import error_words
 from oncekey.core.machine import DAY
 from oncekey.core.record import Record, Status
@@ -109,6 +111,50 @@ def of_claim(dialect: Dialect, ask: Claim, identity: str, lives: int) -> Values:
         message_type=ask.label,
         nonce=ask.nonce,
         fingerprint=ask.fingerprint,
+        identity=identity,
+    )
+
+
+def of_claims(dialect: Dialect, asks: Sequence[Claim], identity: str) -> Values:
+    """Return the parameters of the claims of a batch, which have one consumer and one ttl."""
+    batch = [
+        {
+            "key": ask.key,
+            "message_id": ask.reference,
+            "message_type": ask.label,
+            "nonce": ask.nonce,
+            "fingerprint": ask.fingerprint,
+        }
+        for ask in asks
+    ]
+    return dialect.values(
+        {"lease": asks[0].lease, "living": asks[0].ttl},
+        consumer=asks[0].scope or "",
+        batch=json.encode(batch).decode(),
+        identity=identity,
+    )
+
+
+def of_settles(dialect: Dialect, asks: Sequence[Settle], identity: str) -> Values:
+    """Return the parameters of the completions of a batch. JSON has no bytes: they are hex."""
+    batch = []
+    for ask in asks:
+        error = _error(ask.error)
+        batch.append(
+            {
+                "key": ask.key,
+                "token": ask.token,
+                "nonce": ask.nonce,
+                "status": ask.status,
+                "result": None if ask.result is None else ask.result.hex(),
+                "error": error["error"],
+                "error_bytes": None if ask.error is None else ask.error.hex(),
+            }
+        )
+    return dialect.values(
+        {"ttl": asks[0].ttl, "some": asks[0].ttl - asks[0].ttl // 100},
+        consumer=asks[0].scope or "",
+        batch=json.encode(batch).decode(),
         identity=identity,
     )
 

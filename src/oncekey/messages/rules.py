@@ -30,8 +30,8 @@ from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
 from oncekey.messages.statements import LAPSED
 from oncekey.policy import FUNCTION, Policy, Terms
 
-INBOX: Final = Policy(wait=0).over(FUNCTION)
-"""The default policy of a message."""
+INBOX: Final = Policy(wait=0, lease="30s").over(FUNCTION)
+"""The default policy of a message. A message whose consumer died waits for the end of its lease."""
 
 DEFAULT_GRACE: Final = "7d"
 
@@ -58,6 +58,8 @@ class InboxRules(Struct, frozen=True, kw_only=True):
     consumer: str
     scope: str
     terms: Terms
+    mark_lease: int
+    """The lease of `mark_processing`, which is not renewed."""
     strategy: KeyOfMessage
     on_missing: OnMissingKey
     fingerprint: Fingerprint | None
@@ -86,7 +88,7 @@ class InboxRules(Struct, frozen=True, kw_only=True):
         return Call(
             scope=self.scope,
             key=key,
-            terms=self.terms,
+            terms=replace(self.terms, wait=message.wait) if message.wait else self.terms,
             fingerprint=None if said is None else of_value(said),
             label=readable(message.type, LONGEST_TYPE),
             reference=readable(message.id or key, LONGEST_ID),

@@ -155,10 +155,16 @@ class Statements(Struct, frozen=True, kw_only=True):
     """The short claim for a new message, on a connection with the statement prepared."""
     claim: str
     """The claim in the user's transaction, which waits for a locked row."""
+    claim_many: str
+    """The claims of a batch, on PostgreSQL."""
     claim_alone: str
     """The claim in its own transaction, which does not wait long."""
     read: str
+    read_many: str
+    """The rows of a batch, on PostgreSQL."""
     complete: str
+    complete_many: str
+    """The completions of a batch, on PostgreSQL."""
     settle: str
     confirm: str
     """A write that changes nothing, so that its commit waits for the standbys of PostgreSQL."""
@@ -168,6 +174,10 @@ class Statements(Struct, frozen=True, kw_only=True):
     forget: str
     purge: str
     due: str
+    dead: str
+    """The messages that have failed for good."""
+    free: str
+    """A message that has failed for good may be processed again."""
 
 
 @cache
@@ -209,9 +219,12 @@ def statements(dialect: Dialect) -> Statements:
     return Statements(
         claim_new=said(_CLAIM_NEW),
         claim=said(_CLAIM.replace("{source}", "{now}")),
+        claim_many=said(_CLAIM_MANY.replace("{source}", "{now}")),
         claim_alone=said(_CLAIM.replace("{source}", "{limited}")),
         read=said(_READ),
+        read_many=said(_READ_MANY),
         complete=said(_COMPLETE),
+        complete_many=said(_COMPLETE_MANY),
         settle=said(_SETTLE),
         confirm=said(_CONFIRM),
         release=said(_RELEASE),
@@ -220,6 +233,8 @@ def statements(dialect: Dialect) -> Statements:
         forget=said(_FORGET),
         purge=said(_PURGE),
         due=said(_DUE),
+        dead=said(_DEAD),
+        free=said(_FREE),
     )
 
 
@@ -258,6 +273,23 @@ WHERE m.expires_at <= excluded.started_at
 RETURNING token, attempt, {{started}}, {{created}}, error_bytes, fingerprint, error
 """  # noqa: S608 - only constants
 
+# The same for a batch, which is one parameter of JSON: every driver can send that. Its rows are
+# locked in the order of their keys, so that two batches wait for each other instead of failing.
+_BATCH: Final = "json_to_recordset(CAST(:batch AS json)) AS b"
+_CLAIM_MANY: Final = (
+    _CLAIM.replace("CAST(:key AS {text})", "b.key")
+    .replace("CAST(:message_id AS {text})", "b.message_id")
+    .replace("CAST(:message_type AS {text})", "b.message_type")
+    .replace("CAST(:nonce AS {text})", "b.nonce")
+    .replace("CAST(:fingerprint AS {text})", "b.fingerprint")
+    .replace(
+        f"FROM {{source}} WHERE {_HERE}",
+        f"FROM {{source}} CROSS JOIN {_BATCH} (key text, message_id text, message_type text, "
+        f"nonce text, fingerprint text) WHERE {_HERE} ORDER BY b.key",
+    )
+    .replace("RETURNING token", "RETURNING m.idempotency_key, m.token")
+)
+
 # Most messages are new, and this is all it takes then: the server spends half the time on it.
 _CLAIM_NEW: Final = """
 INSERT INTO processed_messages (consumer, idempotency_key, message_id, message_type, status,
@@ -277,6 +309,18 @@ SELECT s.identity, {{micros_now}}, status, dead, fingerprint, token, nonce, atte
 FROM processed_messages_schema AS s CROSS JOIN {{now}} LEFT JOIN processed_messages ON {_PLACE}
 """  # noqa: S608 - only constants
 
+_READ_MANY: Final = (
+    _READ.replace("SELECT s.identity", "SELECT b.key, s.identity")
+    .replace(" fingerprint, token, nonce,", " m.fingerprint, m.token, m.nonce,")
+    .replace("message_type, message_id,", "m.message_type, m.message_id,")
+    .replace(
+        "CROSS JOIN {now} LEFT JOIN processed_messages ON",
+        f"""CROSS JOIN {{now}}
+CROSS JOIN {_BATCH} (key text) LEFT JOIN processed_messages AS m ON""",
+    )
+    .replace("CAST(:key AS {text})", "b.key")
+)
+
 # A completion in the transaction of its claim keeps the expiry time that the claim has set, unless
 # a hundredth of the ttl has passed: no index changes, and the row stays in its page.
 _COMPLETE: Final = f"""
@@ -292,6 +336,24 @@ UPDATE processed_messages SET
     dead = (CAST(:status AS {{text}}) = 'failed')
 WHERE {_PLACE} AND {_OWNED} AND status = 'processing' AND {_HERE}
 RETURNING token
+"""  # noqa: S608 - only constants
+
+_COMPLETE_MANY: Final = f"""
+UPDATE processed_messages AS m SET
+    status = b.status,
+    completed_at = {{moment}},
+    updated_at = {{moment}},
+    expires_at = CASE WHEN expires_at > {{some_alone}} AND expires_at <= {{ttl_alone}}
+        THEN expires_at ELSE {{ttl_alone}} END,
+    result = decode(b.result, 'hex'),
+    error = b.error,
+    error_bytes = decode(b.error_bytes, 'hex'),
+    dead = (b.status = 'failed')
+FROM {_BATCH} (key text, token bigint, nonce text, status text, result text, error text,
+    error_bytes text)
+WHERE consumer = CAST(:consumer AS {{text}}) AND idempotency_key = b.key AND m.token = b.token
+    AND m.nonce = b.nonce AND m.status = 'processing' AND {_HERE}
+RETURNING m.token
 """  # noqa: S608 - only constants
 
 _SETTLE: Final = f"""
@@ -376,3 +438,19 @@ RETURNING 1
 """
 
 _DUE: Final = "SELECT count(*) FROM processed_messages WHERE expires_at < {ago}"
+
+_DEAD: Final = """
+SELECT consumer, idempotency_key, message_id, message_type, attempt, error, {created}, {updated},
+    {expires}, token
+FROM processed_messages
+WHERE dead AND (CAST(:consumer AS {text}) = '' OR consumer = CAST(:consumer AS {text}))
+    AND (CAST(:key AS {text}) = '' OR idempotency_key = CAST(:key AS {text}))
+ORDER BY updated_at DESC, consumer, idempotency_key LIMIT CAST(:limit AS {number})
+"""
+
+_FREE: Final = f"""
+UPDATE processed_messages SET dead = false, attempt = 0, updated_at = t.now, lease_end = t.now
+FROM {{limited}}
+WHERE {_PLACE} AND dead AND token = CAST(:token AS {{number}})
+RETURNING token
+"""  # noqa: S608 - only constants

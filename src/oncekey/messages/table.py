@@ -211,6 +211,20 @@ class Table:
         values = partial(self.dialect.values, {"grace": grace}, limit=limit)
         return len(self.own.run(self.sql.purge, values, keeper=keeper))
 
+    def dead(self, consumer: str, key: str, limit: int) -> list[Any]:
+        """Return the rows of messages that have failed for good, the newest first.
+
+        An empty consumer or key means any.
+        """
+        self.own.identity()
+        values = self.dialect.values({}, consumer=consumer, key=key, limit=limit)
+        return self.own.run(self.sql.dead, values)
+
+    def free(self, consumer: str, key: str, token: int) -> bool:
+        """Let a message that has failed for good be processed again. Return whether it was so."""
+        values = partial(self.dialect.values, {}, consumer=consumer, key=key, token=token)
+        return bool(self.own.run(self.sql.free, values))
+
     def due(self, grace: int) -> int:
         """Return how many rows a purge would remove."""
         self.own.identity()

@@ -41,6 +41,14 @@ class Transaction:
         self._connection = connected(given)
         refused(self._connection.inside(), given)
 
+    def inside(self) -> bool:
+        """Return whether the connection is in a transaction."""
+        return self._connection.inside()
+
+    def without_savepoint(self) -> bool:
+        """Return whether the driver knows that the transaction of the claim is over."""
+        return self._connection.without_savepoint()
+
     def begin(self) -> None:
         """Make sure that the table exists, and that the connection is to a database of its kind."""
         own = self._table.own
@@ -108,6 +116,70 @@ class Transaction:
             found = self._run(table.sql.claim, values)
         msg = f"{ask.key!r} changes all the time; nothing was claimed"
         raise StoreError(msg, happened=False)
+
+    def claim_many(self, asks: list[Claim]) -> list[Answer]:
+        """Claim the messages after a savepoint, in the order of their keys. Return the answers.
+
+        PostgreSQL claims all of them with one statement. SQLite is in this process, so that one
+        statement for each costs no round trips.
+        """
+        table = self._table
+        self._run("", {}, self._savepoint)
+        if table.dialect is SQLITE:
+            return [self._answer(ask, []) for ask in asks]
+        before = ""
+        if self._limit is not None:
+            ((before, _),) = self._run(_LIMIT, {"limit": f"{self._limit}ms"})
+        values = rows.of_claims(table.dialect, asks, self._identity)
+        found = {row[0]: row[1:] for row in self._run(table.sql.claim_many, values)}
+        if self._limit is not None:
+            self._run(_RESTORE, {"limit": before})
+        known = self._read_many([ask for ask in asks if ask.key not in found])
+        answers: list[Answer] = []
+        for ask in asks:
+            if ask.key in found:
+                record = rows.granted(found[ask.key], ask, ask.ttl)
+                answers.append(Granted(record, record.started))
+                continue
+            now, old = known[ask.key]
+            after, answer = (None, None) if old is None else machine.claim(old, ask, now)
+            if answer is None or after is not old:  # it has become free since
+                answer = self._answer(ask, [])
+            answers.append(answer)
+        return answers
+
+    def _read_many(self, asks: list[Claim]) -> dict[str, Any]:
+        """Return the time and the record for each key."""
+        if not asks:
+            return {}
+        table, scope = self._table, asks[0].scope
+        values = rows.of_claims(table.dialect, asks, self._identity)
+        read = {}
+        for key, *row in self._run(table.sql.read_many, values):
+            identity, now, record = rows.read(row, scope, key)
+            if identity != self._identity:
+                raise another_database(self._given)
+            read[key] = now, record
+        if not read:
+            raise another_database(self._given)
+        return read
+
+    def settle_many(self, asks: list[Settle]) -> bool:
+        """Set the marks and release the savepoint. Return whether all of them were owned."""
+        table = self._table
+        if not asks:
+            pass
+        elif table.dialect is SQLITE:
+            for ask in asks:
+                values = rows.of_settle(table.dialect, ask, self._identity)
+                if not self._run(table.sql.complete, values):
+                    return False
+        else:
+            values = rows.of_settles(table.dialect, asks, self._identity)
+            if len(self._run(table.sql.complete_many, values)) != len(asks):
+                return False
+        self._connection.release()
+        return True
 
     def settle(self, ask: Settle) -> bool:
         """Set the mark if the attempt still owns the message. Return whether it does."""

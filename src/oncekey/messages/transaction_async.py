@@ -39,6 +39,14 @@ class AsyncTransaction:
         self._connection = connected_async(given)
         refused(self._connection.inside(), given)
 
+    def inside(self) -> bool:
+        """Return whether the connection is in a transaction."""
+        return self._connection.inside()
+
+    def without_savepoint(self) -> bool:
+        """Return whether the driver knows that the transaction of the claim is over."""
+        return self._connection.without_savepoint()
+
     async def begin(self) -> None:
         """Make sure that the table exists, and that the connection is to a database of its kind."""
         own = self._table.own
@@ -106,6 +114,70 @@ class AsyncTransaction:
             found = await self._run(table.sql.claim, values)
         msg = f"{ask.key!r} changes all the time; nothing was claimed"
         raise StoreError(msg, happened=False)
+
+    async def claim_many(self, asks: list[Claim]) -> list[Answer]:
+        """Claim the messages after a savepoint, in the order of their keys. Return the answers.
+
+        PostgreSQL claims all of them with one statement. SQLite is in this process, so that one
+        statement for each costs no round trips.
+        """
+        table = self._table
+        await self._run("", {}, self._savepoint)
+        if table.dialect is SQLITE:
+            return [await self._answer(ask, []) for ask in asks]
+        before = ""
+        if self._limit is not None:
+            ((before, _),) = await self._run(_LIMIT, {"limit": f"{self._limit}ms"})
+        values = rows.of_claims(table.dialect, asks, self._identity)
+        found = {row[0]: row[1:] for row in await self._run(table.sql.claim_many, values)}
+        if self._limit is not None:
+            await self._run(_RESTORE, {"limit": before})
+        known = await self._read_many([ask for ask in asks if ask.key not in found])
+        answers: list[Answer] = []
+        for ask in asks:
+            if ask.key in found:
+                record = rows.granted(found[ask.key], ask, ask.ttl)
+                answers.append(Granted(record, record.started))
+                continue
+            now, old = known[ask.key]
+            after, answer = (None, None) if old is None else machine.claim(old, ask, now)
+            if answer is None or after is not old:  # it has become free since
+                answer = await self._answer(ask, [])
+            answers.append(answer)
+        return answers
+
+    async def _read_many(self, asks: list[Claim]) -> dict[str, Any]:
+        """Return the time and the record for each key."""
+        if not asks:
+            return {}
+        table, scope = self._table, asks[0].scope
+        values = rows.of_claims(table.dialect, asks, self._identity)
+        read = {}
+        for key, *row in await self._run(table.sql.read_many, values):
+            identity, now, record = rows.read(row, scope, key)
+            if identity != self._identity:
+                raise another_database(self._given)
+            read[key] = now, record
+        if not read:
+            raise another_database(self._given)
+        return read
+
+    async def settle_many(self, asks: list[Settle]) -> bool:
+        """Set the marks and release the savepoint. Return whether all of them were owned."""
+        table = self._table
+        if not asks:
+            pass
+        elif table.dialect is SQLITE:
+            for ask in asks:
+                values = rows.of_settle(table.dialect, ask, self._identity)
+                if not await self._run(table.sql.complete, values):
+                    return False
+        else:
+            values = rows.of_settles(table.dialect, asks, self._identity)
+            if len(await self._run(table.sql.complete_many, values)) != len(asks):
+                return False
+        await self._connection.release()
+        return True
 
     async def settle(self, ask: Settle) -> bool:
         """Set the mark if the attempt still owns the message. Return whether it does."""

@@ -4,22 +4,23 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from faststream import AckPolicy, Response
+from faststream import AckPolicy, Response, confluent, kafka
 from faststream.exceptions import StopConsume
 from faststream.message import StreamMessage
 from faststream.nats import NatsBroker, NatsResponse, NatsRouter, TestNatsBroker
 from faststream.rabbit import RabbitExchange, RabbitResponse
 from faststream.redis import RedisBroker, RedisResponse
 
-from oncekey import ConfigurationError, Once
+from oncekey import ConfigurationError, InProgressError, Once
 from oncekey.core.codec import NotKeepableError, UnreadableBytesError
-from oncekey.messages import AsyncInbox, Inbox
+from oncekey.messages import AsyncInbox, Inbox, faststream
 from oncekey.messages.faststream import (
     ACKED,
     HandlerReplyCodec,
     InboxMiddleware,
     checked,
     message_from,
+    messages_from,
     once_message,
     put_back,
 )
@@ -73,11 +74,36 @@ def test_what_has_no_identity_says_what_it_lacks(raw):
 
 
 @pytest.mark.parametrize("raw", [[1, 2], (1, 2)])
-def test_a_batch_is_refused(raw):
-    with pytest.raises(ConfigurationError, match="one result for many messages"):
+def test_a_batch_is_refused_where_one_message_is_expected(raw):
+    with pytest.raises(ConfigurationError, match="an argument named deliveries"):
         message_from(told(raw))
-    with pytest.raises(ConfigurationError, match="one result for many messages"):
+    with pytest.raises(ConfigurationError, match="an argument named deliveries"):
         message_from(told({"type": "bstream"}, batch_headers=[{}, {}]))
+
+
+def test_a_handler_of_batches_needs_a_transaction(inbox):
+    with pytest.raises(ConfigurationError, match="a batch needs once_message"):
+
+        @once_message(inbox)
+        async def bill(orders: list[int], deliveries) -> None: ...
+
+
+def test_the_messages_of_a_batch_are_told_apart():
+    raw = {"type": "bstream", "channel": "orders", "message_ids": [b"1-0", b"2-0"], "data": []}
+    batch = StreamMessage(raw, b'[{"order": 7}, {"order": 8}]', batch_headers=[{"a": "1"}, {}])
+    found = messages_from(batch)
+    assert [(one.id, one.attributes) for one in found] == [
+        ("orders:1-0", {"a": "1"}),
+        ("orders:2-0", {}),
+    ]
+    assert [one.find("order") for one in found] == [7, 8]
+    records = [
+        of_module(
+            "aiokafka.structs", topic="orders", partition=3, offset=number, headers=(), value=b"7"
+        )
+        for number in (9, 10)
+    ]
+    assert [one.id for one in messages_from(told(records))] == ["orders:3:9", "orders:3:10"]
 
 
 # Putting back
@@ -86,14 +112,22 @@ def test_a_batch_is_refused(raw):
 @pytest.mark.parametrize(
     ("module", "rest", "options"),
     [
-        ("faststream.nats.message", 0.0, {"delay": 3.0}),
-        ("faststream.redis.message", 0.0, {}),
-        ("faststream.rabbit.message", 3.0, {}),
-        ("faststream.kafka.message", 3.0, {}),
+        ("faststream.nats.message", [], {"delay": 3.0}),
+        ("faststream.redis.message", [], {}),
+        ("faststream.rabbit.message", [20.0], {}),
+        ("faststream.kafka.message", [3.0], {}),
     ],
 )
-def test_brokers_that_cannot_wait_are_waited_for(module, rest, options):
-    found, nack = put_back(of_module(module), 3.0)
+async def test_brokers_that_cannot_wait_are_waited_for(module, rest, options, monkeypatch):
+    """RabbitMQ has a delay queue, but not for a queue whose name is not known."""
+    found = []
+
+    async def pause(seconds):
+        found.append(seconds)
+
+    monkeypatch.setattr(faststream, "pause_async", pause)
+    busy = InProgressError("elsewhere", retry_after=3.0, lease_left=20.0)
+    nack = await put_back(of_module(module, raw_message=None), None, busy)
     assert (found, nack.extra_options) == (rest, options)
 
 
@@ -106,6 +140,23 @@ def test_who_is_not_acknowledged_after_the_reply_is_refused(policy):
     with pytest.raises(ConfigurationError, match=f"AckPolicy.{policy.name}") as refused:
         checked(kafka)
     assert isinstance(refused.value, StopConsume)
+
+
+@pytest.mark.filterwarnings("ignore:AckPolicy.REJECT_ON_ERROR has the same effect")
+@pytest.mark.parametrize("policy", [AckPolicy.ACK, AckPolicy.REJECT_ON_ERROR])
+@pytest.mark.parametrize("kind", [kafka.KafkaBroker, confluent.KafkaBroker])
+def test_kafka_commits_what_has_failed(kind, policy, inbox):
+    """The same policies are harmless with other brokers, where nothing is committed."""
+    broker = kind()
+    broker.subscriber("orders", group_id="billing", ack_policy=policy)(print)
+    with pytest.raises(ConfigurationError, match=f"with AckPolicy.{policy.name} Kafka commits"):
+        InboxMiddleware(inbox).check(broker)
+    good = kind()
+    good.subscriber("orders", group_id="billing", ack_policy=AckPolicy.NACK_ON_ERROR)(print)
+    InboxMiddleware(inbox).check(good)
+    nats = NatsBroker()
+    nats.subscriber("orders", stream="ORDERS", ack_policy=policy)(print)
+    InboxMiddleware(inbox).check(nats)
 
 
 def test_a_broker_is_looked_through_before_it_starts(inbox):

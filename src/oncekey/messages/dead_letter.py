@@ -1,0 +1,45 @@
+"""How the user's function is told of a dead letter."""
+
+# Generated from dead_letter_async.py by "make generate": do not edit.
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from oncekey.compat import invoke, pause
+from oncekey.messages.config import DeadLetterBox
+from oncekey.messages.rules import DeadLetter
+
+_log = logging.getLogger("oncekey")
+
+PAUSES: Final = (0.1, 0.5, 2.0)
+"""Seconds between the tries."""
+
+
+def tell(box: DeadLetterBox | None, letter: DeadLetter) -> None:
+    """Call the function with the dead letter, a few times if it raises, then give up.
+
+    A message must not be delivered for ever because nobody can be told of its death. It is marked
+    as dead all the same, and the log has what the function should have got.
+    """
+    if box is None:
+        return
+    for seconds in PAUSES:
+        try:
+            invoke(box, letter)
+        except Exception as error:  # noqa: BLE001 - it is the user's
+            _log.warning("the dead letter of %s could not be told: %r", letter.key, error)
+            pause(seconds)
+        else:
+            return
+    try:
+        invoke(box, letter)
+    except Exception:  # noqa: BLE001 - as above
+        _log.exception(
+            "the dead letter of %s was given up; %s failed %d times with %s",
+            letter.key,
+            letter.consumer,
+            letter.attempts,
+            letter.error,
+        )
