@@ -30,7 +30,7 @@ from oncekey.http import keys
 from oncekey.http.body import Body
 from oncekey.http.errors import MissingKeyError, MissingMemberError
 from oncekey.http.keys import checked_pointer
-from oncekey.http.problems import Problems
+from oncekey.http.problems import Problems, instance_of
 from oncekey.http.profiles import GIVEN, Profile, profile_of
 from oncekey.http.request import (
     NOBODY,
@@ -450,17 +450,21 @@ class Rules:
         if self.profile.replay == "status":
             reply = self.answers.say("already-processed")
         elif record.result is None:
-            return self.answers.say("response-not-replayable")
+            return self._not_replayable(record)
         else:
             try:
                 reply = unpacked(record.result)
             except UnreadableBytesError:  # resolved by hand, with a value that is no response
-                return self.answers.say("response-not-replayable")
+                return self._not_replayable(record)
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             said = {name for name, _ in reply.headers}
             reply.headers += [pair for pair in self._final if pair[0] not in said]
         reply.headers.append(REPLAYED)
         return reply
+
+    def _not_replayable(self, record: Record) -> Reply:
+        instance = instance_of(record.scope, record.key)
+        return self.answers.say("response-not-replayable", instance=instance)
 
     def failure(self) -> Reply | None:
         """Return the reply to keep and send after an exception, or None if that frees the key."""
