@@ -267,6 +267,10 @@ class Rules:
                 return False
         return True
 
+    def covers(self, method: str, path: str) -> bool:
+        """Return whether requests for this path, or template of paths, are covered."""
+        return self._routes.find(method, path) is not None
+
     def find(
         self, method: str, path: str, headers: Headers, request: Callable[[], Request]
     ) -> Asked | None:
