@@ -107,7 +107,7 @@ class Settings(PolicyFields, total=False):
     profile: str | Profile
     scope: str | Scoping | None
     routes: Iterable[str] | None
-    methods: Iterable[str]
+    methods: Iterable[str] | None
     when: When | None
     required: bool | None
     claim: Literal["first", "handler"]
@@ -203,7 +203,7 @@ class Rules:
         profile: str | Profile = "ietf",
         scope: str | Scoping | None = UNSET,
         routes: Iterable[str] | None = None,
-        methods: Iterable[str] = ("POST", "PATCH"),
+        methods: Iterable[str] | None = None,
         when: When | None = None,
         required: bool | None = None,
         claim: Literal["first", "handler"] = "first",
@@ -228,7 +228,7 @@ class Rules:
         self.required: Final = self.profile.required if required is None else required
         self.by_handler: Final = by_handler(claim)
         self.max_body: Final = size(max_body, "max_body")
-        self._routes = Routes(routes, methods)
+        self._routes = Routes(routes, self.profile.methods if methods is None else methods)
         for name, function in (("when", when), ("reconcile", reconcile)):
             if function is not None and not callable(function):
                 msg = f"{name} must be a function, but it is {function!r}"
