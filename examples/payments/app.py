@@ -23,11 +23,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from examples.payments.checks import InvalidRequestError, Payment, checked
+from examples.payments.document import DOCUMENT
 from examples.payments.gateway import Charge, Gateway
 from examples.payments.tracing import RequestIds, request_id
 from oncekey import Done, LeaseLostError, NotDone, Once, Record, StoreError, current_async
 from oncekey.http import PAYMENTS, Reply, Words
 from oncekey.http.asgi import IdempotencyMiddleware, claim
+from oncekey.http.openapi import describe
 
 Failures = Literal["kept", "forgotten"]
 
@@ -141,27 +143,35 @@ def make_app(
         yield
         await once.aclose()
 
-    return Starlette(
-        routes=[Route("/payments", service.pay, methods=["POST"])],
+    protection: dict[str, Any] = {
+        "once": once,
+        "profile": PROFILE,
+        "routes": ["/payments"],
+        "claim": "handler",  # after the request has been checked
+        "reconcile": service.reconcile,
+        # This gateway lives in our process: what was cut off cannot happen later. Leave `quiet`
+        # alone where it is far away, unless it recognises the reference.
+        "quiet": 0,
+        **settings,
+    }
+
+    async def openapi(_request: Request) -> Response:
+        return JSONResponse(describe(DOCUMENT, IdempotencyMiddleware(made, **protection)))
+
+    made = Starlette(
+        routes=[
+            Route("/payments", service.pay, methods=["POST"]),
+            Route("/openapi.json", openapi),
+        ],
         middleware=[
             Middleware(RequestIds),
-            Middleware(
-                IdempotencyMiddleware,
-                once=once,
-                profile=PROFILE,
-                routes=["/payments"],
-                claim="handler",  # after the request has been checked
-                reconcile=service.reconcile,
-                # This gateway lives in our process: what was cut off cannot happen later. Leave
-                # `quiet` alone where it is far away, unless it recognises the reference.
-                quiet=0,
-                **settings,
-            ),
+            Middleware(IdempotencyMiddleware, **protection),
         ],
         # What `note` may raise, before the money moves.
         exception_handlers={StoreError: store_down, LeaseLostError: store_down},
         lifespan=lifespan,
     )
+    return made
 
 
 def app() -> Starlette:

@@ -3,6 +3,7 @@
 # ruff: noqa: F401 - the tests are there to be found
 
 from tests.http.suite.bad_keys import TestBadKeys
+from tests.http.suite.commerce import TestAgenticCommerce, TestUniversalCommerce
 from tests.http.suite.endings import TestEndings
 from tests.http.suite.payments import TestPayments
 from tests.http.suite.replay import TestReplay

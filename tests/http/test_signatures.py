@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -371,11 +372,75 @@ def test_only_version_one_counts(version):
     refused(StandardSignature(SECRET), request.but(webhook_signature=version + bare), "not fit")
 
 
+# The version v1a, with a pair of keys: only the provider can sign
+
+PAIR = Ed25519PrivateKey.from_private_bytes(b"a private key that is 32 bytes.."[:32])
+PUBLIC_BYTES = PAIR.public_key().public_bytes_raw()
+PUBLIC = "whpk_" + base64.b64encode(PUBLIC_BYTES).decode()
+
+
+def signed_with_a_pair(body: bytes) -> Request:
+    request = standard(body)
+    signed = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode()
+    return request.but(webhook_signature=f"v1a,{b64(PAIR.sign(signed + body))}")
+
+
+def test_who_has_the_public_key_can_check_what_was_signed():
+    StandardSignature(PUBLIC).verify(*signed_with_a_pair(b"{}"))
+
+
+@given(st.binary(), st.binary())
+def test_any_change_of_a_body_signed_with_a_pair_is_refused(body, other):
+    assume(body != other)
+    changed = signed_with_a_pair(body)._replace(body=other)
+    refused(StandardSignature(PUBLIC), changed, "not fit")
+
+
+@pytest.mark.parametrize("name", ["webhook_id", "webhook_timestamp"])
+def test_id_and_timestamp_are_signed_with_the_pair_too(name):
+    changed = signed_with_a_pair(b"{}").but(**{name: f"{NOW + 1:.0f}"})
+    refused(StandardSignature(PUBLIC), changed, "not fit")
+
+
+def test_a_public_key_is_no_secret():
+    """Everybody knows it: who signs with it proves nothing."""
+    forged = standard(b"{}", secret="whsec_" + b64(PUBLIC_BYTES))
+    refused(StandardSignature(PUBLIC), forged, "not fit")
+    as_v1a = forged.headers["webhook-signature"].replace("v1,", "v1a,")
+    refused(StandardSignature(PUBLIC), forged.but(webhook_signature=as_v1a), "not fit")
+
+
+@pytest.mark.parametrize("version", ["", "v1,", "v1", "v2,", "v1a"])
+def test_only_its_own_version_counts_for_a_public_key(version):
+    request = signed_with_a_pair(b"{}")
+    bare = request.headers["webhook-signature"].removeprefix("v1a,")
+    refused(StandardSignature(PUBLIC), request.but(webhook_signature=version + bare), "not fit")
+
+
+def test_a_secret_and_a_public_key_may_both_be_in_use():
+    both = StandardSignature([SECRET, PUBLIC])
+    both.verify(*standard(b"{}"))
+    both.verify(*signed_with_a_pair(b"{}"))
+    refused(both, signed_with_a_pair(b"{}")._replace(body=b"[]"), "not fit")
+
+
+def test_a_signature_with_a_public_key_is_a_value():
+    signature = StandardSignature(PUBLIC)
+    assert pickle.loads(pickle.dumps(signature)) == signature  # noqa: S301 - made here
+    pickle.loads(pickle.dumps(signature)).verify(*signed_with_a_pair(b"{}"))  # noqa: S301 - made here
+
+
+@pytest.mark.parametrize("key", ["whpk_", "whpk_abcd", "whpk_!", PUBLIC + "AAAA"])
+def test_a_public_key_that_is_none_is_refused(key):
+    with pytest.raises(ConfigurationError, match="public key of 32 bytes in base64"):
+        StandardSignature(key)
+
+
 def test_a_secret_may_come_without_its_prefix():
     StandardSignature(SECRET.removeprefix("whsec_")).verify(*standard(b"{}"))
 
 
-@pytest.mark.parametrize("secret", ["whsec_", "whsec_!", "whpk_abcd", "no base64", "YQ"])
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_!", "whsk_abcd", "no base64", "YQ"])
 def test_a_secret_that_is_no_base64_is_refused_unseen(secret):
     with pytest.raises(ConfigurationError, match="base64") as caught:
         StandardSignature(secret)

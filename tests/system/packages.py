@@ -34,6 +34,7 @@ def find_pgbouncer() -> str | None:
 
 FINDERS: Mapping[str, Callable[[], str | None]] = {
     "chromium": find_chromium,
+    "npm": lambda: shutil.which("npm"),
     "pgbouncer": find_pgbouncer,
     "rabbitmq-server": find_rabbitmq,
 }

@@ -11,6 +11,8 @@ from oncekey import ConfigurationError
 from oncekey.extras import needing
 
 FRONTS = {
+    "oncekey.http.aiohttp": ("aiohttp", "aiohttp"),
+    "oncekey.http.apispec": ("apispec", "apispec"),
     "oncekey.http.client": ("httpx", "http"),
     "oncekey.http.django": ("django", "django"),
     "oncekey.http.fastapi": ("fastapi", "fastapi"),

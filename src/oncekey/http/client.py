@@ -41,6 +41,10 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 # RFC 9110, section 9.2.2: these methods have the same effect if they are sent twice.
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _CONFLICT: Final = 409
+_CONFLICTS: Final = frozenset(
+    {"in-progress", "key-reused", "outcome-unknown", "response-not-replayable"}
+)
+_SITUATION: Final = re.compile(r"[:/#=]")
 _AGAIN: Final = frozenset({425, 429, 502, 503, 504})
 _PASSING: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)
 _TIMEOUTS: Final = ("connect", "read", "write", "pool")
@@ -231,9 +235,10 @@ class _Problem(msgspec.Struct):
 
 def _in_progress(conflict: httpx.Response) -> bool:
     """Return whether a 409 means "in progress": by its type, or since it has `Retry-After`."""
-    kind = _problem(conflict)
-    if kind.startswith("urn:oncekey:"):
-        return kind == "urn:oncekey:in-progress"
+    # With `docs_url` the type of a problem is an address that ends with the situation.
+    situation = _SITUATION.split(_problem(conflict))[-1]
+    if situation in _CONFLICTS:
+        return situation == "in-progress"
     return told_to_wait(conflict.headers, 0.0) is not None
 
 

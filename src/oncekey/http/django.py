@@ -29,6 +29,7 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.exchange import Exchange
 from oncekey.http.exchange_async import AsyncExchange
+from oncekey.http.openapi import describe
 from oncekey.http.profiles import PROFILES
 from oncekey.http.request import EVERYBODY, NOBODY, Headers, Request, nobody
 from oncekey.http.response import Reply, Unkept
@@ -61,7 +62,7 @@ with needing("django", __name__):
 
 _log = logging.getLogger("oncekey")
 
-__all__ = ["IdempotencyMiddleware", "claimed"]
+__all__ = ["IdempotencyMiddleware", "claimed", "drf_spectacular"]
 
 T = TypeVar("T")
 View = Callable[..., Any]
@@ -867,3 +868,11 @@ def _check(**_: object) -> list[checks.CheckMessage]:
     except ConfigurationError as error:
         return [checks.Error(str(error), id="oncekey.E001")]
     return []
+
+
+def drf_spectacular(result: dict[str, Any], **_: object) -> Any:
+    """Describe the middleware in a document of drf-spectacular.
+
+    Name it in the settings: `"POSTPROCESSING_HOOKS": ["oncekey.http.django.drf_spectacular"]`.
+    """
+    return describe(result, _rules_of(getattr(settings, "ONCEKEY", {})))

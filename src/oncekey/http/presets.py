@@ -33,7 +33,10 @@ _OUTLASTS_RETRIES: Final = Policy(ttl="7d")
 
 
 def standard_webhooks(secret: Secret) -> Profile:
-    """Return the profile for Standard Webhooks. The key is the header `webhook-id`."""
+    """Return the profile for Standard Webhooks. The key is the header `webhook-id`.
+
+    A secret that begins with `whpk_` is a public key of ed25519, for signatures of version v1a.
+    """
     return _preset(
         "standard-webhooks", "webhook-id", StandardSignature(secret) if secret is not None else None
     )

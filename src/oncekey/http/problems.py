@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from oncekey.core.key import stored_key
 from oncekey.errors import (
     InProgressError,
     InvalidKeyError,
@@ -20,6 +21,7 @@ from oncekey.http.errors import MissingKeyError, MissingMemberError, TooLargeErr
 from oncekey.http.profiles import Profile, Situation
 from oncekey.http.response import Reply, say
 from oncekey.http.signatures import SignatureError
+from oncekey.observe.redaction import hashed
 
 _SITUATIONS: Final[dict[type[OncekeyError], Situation]] = {
     InvalidKeyError: "invalid-key",
@@ -57,7 +59,7 @@ class Problems:
     def __init__(self, profile: Profile, docs_url: str | None, retry_after: float) -> None:
         """Word the replies as the profile says. `retry_after` is for a store that is down."""
         self._profile = profile
-        self._docs_url = docs_url
+        self.docs_url: Final = docs_url
         self._retry_after = retry_after
 
     def refusal(self, error: OncekeyError) -> Reply:
@@ -75,6 +77,7 @@ class Problems:
             situation,
             detail=str(error) if its_own else "",
             retry_after=self._later(error, situation),
+            instance=instance_of(getattr(error, "scope", None), getattr(error, "key", "")),
         )
 
     def _later(self, error: OncekeyError, situation: Situation) -> float | None:
@@ -89,13 +92,20 @@ class Problems:
         detail: str = "",
         field: str = "",
         retry_after: float | None = None,
+        instance: str = "",
     ) -> Reply:
-        """Return the reply for a situation."""
+        """Return the reply for a situation. `instance` is the URI of the record, if any."""
         return say(
             situation,
             self._profile.says(situation),
             detail=detail or _DETAILS[situation],
             field=field,
             retry_after=retry_after,
-            docs_url=self._docs_url,
+            docs_url=self.docs_url,
+            instance=instance,
         )
+
+
+def instance_of(scope: str | None, key: str) -> str:
+    """Return the URI of a record, with the hash that logs show for it, or "" without a key."""
+    return f"urn:oncekey:{hashed(stored_key(scope, key))}" if key else ""

@@ -42,6 +42,8 @@ class Profile:
     """The header or JSON pointer of the key, or several: the first that was sent counts."""
     required: bool = False
     """Whether a request without a key is refused."""
+    methods: tuple[str, ...] = ("POST", "PATCH")
+    """The methods of requests that are covered, unless the middleware says otherwise."""
     scope: str | Scoping | None = GIVEN
     """The owner of a request: a function of it, a JSON pointer, None for no owner, or GIVEN."""
     by_route: bool = True
@@ -214,7 +216,44 @@ PAYMENTS: Final = Profile(
 )
 """The profile for payments: key and user are in the body, and duplicates wait for the first."""
 
-PROFILES: Final = {one.name: one for one in (IETF, STRIPE, WEBHOOK, PAYMENTS)}
+
+def _acp(status: int, code: str, kind: str = "invalid_request") -> Words:
+    return Words(status=status, body={"type": kind, "code": code, "message": "{detail}"})
+
+
+ACP: Final = Profile(
+    name="acp",
+    required=True,
+    methods=("POST",),
+    not_kept=_NO_EFFECT,
+    echo=True,
+    policy=Policy(wait=0, max_run="15min"),
+    words={
+        "missing-key": _acp(400, "idempotency_key_required"),
+        "invalid-key": _acp(400, "invalid"),
+        "too-large": _acp(413, "invalid"),
+        "in-progress": _acp(409, "idempotency_in_flight"),
+        "key-reused": _acp(422, "idempotency_conflict"),
+        "response-not-replayable": _acp(409, "response_not_replayable", "processing_error"),
+        "outcome-unknown": _acp(409, "outcome_unknown", "processing_error"),
+        "store-unavailable": _acp(503, "store_unavailable", "service_unavailable"),
+    },
+)
+"""The profile of the Agentic Commerce Protocol, for checkout sessions that agents drive."""
+
+UCP: Final = Profile(
+    name="ucp",
+    methods=("POST", "PUT"),
+    not_kept=_NO_EFFECT,
+    echo=True,
+    policy=Policy(wait=0, max_run="15min"),
+    words={
+        "key-reused": Words(status=409, title="Idempotency key was used for another request"),
+    },
+)
+"""The profile of the Universal Commerce Protocol, whose sessions are updated by PUT."""
+
+PROFILES: Final = {one.name: one for one in (IETF, STRIPE, WEBHOOK, PAYMENTS, ACP, UCP)}
 
 
 def profile_of(profile: object) -> Profile:

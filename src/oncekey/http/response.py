@@ -132,18 +132,24 @@ def say(
     field: str = "",
     retry_after: float | None = None,
     docs_url: str | None = None,
+    instance: str = "",
 ) -> Reply:
-    """Return the reply for a situation, in the words of a profile."""
+    """Return the reply for a situation, in the words of a profile.
+
+    `instance` is the URI of the record, which a problem carries so that it can be looked up.
+    """
     seconds = None if retry_after is None else max(1, math.ceil(retry_after))
     headers = [(name.lower().encode(), value.encode()) for name, value in words.headers]
     if seconds is not None:
         headers.append((b"retry-after", b"%d" % seconds))
     if words.body is None:
         content: Any = {
-            "type": f"urn:oncekey:{situation}",
+            "type": problem_type(situation, docs_url),
             "title": words.title,
             "status": words.status,
             "detail": detail,
+            **({"instance": instance} if instance else {}),
+            **({"retry_after": seconds} if seconds is not None else {}),
         }
         kind = b"application/problem+json"
         headers.append((b"content-language", b"en"))
@@ -158,6 +164,17 @@ def say(
         [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *headers],
         body,
     )
+
+
+def problem_type(situation: str, docs_url: str | None) -> str:
+    """Return the type of a problem: its place below `docs_url`, or a URN where there is none.
+
+    The situation is an anchor on the page, or is appended to an address that ends with `/`, `#`
+    or `=`.
+    """
+    if docs_url is None:
+        return f"urn:oncekey:{situation}"
+    return f"{docs_url}{'' if docs_url.endswith(('/', '#', '=')) else '#'}{situation}"
 
 
 def _filled(template: Any, facts: dict[str, Any]) -> Any:

@@ -30,7 +30,7 @@ from oncekey.http import keys
 from oncekey.http.body import Body
 from oncekey.http.errors import MissingKeyError, MissingMemberError
 from oncekey.http.keys import checked_pointer
-from oncekey.http.problems import Problems
+from oncekey.http.problems import Problems, instance_of
 from oncekey.http.profiles import GIVEN, Profile, profile_of
 from oncekey.http.request import (
     NOBODY,
@@ -107,7 +107,7 @@ class Settings(PolicyFields, total=False):
     profile: str | Profile
     scope: str | Scoping | None
     routes: Iterable[str] | None
-    methods: Iterable[str]
+    methods: Iterable[str] | None
     when: When | None
     required: bool | None
     claim: Literal["first", "handler"]
@@ -203,7 +203,7 @@ class Rules:
         profile: str | Profile = "ietf",
         scope: str | Scoping | None = UNSET,
         routes: Iterable[str] | None = None,
-        methods: Iterable[str] = ("POST", "PATCH"),
+        methods: Iterable[str] | None = None,
         when: When | None = None,
         required: bool | None = None,
         claim: Literal["first", "handler"] = "first",
@@ -228,7 +228,7 @@ class Rules:
         self.required: Final = self.profile.required if required is None else required
         self.by_handler: Final = by_handler(claim)
         self.max_body: Final = size(max_body, "max_body")
-        self._routes = Routes(routes, methods)
+        self._routes = Routes(routes, self.profile.methods if methods is None else methods)
         for name, function in (("when", when), ("reconcile", reconcile)):
             if function is not None and not callable(function):
                 msg = f"{name} must be a function, but it is {function!r}"
@@ -266,6 +266,10 @@ class Rules:
             if pair[0] in names:
                 return False
         return True
+
+    def covers(self, method: str, path: str) -> bool:
+        """Return whether requests for this path, or template of paths, are covered."""
+        return self._routes.find(method, path) is not None
 
     def find(
         self, method: str, path: str, headers: Headers, request: Callable[[], Request]
@@ -450,17 +454,21 @@ class Rules:
         if self.profile.replay == "status":
             reply = self.answers.say("already-processed")
         elif record.result is None:
-            return self.answers.say("response-not-replayable")
+            return self._not_replayable(record)
         else:
             try:
                 reply = unpacked(record.result)
             except UnreadableBytesError:  # resolved by hand, with a value that is no response
-                return self.answers.say("response-not-replayable")
+                return self._not_replayable(record)
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             said = {name for name, _ in reply.headers}
             reply.headers += [pair for pair in self._final if pair[0] not in said]
         reply.headers.append(REPLAYED)
         return reply
+
+    def _not_replayable(self, record: Record) -> Reply:
+        instance = instance_of(record.scope, record.key)
+        return self.answers.say("response-not-replayable", instance=instance)
 
     def failure(self) -> Reply | None:
         """Return the reply to keep and send after an exception, or None if that frees the key."""

@@ -23,13 +23,19 @@ from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from itertools import product
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import SplitResult, parse_qs, parse_qsl, urlsplit
 
 from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.extras import needing
 from oncekey.policy import Duration, seconds
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 _MOMENT: Final = re.compile(r"[0-9]{1,12}")
+_PUBLIC: Final = "whpk_"
 # An id with a timestamp in it would be ambiguous: "a.1" at 2 with the body "x" has the same signed
 # text as "a" at 1 with the body "2.x".
 _TWO_WAYS: Final = re.compile(r"\.[0-9]+(\.|$)")
@@ -115,15 +121,19 @@ class Secrets(ABC):
     def verify(self, headers: Mapping[str, str], body: bytes, url: str, now: float) -> None:
         """Raise SignatureError unless one of the secrets signed the request."""
         proof = self._proof(Incoming(headers, body, url, now))
-        made = [self._sign(key, signed) for key in self._keys for signed in proof.signed]
-        if not any(same(given, one) for given in proof.given for one in made):
-            raise SignatureError(f"{proof.header} does not fit this request")
+        for key, given, signed in product(self._keys, proof.given, proof.signed):
+            if self._fits(key, given, signed):
+                return
+        raise SignatureError(f"{proof.header} does not fit this request")
 
     @abstractmethod
     def _proof(self, request: Incoming) -> Proof: ...
 
     def _key(self, secret: str) -> bytes:
         return secret.encode()
+
+    def _fits(self, key: bytes, given: str, signed: bytes) -> bool:
+        return same(given, self._sign(key, signed))
 
     def _sign(self, key: bytes, signed: bytes) -> str:
         return hmac.digest(key, signed, "sha256").hex()
@@ -148,12 +158,49 @@ class _Dated(Secrets):
             raise SignatureError(f"the timestamp in {header} is more than {tolerance:g} s from now")
 
 
+class PublicKey(bytes):
+    """A public key of ed25519. It must never be used as a secret, since everybody may know it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, text: str) -> PublicKey:
+        """Return the key in a text that begins with `whpk_`. Raise ConfigurationError if none."""
+        try:
+            key = cls(b64decode(text.removeprefix(_PUBLIC), validate=True))
+            _ed25519().from_public_bytes(key)
+        except ValueError:
+            msg = "StandardSignature needs a public key of 32 bytes in base64 after whpk_"
+            raise ConfigurationError(msg) from None
+        return key
+
+    def verifies(self, signature: str, signed: bytes) -> bool:
+        """Return whether the owner of the key has signed the text."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            raw = b64decode(signature, validate=True)
+            _ed25519().from_public_bytes(self).verify(raw, signed)
+        except (ValueError, InvalidSignature):
+            return False
+        return True
+
+
+def _ed25519() -> type[Ed25519PublicKey]:
+    with needing("webhooks", "a public key"):
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    return ed25519.Ed25519PublicKey
+
+
 @dataclass(frozen=True)
 class StandardSignature(_Dated):
     """Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`.
 
-    `StandardSignature(secret, prefix="svix-")` reads the older names of Svix. Only the names with
-    the prefix are read, so take the key of the operation from that id and from no other.
+    A secret, with or without `whsec_` before it, checks signatures of the version `v1`. A public
+    key, which begins with `whpk_`, checks those of the version `v1a` (ed25519), and needs
+    `oncekey[webhooks]`. `StandardSignature(secret, prefix="svix-")` reads the older names of Svix.
+    Only the names with the prefix are read, so take the key of the operation from that id and from
+    no other.
     """
 
     prefix: str = "webhook-"
@@ -171,11 +218,18 @@ class StandardSignature(_Dated):
         if _TWO_WAYS.search(identity):
             raise SignatureError(f"the {names[0]} could be mistaken for a timestamp")
         self._check_moment(names[1], moment, request.now)
-        pairs = [one.partition(",") for one in signatures.split(" ")]
-        given = [signature for version, _, signature in pairs if version == "v1"]
-        return Proof(names[2], given, [exact(f"{identity}.{moment}.") + request.body])
+        signed = exact(f"{identity}.{moment}.") + request.body
+        return Proof(names[2], signatures.split(" "), [signed])
+
+    def _fits(self, key: bytes, given: str, signed: bytes) -> bool:
+        version, _, signature = given.partition(",")
+        if isinstance(key, PublicKey):
+            return version == "v1a" and key.verifies(signature, signed)
+        return version == "v1" and same(signature, self._sign(key, signed))
 
     def _key(self, secret: str) -> bytes:
+        if secret.startswith(_PUBLIC):
+            return PublicKey.read(secret)
         try:
             key = b64decode(secret.removeprefix("whsec_"), validate=True)
         except ValueError:

@@ -11,6 +11,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import uvicorn
+from aiohttp import web
 
 from tests.http.suite.site import WHICH
 from tests.patience import PATIENCE
@@ -115,4 +116,51 @@ def serving_wsgi() -> Iterator[tuple[Apps, Address]]:
             thread.join(PATIENCE)
 
 
-SERVING = {"asgi": serving_asgi, "wsgi": serving_wsgi}
+class AiohttpApps(Apps):
+    """The same for aiohttp, which makes the request of the application that handles it."""
+
+    def __setitem__(self, number: str, app: Any) -> None:
+        app.freeze()
+        super().__setitem__(number, app)
+
+    def request(self, message: Any, payload: Any, *more: Any) -> Any:
+        """The request of the application that is meant."""
+        request = self[message.headers[WHICH]]._make_request(message, payload, *more)
+        request._loop = asyncio.get_running_loop()
+        return request
+
+    async def handle(self, request: Any) -> Any:
+        return await self[request.headers[WHICH]]._handle(request)
+
+
+@contextmanager
+def serving_aiohttp() -> Iterator[tuple[Apps, Address]]:
+    """The server of aiohttp on a thread."""
+    apps = AiohttpApps()
+    found: list[Address] = []
+    started, over = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        server = web.Server(apps.handle, request_factory=apps.request, access_log=None)
+        runner = web.ServerRunner(server)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        found.append(runner.addresses[0])
+        started.set()
+        await over.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert started.wait(PATIENCE)
+    try:
+        yield apps, found[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(PATIENCE)
+        loop.close()
+
+
+SERVING = {"aiohttp": serving_aiohttp, "asgi": serving_asgi, "wsgi": serving_wsgi}

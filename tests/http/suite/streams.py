@@ -41,6 +41,7 @@ def refused(site, path):
     again = site.post(path, "k", content=b"{}")
     assert again.status_code == 409
     assert again.json()["type"] == "urn:oncekey:response-not-replayable"
+    assert again.json()["instance"].startswith("urn:oncekey:sha256:")
     assert "retry-after" not in again.headers
     return len(site.runs) == 1
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from oncekey.observe.redaction import Redaction
 from tests.patience import PATIENCE
 
 
@@ -16,6 +17,9 @@ class TestTogether:
         assert refused.headers["content-language"] == "en"
         assert refused.json()["type"] == "urn:oncekey:in-progress"
         assert refused.json()["status"] == 409
+        assert refused.json()["retry_after"] == 1
+        [busy] = site.told("busy")
+        assert refused.json()["instance"] == f"urn:oncekey:{Redaction(None).told(busy).key}"
         site.gate.go_on.set()
         assert first.result().status_code == 201
         assert site.post("/slow", "k").content == first.result().content

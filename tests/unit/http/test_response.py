@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oncekey.core.codec import NotKeepableError, UnreadableBytesError
-from oncekey.http.response import REPLIES, Reply, Unkept, Words, packed, say, unpacked
+from oncekey.http.response import REPLIES, Reply, Unkept, Words, packed, problem_type, say, unpacked
 
 
 def test_a_response_comes_back_byte_for_byte():
@@ -55,11 +55,38 @@ def test_without_a_body_it_is_a_problem():
         b"link": b'<https://d/k>; rel="describedby"',
     }
     assert json.loads(reply.body) == {
-        "type": "urn:oncekey:in-progress",
+        "type": "https://d/k#in-progress",
         "title": "Busy",
         "status": 409,
         "detail": "Wait.",
+        "retry_after": 1,
     }
+
+
+def test_a_problem_names_its_record_where_there_is_one():
+    words = Words(status=409, title="Lost")
+    reply = say("outcome-unknown", words, detail="Look.", instance="urn:oncekey:sha256:7")
+    assert json.loads(reply.body) == {
+        "type": "urn:oncekey:outcome-unknown",
+        "title": "Lost",
+        "status": 409,
+        "detail": "Look.",
+        "instance": "urn:oncekey:sha256:7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("docs_url", "kind"),
+    [
+        (None, "urn:oncekey:key-reused"),
+        ("https://shop.example/keys", "https://shop.example/keys#key-reused"),
+        ("https://shop.example/keys/", "https://shop.example/keys/key-reused"),
+        ("https://shop.example/#", "https://shop.example/#key-reused"),
+        ("https://shop.example/?problem=", "https://shop.example/?problem=key-reused"),
+    ],
+)
+def test_the_type_of_a_problem_is_below_the_documentation(docs_url, kind):
+    assert problem_type("key-reused", docs_url) == kind
 
 
 def test_a_body_is_filled_in():
