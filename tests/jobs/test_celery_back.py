@@ -1,13 +1,18 @@
 """Jobs of Celery that go back into their queue, and those that must not."""
 
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
 import pytest
+from celery import Celery  # type: ignore[import-untyped]  # celery has no types
 from celery.app.trace import (  # type: ignore[import-untyped]  # celery has no types
     build_tracer,
 )
+from kombu.entity import Exchange, Queue
 
 from oncekey import (
     InProgressError,
@@ -16,9 +21,10 @@ from oncekey import (
     Once,
 )
 from oncekey.jobs import by_fields
-from oncekey.jobs.celery import OnceTask, once_task
+from oncekey.jobs.celery import OnceTask, _queue_of, once_task
 from oncekey.jobs.enqueue import HEADER, read_tag
 from tests.jobs.celery_fixtures import BY_ORDER, app, in_another_thread, once, ran
+from tests.patience import PATIENCE
 
 __all__ = ["app", "once", "ran"]
 
@@ -128,19 +134,74 @@ def test_trouble_with_another_key_is_the_tasks_own(queued, once):
     assert put_back(queued) is None
 
 
-def test_where_it_cannot_be_put_back_the_broker_keeps_it(queued, once, caplog):
-    @queued.task(name="work")
+@pytest.fixture
+def without_broker(queued):
+    """An app that cannot send."""
+    hasty = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
+    queued.conf.update(broker_url="redis://127.0.0.1:1/0", broker_transport_options=hasty)
+    queued.conf.task_publish_retry = False
+    return queued
+
+
+def test_where_it_cannot_be_put_back_it_waits_in_place(without_broker, once, ran, caplog):
+    """A broker that counts deliveries would drop a job that is rejected again and again."""
+
+    @without_broker.task(name="work")
+    @once_task(once, BY_ORDER, retry_after="10ms")
+    def work(order: str) -> str:
+        ran.append(order)
+        return "here"
+
+    refused = threading.Event()
+    elsewhere = Once(once.store, scope="work")
+
+    def told(record):
+        if "work[job-1] could not be put back" in record.getMessage():
+            refused.set()
+        return True
+
+    caplog.handler.addFilter(told)
+    with caplog.at_level(logging.WARNING, "oncekey"), ThreadPoolExecutor(1) as pool:
+        with elsewhere.attempt("a") as attempt:
+            delivered = pool.submit(deliver, without_broker, work, "a")
+            assert refused.wait(PATIENCE)
+            attempt.complete("elsewhere")
+        assert delivered.result(PATIENCE) == ("SUCCESS", "elsewhere")
+    assert ran == []
+
+
+@pytest.mark.parametrize("limit", ["visibility", "time"])
+def test_it_waits_a_third_of_its_limits_before_it_is_rejected(without_broker, once, limit):
+    options = {"time_limit": 0.3} if limit == "time" else {}
+    if limit == "visibility":
+        without_broker.conf.broker_transport_options["visibility_timeout"] = 0.3
+
+    @without_broker.task(name="work", **options)
     @once_task(once, BY_ORDER)
     def work(order: str) -> None:
         """It is never run."""
 
-    hasty = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
-    queued.conf.update(broker_url="redis://127.0.0.1:1/0", broker_transport_options=hasty)
-    queued.conf.task_publish_retry = False
-    with once.options(scope="work").attempt("a"), caplog.at_level(logging.WARNING, "oncekey"):
-        state, told = in_another_thread(deliver, queued, work, "a")
+    began = time.monotonic()
+    with once.options(scope="work").attempt("a"):
+        state, told = in_another_thread(deliver, without_broker, work, "a")
     assert (state, told.exception.exc.requeue) == ("REJECTED", True)
-    assert "work[job-1] could not be put back" in caplog.text
+    assert time.monotonic() - began >= 0.1
+
+
+def test_the_queue_that_delivered_a_job_is_found():
+    """Celery sends a job that RabbitMQ is to delay to the default queue, unless one is named."""
+    app = Celery("queues", broker="memory://", set_as_current=False)
+    app.conf.task_queues = [Queue(one, Exchange(f"to-{one}"), one) for one in ("first", "second")]
+    delayed = "0." * 27 + "1.second"
+    for exchange, key, found in (
+        ("to-second", "second", "second"),
+        ("celery_delayed_delivery", delayed, "second"),
+        ("", "anywhere", "anywhere"),
+        ("to-first", "second", None),
+        (None, None, None),
+    ):
+        assert _queue_of(app, {"exchange": exchange, "routing_key": key}) == found
+    app.close()
 
 
 # Jobs that somebody counts on are sent, whatever is in the queue

@@ -13,12 +13,15 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar, Unpack, cast
 
 from msgspec import Struct
 
+from oncekey.compat import pause
 from oncekey.errors import ConfigurationError, LeaseLostError, ResultNotKeptError
 from oncekey.extras import needing
 from oncekey.functions import UNSET, checked_function, is_async, name_of
@@ -67,6 +70,12 @@ _ENTERED: Final = "oncekey_entered"
 _VISIBLE: Final = 1800
 """The visibility time-out in seconds if none is configured. No usual broker has a shorter one."""
 
+_SHORTEST: Final = 0.1
+"""Seconds that a job waits at least before it is tried again in place."""
+
+_DELAYED: Final = re.compile(r"(?:[01]\.){28}")
+"""What Celery puts before the routing key of a message that RabbitMQ delays: its seconds."""
+
 
 def layers(task: Any) -> Iterator[Any]:
     """Yield the functions that a worker runs for the task, from the outermost to the user's own."""
@@ -113,26 +122,55 @@ def awaited(request: Any) -> bool:
     return bool(request.chain or request.callbacks or request.chord)
 
 
-def put_back(task: Any, request: Any, seconds: float, why: Exception) -> Exception:
-    """Put the job back into its queue, with the same id and retries. Return the exception to raise.
+def put_back(task: Any, request: Any, seconds: float, why: Exception) -> bool:
+    """Send the job again, with the same id and retries, to be delivered in so many seconds.
 
-    The job comes back within a third of the broker's visibility time-out. After a longer delay the
-    broker would deliver it a second time.
+    Return whether it was sent. If so, this delivery is to be acknowledged: a new message costs
+    nothing where the broker counts deliveries, and a rejected one does.
     """
-    options = task.app.conf.broker_transport_options or {}
-    visible = options.get("visibility_timeout") or _VISIBLE
-    seconds = min(seconds, float(visible) / 3)
-    again = task.signature_from_request(request, countdown=seconds, retries=request.retries)
-    said: Exception
+    seconds = min(seconds, longest_delay(task))
+    options: dict[str, Any] = {"countdown": seconds, "retries": request.retries}
     try:
-        again.apply_async()
+        # Ask as Celery does when it decides whether RabbitMQ delays the message.
+        if task.app.producer_pool.connections.connection.transport.driver_type == "amqp":
+            # It does so for whole seconds, and sends a job that names no queue to the default one.
+            options["countdown"] = max(1, math.ceil(seconds))
+            options["queue"] = _queue_of(task.app, request.delivery_info or {})
+        task.signature_from_request(request, **options).apply_async()
     except Exception as error:  # noqa: BLE001 - the client of a broker may raise anything
         _log.warning("%s[%s] could not be put back: %s", task.name, request.id, error)
-        said = Reject(error, requeue=True)
-    else:
-        _log.debug("%s[%s] comes back in %.3g s: %s", task.name, request.id, seconds, why)
-        said = Ignore(str(why))
-    return said
+        return False
+    _log.debug("%s[%s] comes back in %.3g s: %s", task.name, request.id, seconds, why)
+    return True
+
+
+def _queue_of(app: Any, told: Mapping[str, Any]) -> str | None:
+    """Return the name of the queue that delivered a job, or None if it is not configured."""
+    exchange, routing_key = told.get("exchange"), str(told.get("routing_key") or "")
+    if not exchange:  # the name of the queue is the routing key
+        return routing_key or None
+    plain = _DELAYED.sub("", routing_key, count=1)
+    for name, queue in app.amqp.queues.items():
+        # What RabbitMQ has delayed comes from an exchange of its own.
+        known = plain != routing_key or queue.exchange.name == exchange
+        if known and queue.routing_key == plain:
+            return str(name)
+    return None
+
+
+def longest_delay(task: Any) -> float:
+    """Return a third of the broker's visibility time-out, in seconds.
+
+    After a longer delay the broker would deliver a job that waits a second time.
+    """
+    options = task.app.conf.broker_transport_options or {}
+    return float(options.get("visibility_timeout") or _VISIBLE) / 3
+
+
+def longest_hold(task: Any, request: Any) -> float:
+    """Return for how many seconds a job may wait in its worker: a third of its time limits, too."""
+    limits = (*(request.timelimit or ()), task.time_limit, task.soft_time_limit)
+    return min([longest_delay(task), *(float(one) / 3 for one in limits if one)])
 
 
 # Freeing of jobs that were deduplicated at enqueue: when a job ends, another one with the same key
@@ -186,19 +224,31 @@ class CeleryDelivery:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the job, or return its first result. Raise to put it back into its queue."""
-        try:
-            return self._run(function, args, kwargs)
-        except (*NOT_BEGUN, LeaseLostError) as error:
-            again = comes_again(error, self._guard, self._job, begun=self._begun)
-            if self._request.is_eager or not again:
-                raise  # an eager job has no queue to go back to
-            seconds = seconds_until(error, self._guard)
-            raise put_back(self._task, self._request, seconds, error) from None
-        except ResultNotKeptError as error:
-            if self._begun or awaited(self._request):
-                raise  # a chain or callback must not continue from a made-up None
-            _log.warning("%s[%s] returns None: %s", self._job.name, self._job.id, error)
-            return None
+        held = 0.0
+        while True:
+            self._begun = False
+            try:
+                return self._run(function, args, kwargs)
+            except (*NOT_BEGUN, LeaseLostError) as error:
+                again = comes_again(error, self._guard, self._job, begun=self._begun)
+                if self._request.is_eager or not again:
+                    raise  # an eager job has no queue to go back to
+                seconds = seconds_until(error, self._guard)
+                if put_back(self._task, self._request, seconds, error):
+                    raise Ignore(str(error)) from None
+                # Wait here: a broker that counts deliveries drops a job that is rejected again and
+                # again.
+                limit = longest_hold(self._task, self._request)
+                if held >= limit:
+                    raise Reject(error, requeue=True) from None
+                seconds = min(max(seconds, _SHORTEST), limit)
+                held += seconds
+                pause(seconds)
+            except ResultNotKeptError as error:
+                if self._begun or awaited(self._request):
+                    raise  # a chain or callback must not continue from a made-up None
+                _log.warning("%s[%s] returns None: %s", self._job.name, self._job.id, error)
+                return None
 
     def _run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
