@@ -96,7 +96,20 @@ def break_down(order: str) -> None:
     raise ValueError(order)
 
 
+def hourly(order: str) -> str:
+    """Schedulers send it far more often than its period says."""
+    return effect(order, "charge")
+
+
 def register(app: Celery, once: Once) -> None:
+    periods: dict[str, Any] = {"once_enqueue": BY_ORDER, "once_per": "1h"}
+    app.task(hourly, name="hourly", base=OnceTask, once=once, **periods)
+    brief: dict[str, Any] = {"once_enqueue": BY_ORDER, "once_options": BRIEF}
+    app.task(stall, name="brief_stall", base=OnceTask, once=once, once_key=BY_ORDER, **brief)
+    app.conf.beat_schedule = {
+        "hourly": {"task": "hourly", "schedule": 0.5, "args": ("every hour",)}
+    }
+    app.conf.beat_max_loop_interval = 0.5
     for plain in (receipt, receipts, write_down, write_error):
         app.task(plain, name=plain.__name__, acks_late=False)
     again: dict[str, Any] = {"autoretry_for": (NotYetError,), "retry_kwargs": {"countdown": 0.05}}

@@ -1,12 +1,17 @@
 """What Celery alone can do: canvas, its own retries and limits, redelivery of what still runs."""
 
 import itertools
+import sys
+from datetime import UTC, datetime
 
 import pytest
-from celery import chain, chord, group  # type: ignore[import-untyped]  # celery has no types
+from celery import chain, chord, group, uuid  # type: ignore[import-untyped]  # celery has no types
 
+from oncekey.jobs import enqueue_once
 from tests.jobs.conftest import group as one_process
 from tests.jobs.queues import FailedError
+from tests.jobs.site import Worker
+from tests.leases import end_lease
 from tests.patience import PATIENCE, until
 
 pytestmark = one_process("celery")
@@ -191,6 +196,71 @@ def test_a_job_whose_process_died_is_over(site):
     with pytest.raises(FailedError, match="WorkerLostError"):
         site.queue.result(first.handle)
     site.settled(lambda: site.once.get(order, scope="enqueue:perish") is None)
+
+
+@pytest.mark.row("J9")
+@pytest.mark.parametrize("end", ["expired", "revoked", "terminated"])
+def test_a_job_that_was_given_up_is_over(site, tasks, end):
+    order = site.order()
+    if end == "terminated":
+        first = site.queue.put_once("stall", order)
+        site.said(order, "inside")
+        site.queue.app.control.revoke(first.handle, terminate=True, signal="SIGKILL")
+    elif end == "revoked":  # every worker has heard of it when it comes
+        first = uuid()
+        reply = site.queue.app.control.revoke(first, reply=True, timeout=PATIENCE, limit=2)
+        assert len(reply) == 2
+        headers = tagged(site, order, first)
+        site.queue.app.send_task("stall", (order,), task_id=first, headers=headers)
+    else:
+        tasks["stall"].apply_async((order,), expires=datetime(2020, 1, 1, tzinfo=UTC))
+    site.settled(lambda: site.once.get(order, scope="enqueue:stall") is None)
+    if end == "terminated":
+        end_lease(site.once.store, order, scope="stall")
+
+
+def tagged(site, order, handle):
+    """The headers of a job that was enqueued under this id."""
+    found = []
+    enqueue_once(site.once, order, lambda headers: found.append(headers) or handle, name="stall")
+    return found[0]
+
+
+@pytest.mark.row("J9")
+def test_a_job_that_a_hard_time_limit_ended_is_over(site, tasks):
+    order = site.order()
+    first = tasks["brief_stall"].apply_async((order,), time_limit=1)
+    with pytest.raises(FailedError, match="TimeLimitExceeded"):
+        site.queue.result(first.id)
+    second = site.queue.put_once("brief_stall", order)
+    assert not second.duplicate
+    site.tell(order)
+    site.queue.result(second.handle)
+
+
+# Schedulers
+
+
+def test_two_schedulers_enqueue_one_job_in_a_period(site, tmp_path):
+    """Each beat sends the job again and again."""
+    words = [sys.executable, "-m", "celery", "-A", "tests.jobs.queues.celery", "beat"]
+    beats = [
+        Worker(
+            [*words, "--pidfile=", f"--schedule={tmp_path / str(number)}", "--loglevel=INFO"],
+            site.environment,
+            tmp_path / f"beat-{number}.log",
+        )
+        for number in range(2)
+    ]
+    try:
+        logs = [tmp_path / f"beat-{number}.log" for number in range(2)]
+        until(lambda: all(log.read_text().count("Sending due task") > 2 for log in logs))
+    finally:
+        for beat in beats:
+            beat.stop()
+    last = site.order()
+    site.queue.result(site.queue.put("charge", last, 1))  # what was sent before is done
+    site.settled(lambda: site.effects("every hour") == ["charge"])
 
 
 # What operators see

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
@@ -22,7 +23,8 @@ from oncekey import (
 )
 from oncekey.jobs import by_fields
 from oncekey.jobs.celery import OnceTask, _queue_of, once_task
-from oncekey.jobs.enqueue import HEADER, read_tag
+from oncekey.jobs.enqueue import HEADER, enqueue_known, read_tag
+from tests.faulty import FaultyStore
 from tests.jobs.celery_fixtures import BY_ORDER, app, in_another_thread, once, ran
 from tests.patience import PATIENCE
 
@@ -217,6 +219,88 @@ def test_one_of_two_equal_jobs_is_sent(queued, once):
     assert (tag.scope, tag.key, tag.until) == ("enqueue:report", "2026-11", "finished")
 
 
+@pytest.mark.row("J9")
+@pytest.mark.parametrize(
+    ("until", "state", "over"),
+    [
+        ("finished", "FAILURE", True),
+        ("finished", "REVOKED", True),
+        ("finished", "RETRY", False),
+        ("started", "SUCCESS", True),
+        ("succeeded", "REVOKED", False),
+        ("succeeded", "SUCCESS", True),
+        ("ttl", "SUCCESS", False),
+    ],
+)
+def test_what_the_result_back_end_knows_counts(queued, once, until, state, over):
+    """A worker that was killed has told of its job's end to nobody."""
+    queued.conf.result_backend = "cache+memory://"
+    task = report(queued, once, once_until=until)
+    first = task.delay("2026-11")
+    queued.backend.store_result(first.id, None, state)
+    second = task.delay("2026-11")
+    assert second.duplicate is not over
+    assert (second.id == first.id) is not over
+
+
+def test_a_result_back_end_that_is_down_is_not_asked(queued, once):
+    queued.conf.result_backend = "redis://127.0.0.1:1/0"
+    queued.conf.result_backend_always_retry = False
+    task = report(queued, once, ignore_result=True)
+    assert [task.delay("2026-11").duplicate for _ in range(2)] == [False, True]
+    task = report(queued, once, name="other")
+    task.backend.as_uri = lambda: 1 / 0
+    queued.backend.on_task_call = lambda *_: None
+    assert [task.delay("2026-11").duplicate for _ in range(2)] == [False, True]
+
+
+def test_a_job_whose_producer_died_is_sent_again_under_its_id(queued, once):
+    task = report(queued, once)
+    broken = FaultyStore(once.store)
+    broken.refuse("release", 1000)  # whoever is dead releases nothing
+
+    def die(headers, handle):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        enqueue_known(Once(broken, observers=()), "2026-11", die, "first", "report")
+    second = task.delay("2026-11")
+    assert (second.duplicate, second.id) == (True, "first")
+    back = put_back(queued)
+    assert back["id"] == "first"
+    token = once.get("2026-11", scope="enqueue:report").token
+    assert read_tag(back[HEADER]).token == token
+
+
+# Django
+
+
+def test_a_task_keeps_what_celery_has_for_transactions_of_django(queued, once):
+    task = report(queued, once)
+    with sqlite_of_django() as transaction:
+        with transaction.atomic():
+            task.delay_on_commit("2026-11")
+            task.apply_async_on_commit(("2026-12",))
+            assert put_back(queued) is None
+        sent = [put_back(queued)["argsrepr"] for _ in range(2)]
+        assert sent == ["('2026-11',)", "('2026-12',)"]
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            task.delay_on_commit("2027-01")
+            1 / 0  # noqa: B018 - it rolls back
+        assert put_back(queued) is None
+
+
+@contextmanager
+def sqlite_of_django():
+    """Transactions of Django, on the database of the tests' project."""
+    from django.db import connection, transaction
+
+    import tests.http.django_project  # noqa: F401 - its settings
+
+    yield transaction
+    connection.close()
+
+
 @pytest.mark.parametrize("given", ["task_id", "link", "link_error", "chain", "chord", "group_id"])
 def test_a_job_that_is_counted_on_is_sent(queued, once, given):
     task = report(queued, once)
@@ -234,8 +318,8 @@ def test_a_retry_is_sent(queued, once):
     assert not task.apply_async(("2026-11",), retries=1).duplicate
 
 
-def report(app, once):
-    @app.task(name="report", base=OnceTask, once=once, once_enqueue=by_fields("month"))
+def report(app, once, name="report", **options):
+    @app.task(name=name, base=OnceTask, once=once, once_enqueue=by_fields("month"), **options)
     def task(month: str) -> None:
         """It is never run."""
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from rq import Callback, Queue, Retry
+from rq.command import send_stop_job_command
 from rq.scheduler import RQScheduler
 
 from oncekey import ConfigurationError, Policy
@@ -18,6 +19,7 @@ from tests.jobs.queues import FailedError
 from tests.jobs.queues import rq as module
 from tests.jobs.site import ROOT
 from tests.jobs.work import BY_ORDER
+from tests.leases import end_lease
 from tests.patience import PATIENCE
 
 pytestmark = one_process("rq")
@@ -248,6 +250,31 @@ def test_a_job_that_is_gone_is_enqueued_anew_unless_its_rule_outlives_it(site):
 
 
 @pytest.mark.row("J8")
+@pytest.mark.row("J9")
+@pytest.mark.parametrize("end", ["cancelled", "stopped"])
+def test_a_job_that_was_given_up_is_over(site, end):
+    order = site.order()
+    queue = Queue("nobody", connection=site.queue.client) if end == "cancelled" else None
+    queue = queue or site.queue.forking
+
+    def put():
+        return enqueue_once(queue, module.stall, (order,), key=BY_ORDER)
+
+    first = put()
+    if end == "cancelled":
+        first.handle.cancel()
+    else:
+        site.said(order, "inside")
+        send_stop_job_command(site.queue.client, first.handle.id)
+        site.settled(lambda: first.handle.get_status() == "stopped")
+        end_lease(site.once.store, order, scope="stall")
+    second = put()
+    assert (second.duplicate, second.handle.id != first.handle.id) == (False, True)
+    if end != "cancelled":
+        site.tell(order)
+        site.queue.result(second.handle.id)
+
+
 def test_what_cannot_be_enqueued_once_is_refused(site):
     nobody = Queue("never", connection=site.queue.client)
     hidden = module.once_job(site.once)(module.Queue.close)  # a worker finds what is below it

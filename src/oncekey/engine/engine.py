@@ -515,7 +515,6 @@ class Engine:
         """
         call = ticket.call
         ticket.lost = True
-        self.observers.tell("lost", call, ticket.record.attempt)
         try:
             record = self._store.get(call.scope, call.key)
         except OncekeyError:  # down, or unreadable: there is no other answer
@@ -523,6 +522,9 @@ class Engine:
         except BaseException:  # interrupted: let the callers that follow go on
             self._end(ticket, None)
             raise
+        # A worker that was quicker than its producer has freed the record of an enqueued job.
+        if record is not None or call.surface != "enqueue":
+            self.observers.tell("lost", call, ticket.record.attempt)
         choice = after_refusal(record, call)
         self._end(ticket, lambda: record)
         if type(choice) is Refuse:

@@ -28,18 +28,20 @@ from oncekey.functions import UNSET, checked_function, is_async, name_of
 from oncekey.jobs.enqueue import (
     HEADER,
     Enqueued,
+    EnqueueRule,
     Headers,
     JobMoment,
     Until,
     checked_until,
-    enqueue_once,
+    enqueue_known,
+    forget_ended,
     free_tagged,
     read_tag,
 )
 from oncekey.jobs.job import Job, by_task_id
 from oncekey.jobs.protect import NOT_BEGUN, JobGuard, KeyFunction, comes_again, seconds_until
 from oncekey.once import Once, Reconciler
-from oncekey.policy import Duration, Policy, PolicyFields
+from oncekey.policy import Duration, Policy, PolicyFields, seconds
 
 with needing("celery", __name__):
     from billiard.exceptions import (  # type: ignore[import-untyped]  # celery has no types
@@ -48,6 +50,7 @@ with needing("celery", __name__):
     from celery import (  # type: ignore[import-untyped]  # celery has no types
         Task,
         current_task,
+        states,
         uuid,
     )
     from celery.exceptions import (  # type: ignore[import-untyped]  # as above
@@ -57,6 +60,7 @@ with needing("celery", __name__):
     )
     from celery.signals import (  # type: ignore[import-untyped]  # celery has no types
         task_failure,
+        task_revoked,
         task_success,
     )
 
@@ -187,8 +191,8 @@ def free_job(once: Once, request: Any, moment: JobMoment) -> None:
         free_tagged(once, tag, moment)
 
 
-def _at(moment: JobMoment, task: Any) -> None:
-    request = getattr(task, "request", None)
+def _at(moment: JobMoment, task: Any, request: Any = None) -> None:
+    request = getattr(task, "request", None) if request is None else request
     if request is None or HEADER not in (request.headers or ()):
         return
     once = next((one.oncekey.once for one in layers(task) if hasattr(one, "oncekey")), None)
@@ -204,6 +208,12 @@ def _succeeded(sender: Any = None, **_: Any) -> None:
 @task_failure.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
 def _failed(sender: Any = None, **_: Any) -> None:
     _at("failed", sender)
+
+
+@task_revoked.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
+def _revoked(sender: Any = None, request: Any = None, **_: Any) -> None:
+    """Free the key of a job that was revoked or terminated, or that has expired."""
+    _at("failed", sender, request)
 
 
 # One delivery of a Celery job: run it, return its first result, put it back, or fail.
@@ -383,6 +393,16 @@ def _id_if_any(job: Job) -> str:
 # The base class for Celery tasks, which can also deduplicate at enqueue.
 
 
+_ENDS: Final[dict[Until, frozenset[str]]] = {
+    "started": states.READY_STATES,
+    "finished": states.READY_STATES,
+    "succeeded": frozenset({states.SUCCESS}),
+}
+"""The states of a job in which another one with its key may be enqueued."""
+
+_STATELESS: Final = ("disabled://", "rpc://")
+"""Back ends that do not know the state of a job, unless its result was sent to this process."""
+
 _PROMISED: Final = ("retries", "chain", "chord", "group_id")
 """Options of a job that other jobs depend on. Such a job must be sent under its own id."""
 
@@ -393,6 +413,7 @@ class _Enqueue(Struct, frozen=True):
     key: Any
     until: Until
     ttl: Duration | None
+    per: Duration | None
     bound: bool
     """Whether the task itself is the first argument of its function."""
 
@@ -417,6 +438,8 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
     """The moment from which another job with that key may be enqueued."""
     once_enqueue_ttl: ClassVar[Duration | None] = None
     """The time after which another job may be enqueued, whatever happened to the first."""
+    once_per: ClassVar[Duration | None] = None
+    """The length of periods in each of which one job with that key is enqueued."""
 
     _protection: ClassVar[CeleryProtection]
     _enqueue: ClassVar[_Enqueue]
@@ -432,6 +455,7 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
             key=_plain(cls, "once_enqueue"),
             until=checked_until(cls.once_until),
             ttl=Policy(ttl=cls.once_enqueue_ttl).ttl,
+            per=None if cls.once_per is None else seconds(cls.once_per, "once_per"),
             bound=not alone,
         )
         if cls._enqueue.key is by_task_id:
@@ -473,23 +497,45 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         given = (self, *(args or ())) if rule.bound else tuple(args or ())
         arguments = self._protection.guard(name).arguments(given, kwargs or {})
 
-        def publish(headers: Headers) -> str:
-            if headers:
-                options["headers"] = {**(options.get("headers") or {}), **headers}
-            sent.append(send(args, kwargs, own_id, producer, link, link_error, shadow, **options))
-            return own_id
+        made = rule.key(job_of(name, None, arguments))
+        once = self._protection.once
 
-        found = enqueue_once(
-            self._protection.once,
-            rule.key(job_of(name, None, arguments)),
-            publish,
-            name=name,
-            until=rule.until,
-            ttl=rule.ttl,
-        )
-        result = sent[0] if sent else self.AsyncResult(found.handle)
+        def publish(headers: Headers, handle: str) -> None:
+            given = {**(options.get("headers") or {}), **headers}
+            more = {**options, "headers": given} if given else options
+            sent.append(send(args, kwargs, handle, producer, link, link_error, shadow, **more))
+
+        terms: EnqueueRule = {"until": rule.until, "ttl": rule.ttl, "per": rule.per}
+        while True:
+            found = enqueue_known(once, made, publish, own_id, name, **terms)
+            result = sent[0] if sent else self.AsyncResult(found.handle)
+            if sent or rule.per is not None or not self._is_over(result):
+                break
+            forget_ended(once, made, found.handle, name)
         result.duplicate = found.duplicate
         return result
+
+    def _is_over(self, result: Any) -> bool:
+        """Return whether the result back end knows that another job may be enqueued.
+
+        No worker has told so where the first one was revoked, or cut off by a hard time limit.
+        """
+        ends = _ENDS.get(self._enqueue.until)
+        if ends is None or self.ignore_result:
+            return False
+        try:
+            return self.backend.as_uri() not in _STATELESS and result.state in ends
+        except Exception as error:  # noqa: BLE001 - the client of a back end may raise anything
+            _log.debug("the state of %s is not known: %s", result.id, error)
+            return False
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> None:
+        """Send the job when Django's transaction commits, as Celery's own tasks do."""
+        _django_task().delay_on_commit(self, *args, **kwargs)
+
+    def apply_async_on_commit(self, *args: Any, **kwargs: Any) -> None:
+        """Send the job with these options when Django's transaction commits."""
+        _django_task().apply_async_on_commit(self, *args, **kwargs)
 
     def enqueue_once(self, *args: Any, **kwargs: Any) -> Enqueued[Any]:
         """Send the job with these arguments, or find the one with the same key.
@@ -498,6 +544,15 @@ class OnceTask(Task):  # type: ignore[misc]  # celery has no types
         """
         result = self.apply_async(args, kwargs)
         return Enqueued(result, duplicate=result.duplicate)
+
+
+def _django_task() -> Any:
+    """Return the class that Celery gives to tasks under Django, where a base replaces it."""
+    with needing("django", __name__):
+        from celery.contrib.django.task import (  # type: ignore[import-untyped]  # as above
+            DjangoTask,
+        )
+    return DjangoTask
 
 
 def _as_celery_calls_it(kind: type, function: Any) -> Any:

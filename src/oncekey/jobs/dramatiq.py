@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from oncekey.errors import ConfigurationError, ResultNotKeptError
 from oncekey.extras import needing
-from oncekey.jobs import enqueue
 from oncekey.jobs.enqueue import (
     HEADER,
     Enqueued,
+    EnqueueRule,
     Headers,
     JobMoment,
     Tag,
     Until,
     enqueue_key,
+    enqueue_known,
     free_tagged,
     free_tagged_async,
     read_tag,
@@ -349,13 +350,15 @@ def enqueue_once(
     key: KeyFunction | str,
     until: Until = "finished",
     ttl: Duration | None = None,
+    per: Duration | None = None,
     delay: int | None = None,
     broker: Broker | None = None,
 ) -> Enqueued[Message[Any]]:
     """Enqueue the message, or return a handle with the id of the one with the same key.
 
     `work` is an actor, with its arguments, or a message that is not sent yet. Its actor must be
-    protected. `key` is a function of the `Job`, or the key itself. `delay` is in milliseconds.
+    protected. `key` is a function of the `Job`, or the key itself. `delay` is in milliseconds. With
+    `per`, one message is enqueued in each period of that length, whatever `until` and `ttl` say.
     """
     if isinstance(work, Actor):
         broker = broker or work.broker
@@ -366,13 +369,13 @@ def enqueue_once(
     job = job_of(guard.name, message, guard.arguments(message.args, message.kwargs))
     sent: list[Message[Any]] = []
 
-    def publish(headers: Headers) -> str:
-        sent.append(broker.enqueue(message.copy(options=dict(headers)), delay=delay))
-        return message.message_id
+    def publish(headers: Headers, handle: str) -> None:
+        again = message.copy(message_id=handle, options=dict(headers))
+        sent.append(broker.enqueue(again, delay=delay))
 
-    found = enqueue.enqueue_once(
-        once, enqueue_key(key, job), publish, name=guard.name, ttl=ttl, until=until
-    )
+    made = enqueue_key(key, job)
+    rule: EnqueueRule = {"until": until, "ttl": ttl, "per": per}
+    found = enqueue_known(once, made, publish, message.message_id, guard.name, **rule)
     handle = sent[0] if sent else message.copy(message_id=found.handle)
     return Enqueued(handle, duplicate=found.duplicate)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import escape
 from oncekey.errors import ConfigurationError, InvalidKeyError
+from oncekey.functions import Arguments
 
 # The job as key functions see it, the same for every queue.
 
@@ -18,6 +22,7 @@ from oncekey.errors import ConfigurationError, InvalidKeyError
 _IDS: Final = ("id", "job_id", "task_id", "message_id")
 _NAMES: Final = ("name", "task_name", "actor_name", "type", "func_name")
 _PAYLOADS: Final = ("payload", "data", "body", "kwargs")
+_CONTEXTS: Final = ("ctx", "context", "task")
 
 
 class Job(Struct, kw_only=True):
@@ -71,6 +76,48 @@ def job_of(raw: Any) -> Job:
     return Job(id=_text(known["id"]), name=_text(known["name"]), payload=payload, native=raw)
 
 
+class CallReader:
+    """The parameters of a handler, to make the job of a call of it."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        """Read the signature. `name` is the name of jobs that have none of their own."""
+        self._arguments = Arguments(function)
+        self._name = name
+        kinds = {one.kind: one.name for one in inspect.signature(function).parameters.values()}
+        self._rest = kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
+        self._more = kinds.get(inspect.Parameter.VAR_KEYWORD, "")
+
+    def job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+        """Return the job of a call with these arguments.
+
+        A single argument may be the job itself, as a queue has it. Among several, one that is
+        called `ctx`, `context` or `task` and has an id stands for the delivery.
+        """
+        given = self._arguments.without_receiver(self._arguments.bind(args, kwargs))
+        rest, more = given.pop(self._rest, ()), given.pop(self._more, {})
+        given.update(more)
+        values = (*given.values(), *rest)
+        if len(values) == 1:
+            found = job_of(values[0])
+            found = replace(found, arguments=found.arguments or given)
+        else:
+            context = next((one for one in _CONTEXTS if _id_of(given.get(one))), None)
+            native = None if context is None else given.pop(context)
+            given.update({self._rest: rest} if rest else {})
+            found = Job(id=_id_of(native), arguments=given, native=native)
+        return found if found.name else replace(found, name=self._name)
+
+
+def _id_of(raw: Any) -> str:
+    """Return the id of a delivery: its own, or that of its job."""
+    for place, names in ((raw, _IDS), (_get(raw, "job"), (*_IDS, "key"))):
+        for name in names:
+            found = _get(place, name)
+            if isinstance(found, str | int) and found != "":
+                return str(found)
+    return ""
+
+
 def _get(raw: Any, name: str) -> Any:
     return raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None)
 
@@ -80,12 +127,22 @@ def _text(value: object) -> str:
 
 
 def _member(value: Any, name: str) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview | str):
+        value = _decoded(value)
     if isinstance(value, Mapping):
         return value[name]
     try:
         return getattr(value, name)
     except AttributeError:
         raise KeyError(name) from None
+
+
+def _decoded(value: bytes | bytearray | memoryview | str) -> Any:
+    """Return what the JSON says, or the value itself if it is none."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return value
 
 
 # Functions that make the key of a job. Any function of the job that returns a string can be used.
@@ -95,7 +152,20 @@ def _member(value: Any, name: str) -> Any:
 
 KeyOfJob = Callable[[Any], str]
 
+_TAKES_JOB: Final = "oncekey_takes_job"
 
+
+def takes_job(key: Callable[..., str]) -> bool:
+    """Return whether the key function is one of these, which want a `Job`."""
+    return getattr(key, _TAKES_JOB, False) is True
+
+
+def _reads_job(key: KeyOfJob) -> KeyOfJob:
+    setattr(key, _TAKES_JOB, True)
+    return key
+
+
+@_reads_job
 def by_task_id(job: Any) -> str:
     """Return the queue's own id, which is the same for every delivery and retry of a job.
 
@@ -118,6 +188,7 @@ def by_fields(*names: str) -> KeyOfJob:
         msg = "by_fields needs the names of fields, as in by_fields('order_id')"
         raise ConfigurationError(msg)
 
+    @_reads_job
     def key(job: Any) -> str:
         found = job if isinstance(job, Job) else job_of(job)
         if len(names) == 1:
@@ -131,6 +202,7 @@ def by_entity(name: str) -> KeyOfJob:
     """Return a key function that joins the task's name and one field: `by_entity("note_id")`."""
     fields = by_fields(name)
 
+    @_reads_job
     def key(job: Any) -> str:
         found = job_of(job)
         if not found.name:
@@ -141,10 +213,14 @@ def by_entity(name: str) -> KeyOfJob:
     return key
 
 
+@_reads_job
 def by_payload(job: Any) -> str:
     """Return a hash of all arguments or the payload, so that two equal jobs have the same key."""
     found = job_of(job)
-    return of_value(found.arguments or found.payload).partition(":")[2]
+    whole = found.arguments if found.payload is None else found.payload
+    if isinstance(whole, bytes | bytearray | memoryview):
+        whole = _decoded(whole)
+    return of_value(whole).partition(":")[2]
 
 
 def _filled(job: Job, name: str) -> str:

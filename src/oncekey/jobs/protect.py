@@ -30,9 +30,10 @@ from oncekey.functions import (
     Selection,
     checked_function,
     made_key,
+    name_of,
     protect,
 )
-from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.job import CallReader, Job, by_task_id, takes_job
 from oncekey.once import Once, Reconciler
 from oncekey.policy import FUNCTION, Errors, Policy, PolicyFields
 
@@ -88,9 +89,11 @@ def handler(
 ) -> Any:
     """Wrap the function, so that it runs a job once and returns the first result to duplicates.
 
-    `key` is a function of the same arguments; an empty key runs the job unprotected. If the
-    function raises, its key is freed, so that the queue's retry runs it again. While another worker
-    runs the job, raise `InProgressError`, so that the queue's retry tries it later.
+    `key` is `by_task_id`, `by_fields` or another strategy, or a function of the same arguments; an
+    empty key runs the job unprotected. Keys are kept under `name`, by default the module and name
+    of the function, unless `scope` is given. If the function raises, its key is freed, so that the
+    queue's retry runs it again. While another worker runs the job, raise `InProgressError`, so that
+    the queue's retry tries it later.
     """
     options = job_options(
         once,
@@ -102,11 +105,28 @@ def handler(
         policy=policy,
         fields=fields,
     )
+    if name is not None and options.scope is UNSET:
+        options = options.having(scope=name)
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return protect(once, function, key, options)
+        return protect(once, function, _key_of_call(key, function, name), options)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _key_of_call(
+    key: Callable[..., str], function: Callable[..., Any], name: str | None
+) -> Callable[..., str]:
+    """Return the key function of a call. A strategy gets the job that the arguments make."""
+    if not takes_job(key):
+        return key
+    plain = getattr(function, "__func__", function)  # of a class method or a static one
+    reader = CallReader(checked_function(plain), name or name_of(plain))
+
+    def key_of_call(*args: Any, **kwargs: Any) -> str:
+        return key(reader.job(args, kwargs))
+
+    return key_of_call
 
 
 def job_options(once: object, key: object, **said: Any) -> Options:

@@ -16,24 +16,25 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from uuid import uuid4
 
 from msgspec import Struct
 
 from oncekey.compat import pause, pause_async
-from oncekey.core.key import function_key
-from oncekey.core.requests import Forget
 from oncekey.errors import ConfigurationError, ResultNotKeptError
 from oncekey.extras import needing
 from oncekey.functions import UNSET, checked_function, is_async, scope_of
-from oncekey.jobs import enqueue
 from oncekey.jobs.enqueue import (
     HEADER,
     Enqueued,
+    EnqueueRule,
     Headers,
     JobMoment,
     Tag,
     Until,
     enqueue_key,
+    enqueue_known,
+    forget_ended,
     free_tagged,
     free_tagged_async,
     read_tag,
@@ -41,12 +42,13 @@ from oncekey.jobs.enqueue import (
 from oncekey.jobs.job import Job, by_task_id
 from oncekey.jobs.protect import JobGuard, KeyFunction, comes_again, seconds_until
 from oncekey.once import Once, Reconciler
-from oncekey.policy import Policy, PolicyFields
+from oncekey.policy import Duration, Policy, PolicyFields
 
 with needing("rq", __name__):
     import rq
     from rq.exceptions import NoSuchJobError
     from rq.job import Job as NativeJob
+    from rq.job import JobStatus
     from rq.scheduler import RQScheduler
     from rq.timeouts import JobTimeoutException
 
@@ -313,6 +315,17 @@ def _no_retry(value: Any) -> Any:
 # Deduplication of jobs at enqueue. Retries do not pass through here.
 
 
+_ENDED: Final = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.STOPPED, JobStatus.CANCELED)
+_ENDS: Final[dict[Until, tuple[JobStatus, ...]]] = {
+    "started": _ENDED,
+    "finished": _ENDED,
+    "succeeded": (JobStatus.FINISHED,),
+}
+"""The states of a job in which another one with its key may be enqueued.
+
+No worker tells where a job was stopped or cancelled, or where its child process was killed.
+"""
+
 _REFUSED: Final = ("job_id", "unique", "pipeline")
 """Options of RQ that decide when, or under which id, a job is enqueued."""
 
@@ -325,13 +338,15 @@ def enqueue_once(
     *,
     key: KeyFunction | str,
     until: Until = "finished",
+    per: Duration | None = None,
     policy: Policy | None = None,
     **options: Any,
 ) -> Enqueued[NativeJob]:
     """Enqueue the job, or return the job with the same key that was enqueued before.
 
     `function` must be protected by `once_job`. `key` is a function of the `Job`, or the key itself.
-    Other options are those of `queue.enqueue`; `policy` sets how long the record lives at most. If
+    Other options are those of `queue.enqueue`; `policy` sets how long the record lives at most, and
+    with `per` one job is enqueued in each period of that length, whatever `until` says. If
     RQ has lost the first job, a new one is enqueued with `until` "started" or "finished"; with the
     other rules the returned handle has the id of the first job and nothing else.
     """
@@ -342,27 +357,29 @@ def enqueue_once(
     given = dict(kwargs or {})
     name = protection.guard.name
     made = enqueue_key(key, RqDelivery(protection.guard, None, args, given).job)
+    own_id = str(uuid4())
     sent: list[NativeJob] = []
 
-    def publish(headers: Headers) -> str:
+    def publish(headers: Headers, handle: str) -> None:
         meta = {**(options.get("meta") or {}), **headers}
-        sent.append(queue.enqueue(function, args=args, kwargs=given, **{**options, "meta": meta}))
-        return sent[0].id
+        said = {**options, "meta": meta, "job_id": handle}
+        sent.append(queue.enqueue(function, args=args, kwargs=given, **said))
 
+    rule: EnqueueRule = {"until": until, "per": per, "policy": policy}
     while True:
-        found = enqueue.enqueue_once(
-            protection.once, made, publish, name=name, until=until, policy=policy
-        )
+        found = enqueue_known(protection.once, made, publish, own_id, name, **rule)
         if sent:
-            return Enqueued(sent[0], duplicate=False)
+            return Enqueued(sent[0], duplicate=found.duplicate)
         try:
             first = NativeJob.fetch(found.handle, queue.connection, serializer=queue.serializer)
         except NoSuchJobError:
-            if until in {"started", "finished"}:
-                _forget(protection, made, found.handle)
-                continue
             first = NativeJob(found.handle, queue.connection, queue.serializer)
-        return Enqueued(first, duplicate=True)
+            over = until in {"started", "finished"}
+        else:
+            over = first.get_status(refresh=False) in _ENDS.get(until, ())
+        if per is not None or not over:
+            return Enqueued(first, duplicate=True)
+        forget_ended(protection.once, made, found.handle, name)
 
 
 def _protection(function: Callable[..., Any]) -> RqProtection:
@@ -388,14 +405,6 @@ def _protection(function: Callable[..., Any]) -> RqProtection:
         )
         raise ConfigurationError(msg)
     return found
-
-
-def _forget(protection: RqProtection, key: str, job_id: str) -> None:
-    """Forget the record of a job that RQ has lost, unless the record is another job's by now."""
-    once, scope = protection.once, f"enqueue:{protection.guard.name}"
-    record = once.get(function_key(key), scope=scope)
-    if record is not None and record.value == job_id:
-        once.store.forget(Forget(record.scope, record.key, token=record.token, force=False))
 
 
 __all__ = ["enqueue_once", "once_job"]

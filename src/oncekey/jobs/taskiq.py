@@ -28,12 +28,13 @@ from oncekey.functions import UNSET, Arguments, checked_function, is_async, name
 from oncekey.jobs.enqueue import (
     HEADER,
     Enqueued,
+    EnqueueRule,
     Headers,
     Tag,
     Until,
     checked_until,
     enqueue_key,
-    enqueue_once_async,
+    enqueue_known_async,
     free_tagged,
     free_tagged_async,
     read_tag,
@@ -540,6 +541,7 @@ def enqueue_once(
     key: KeyFunction | str | None = ...,
     until: Until = ...,
     ttl: Duration | None = ...,
+    per: Duration | None = ...,
     once: Once | None = ...,
 ) -> Enqueuing[P, T]: ...
 @overload
@@ -550,6 +552,7 @@ def enqueue_once(
     key: KeyFunction | str | None = ...,
     until: Until = ...,
     ttl: Duration | None = ...,
+    per: Duration | None = ...,
     once: Once | None = ...,
 ) -> Enqueuing[P, T]: ...
 @overload
@@ -559,6 +562,7 @@ def enqueue_once(
     key: KeyFunction | str | None = ...,
     until: Until = ...,
     ttl: Duration | None = ...,
+    per: Duration | None = ...,
     once: Once | None = ...,
 ) -> Enqueuing[P, R]: ...
 def enqueue_once(
@@ -567,16 +571,17 @@ def enqueue_once(
     key: KeyFunction | str | None = None,
     until: Until = "finished",
     ttl: Duration | None = None,
+    per: Duration | None = None,
     once: Once | None = None,
 ) -> Enqueuing[P, Any]:
     """Return an object with a `kiq` method that sends jobs of the task, or of its kicker, once.
 
     `key` is a function of the `Job`, which has no id yet, or the key itself; the default is the
     task's own. `until` sets when another job with the same key may be enqueued, and `ttl` when it
-    may be at the latest. A task that is not protected needs `once`, and an `OnceMiddleware` at its
-    broker.
+    may be at the latest; with `per`, one job is enqueued in each period of that length. A task that
+    is not protected needs `once`, and an `OnceMiddleware` at its broker.
     """
-    return Enqueuing(task, key, until, ttl, once)
+    return Enqueuing(task, key, {"until": checked_until(until), "ttl": ttl, "per": per}, once)
 
 
 class Enqueuing(Generic[P, R]):
@@ -586,8 +591,7 @@ class Enqueuing(Generic[P, R]):
         self,
         task: AsyncTaskiqDecoratedTask[P, Any] | AsyncKicker[P, Any],
         key: KeyFunction | str | None,
-        until: Until,
-        ttl: Duration | None,
+        rule: EnqueueRule,
         once: Once | None,
     ) -> None:
         """Check everything that can be checked without a job."""
@@ -612,8 +616,7 @@ class Enqueuing(Generic[P, R]):
             raise ConfigurationError(msg)
         self._once: Once = at
         self._key = made_by
-        self._until: Until = checked_until(until)
-        self._ttl = ttl
+        self._rule = rule
 
     async def kiq(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[AsyncTaskiqTask[R]]:
         """Send the job, or return the handle of the job with the same key that was sent before."""
@@ -621,20 +624,15 @@ class Enqueuing(Generic[P, R]):
         task_id = kicker.custom_task_id or kicker.broker.id_generator()
         job = Job(name=self._name, arguments=self._arguments.bind(args, kwargs))
 
-        async def publish(headers: Headers) -> str:
+        async def publish(headers: Headers, handle: str) -> None:
             again: AsyncKicker[Any, Any] = AsyncKicker(
                 self._name, kicker.broker, {**kicker.labels, **headers}, kicker.return_type
             )
-            await again.with_task_id(task_id).kiq(*args, **kwargs)
-            return task_id
+            await again.with_task_id(handle).kiq(*args, **kwargs)
 
-        found = await enqueue_once_async(
-            self._once,
-            enqueue_key(self._key, job),
-            publish,
-            name=self._name,
-            until=self._until,
-            ttl=self._ttl,
+        made = enqueue_key(self._key, job)
+        found = await enqueue_known_async(
+            self._once, made, publish, task_id, self._name, **self._rule
         )
         results = cast("AsyncResultBackend[R]", kicker.broker.result_backend)
         handle = AsyncTaskiqTask(found.handle, results, kicker.return_type)

@@ -10,6 +10,8 @@ from oncekey.jobs.enqueue import (
     HEADER,
     Tag,
     checked_until,
+    enqueue_known,
+    enqueue_known_async,
     free_tagged,
     free_tagged_async,
     read_tag,
@@ -128,6 +130,87 @@ async def test_a_worker_may_be_faster_than_the_producers_settle(enqueue, once, q
     store.instead("settle", settle)
     assert await enqueue() == Enqueued("job-1", duplicate=False)
     assert not (await enqueue()).duplicate
+
+
+async def test_that_worker_is_no_lost_lease(store, queue, caplog):
+    once = Once(store)
+
+    def settle(do):
+        free_tagged(once, read_tag(queue.jobs[-1][HEADER]), "succeeded")
+        return do()
+
+    with caplog.at_level(logging.DEBUG, "oncekey"):
+        store.instead("settle", settle)
+        enqueue_once(once, "order:1", queue.publish)
+        store.instead("settle", settle)
+        await enqueue_once_async(once, "order:1", queue.publish_async)
+    assert len(queue.jobs) == 2
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+class Died(BaseException):
+    """The producer is gone."""
+
+
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("kind", [enqueue_known, enqueue_known_async])
+async def test_a_job_whose_producer_died_is_in_the_queue(store, kind, published):
+    """Nobody knows whether it was, so that it is put there again, under its own id."""
+    producers = [Once(store, observers=()).options(wait=0) for _ in range(2)]
+    jobs = []
+
+    def die(headers, handle):
+        jobs.extend([(dict(headers), handle)] if published else [])
+        raise Died
+
+    def publish(headers, handle):
+        jobs.append((dict(headers), handle))
+
+    async def put(once, publish, handle):
+        if kind is enqueue_known:
+            return kind(once, "order:1", publish, handle, "ship")
+
+        async def publish_async(headers, handle):
+            publish(headers, handle)
+
+        return await kind(once, "order:1", publish_async, handle, "ship")
+
+    store.refuse("release", 1000)
+    with pytest.raises(Died):
+        await put(producers[0], die, "first")
+    found = await put(producers[1], publish, "second")
+    assert found == Enqueued("first", duplicate=True)
+    assert {handle for _, handle in jobs} == {"first"}
+    assert len(jobs) == 1 + published
+    tag = read_tag(jobs[-1][0][HEADER])
+    store.refuse("release", 0)
+    free_tagged(producers[1], tag, "succeeded")
+    assert await put(producers[1], publish, "third") == Enqueued("third", duplicate=False)
+
+
+# Periods
+
+
+async def test_one_job_is_enqueued_in_each_period(enqueue, monkeypatch):
+    """Two schedulers fire on the hour, and their clocks differ."""
+    hour = 3600
+    handles = []
+    for now in (hour * 9 - 5, hour * 9 + 5, hour * 10 - 5, hour * 10 + 5):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        handles.append(await enqueue(per="1h", until="started"))
+    assert [one.handle for one in handles] == ["job-1", "job-1", "job-2", "job-2"]
+    assert [one.duplicate for one in handles] == [False, True, False, True]
+    assert not (await enqueue("", per="1h")).duplicate
+    with pytest.raises(ConfigurationError, match="per"):
+        await enqueue(per="often")
+
+
+async def test_in_its_period_a_job_stays_enqueued(enqueue, once, queue, clock, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    await enqueue(per="1h")
+    free_tagged(once, read_tag(queue.jobs[0][HEADER]), "succeeded")
+    clock.advance("1h")
+    assert (await enqueue(per="1h")).duplicate
 
 
 async def test_what_is_published_counts_even_if_it_cannot_be_recorded(enqueue, store, monkeypatch):

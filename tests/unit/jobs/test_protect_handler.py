@@ -1,16 +1,19 @@
 """The generic wrapper around any function that takes a job."""
 
+import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from oncekey import ConfigurationError, InProgressError, InvalidKeyError, Once, StoreError, current
-from oncekey.jobs import by_fields, handler
+from oncekey.jobs import by_entity, by_fields, by_payload, by_task_id, handler
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
 
 BY_ORDER = by_fields("order")
+MESSAGE = SimpleNamespace(id="7")
 
 
 @pytest.fixture
@@ -90,6 +93,67 @@ def test_an_empty_key_runs_normally(once, runs, store):
         ship({})
     assert len(runs) == 2
     assert not store.calls
+
+
+def of_arq(ctx, order, line=1): ...
+def of_huey(order, line=1, task=None): ...
+def of_mapping(job): ...
+def of_bytes(body): ...
+def of_keywords(**given): ...
+def of_anything(*args, **kwargs): ...
+
+
+class Shop:
+    def ship(self, order, line=1): ...
+
+
+CALLS = [
+    (of_arq, ({"job_id": "7", "job_try": 1}, "a/1"), {}),
+    (of_arq, ({"job_id": "7", "job_try": 2},), {"order": "a/1", "line": 1}),
+    (of_arq, (SimpleNamespace(job=MESSAGE), "a/1"), {}),
+    (of_huey, ("a/1",), {"task": MESSAGE}),
+    (of_mapping, ({"id": 7, "payload": {"order": "a/1", "line": 1}},), {}),
+    (of_mapping, (), {"job": {"id": 7, "payload": b'{"line": 1, "order": "a/1"}'}}),
+    (of_keywords, (), {"order": "a/1", "line": 1, "ctx": {"job_id": "7"}}),
+    (of_anything, (), {"order": "a/1", "line": 1, "task": MESSAGE}),
+]
+
+
+@pytest.mark.row("J5")
+@pytest.mark.parametrize(("function", "args", "kwargs"), CALLS)
+def test_strategies_read_every_signature(once, function, args, kwargs):
+    def key(strategy):
+        return handler(once, strategy, function, name="ship").key(*args, **kwargs)
+
+    assert key(by_fields("order", "line")) == "a%2F1:1"
+    assert key(by_entity("order")) == "ship:a%2F1"
+    assert key(by_task_id) == "7"
+    assert key(by_payload) == by_payload({"order": "a/1", "line": 1})
+
+
+@pytest.mark.row("J5")
+def test_strategies_read_jobs_without_an_envelope(once):
+    body = b'{"line": 1, "order": "a/1"}'
+    for function, given in ((of_bytes, body), (of_mapping, json.loads(body)), (of_anything, body)):
+        assert handler(once, by_fields("order"), function).key(given) == "a%2F1"
+        assert handler(once, by_payload, function).key(given) == by_payload(json.loads(body))
+    assert handler(once, by_fields("order"), Shop.ship).key(Shop(), "a/1") == "a%2F1"
+    assert handler(once, by_fields("order"), Shop.ship).key(Shop(), order="a/1", line=2) == "a%2F1"
+    assert handler(once, by_payload, of_bytes).key(b"\xff") == by_payload(b"\xff")
+    assert handler(once, by_fields("body"), of_bytes).key("plain") == "plain"
+    with pytest.raises(InvalidKeyError, match="no field 'order'"):
+        handler(once, by_fields("order"), of_bytes).key(b"\xff")
+
+
+def test_the_name_is_the_scope_unless_one_is_given(once, runs):
+    first = handler(once, BY_ORDER, runs.append, name="ship")
+    handler(once, BY_ORDER, lambda job: runs.insert(0, job), name="ship")({"order": 1})
+    first({"order": 1})
+    assert len(runs) == 1
+    assert once.get("1", scope="ship").label == "ship"
+    handler(once, BY_ORDER, runs.append, name="ship", scope="other")({"order": 1})
+    handler(once.options(scope="mine"), BY_ORDER, runs.append, name="ship")({"order": 1})
+    assert [once.get("1", scope=one).label for one in ("other", "mine")] == ["ship", "ship"]
 
 
 @pytest.mark.row("J7")
