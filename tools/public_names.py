@@ -17,6 +17,8 @@ from pathlib import Path
 import oncekey
 
 PRIVATE = ("oncekey.cli", "oncekey.inspection")
+ELSEWHERE = ("oncekey.jobs.arq", "oncekey.jobs.saq")
+"""Public, but not to be imported here: their packages want another redis-py than ours."""
 KEPT = Path(__file__).with_suffix(".txt")
 
 
@@ -39,7 +41,9 @@ def _methods(kind: type) -> set[str]:
 
 def _modules() -> Iterator[str]:
     for found in pkgutil.walk_packages(oncekey.__path__, "oncekey."):
-        if not found.name.startswith(PRIVATE) and not found.name.endswith("__main__"):
+        if not found.name.startswith((*PRIVATE, *ELSEWHERE)) and not found.name.endswith(
+            "__main__"
+        ):
             yield found.name
 
 

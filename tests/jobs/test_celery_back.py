@@ -293,7 +293,10 @@ def test_a_task_keeps_what_celery_has_for_transactions_of_django(queued, once):
 @contextmanager
 def sqlite_of_django():
     """Transactions of Django, on the database of the tests' project."""
-    from django.db import connection, transaction
+    from django.db import (  # type: ignore[import-untyped]  # django has no types
+        connection,
+        transaction,
+    )
 
     import tests.http.django_project  # noqa: F401 - its settings
 

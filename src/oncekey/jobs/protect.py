@@ -195,6 +195,13 @@ class JobGuard:
         """Return the arguments of the task by name, without the task itself."""
         return self._arguments.without_receiver(self._arguments.bind(args, kwargs))
 
+    def takes(self, name: str) -> bool:
+        """Return whether the task can be given a keyword argument of this name."""
+        return name in self._arguments.names or any(
+            one.kind is inspect.Parameter.VAR_KEYWORD
+            for one in inspect.signature(self._function).parameters.values()
+        )
+
     def call(self, job: Job) -> Call | None:
         """Return the protected call for the job, or None if its key is empty."""
         made = made_key(self._key(job))

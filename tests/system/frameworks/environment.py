@@ -17,11 +17,16 @@ def prepare() -> Path:
     To renew them, install `fastmcp mcp openai-agents langchain-core pydantic-ai-slim apscheduler
     cloudpickle msgspec` in a fresh environment, and write down what `pip freeze` prints.
     """
-    python, stamp = FOLDER / "bin" / "python", FOLDER / "stamp"
-    wanted = f"{sys.version}\n{CONSTRAINTS.read_text('utf-8')}"
+    return prepared(FOLDER, CONSTRAINTS)
+
+
+def prepared(folder: Path, constraints: Path) -> Path:
+    """Make the environment, unless it is there. Return its interpreter."""
+    python, stamp = folder / "bin" / "python", folder / "stamp"
+    wanted = f"{sys.version}\n{constraints.read_text('utf-8')}"
     if not stamp.is_file() or stamp.read_text("utf-8") != wanted:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
-        pip(python, "install", "--no-deps", "-r", CONSTRAINTS)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip(python, "install", "--no-deps", "-r", constraints)
         stamp.write_text(wanted, "utf-8")
     return python

@@ -1,0 +1,159 @@
+"""SAQ: run a job that is delivered twice once, and return its first result.
+
+    @once_task(once, key=by_fields("order_id"))
+    async def charge(ctx: Context, *, order_id: str) -> str: ...
+
+    settings = {"queue": queue, "functions": [charge]}
+
+`enqueue_once` does not enqueue two jobs with the same key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, Unpack, cast
+from uuid import uuid4
+
+from oncekey.compat import pause, pause_async
+from oncekey.extras import needing
+from oncekey.functions import UNSET, name_of
+from oncekey.jobs.argument import SHORTEST, ArgumentProtection, protection_of
+from oncekey.jobs.enqueue import (
+    Enqueued,
+    EnqueueRule,
+    Headers,
+    Until,
+    enqueue_key,
+    enqueue_known_async,
+)
+from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.protect import KeyFunction
+from oncekey.once import Once, Reconciler
+from oncekey.policy import Duration, Policy, PolicyFields
+
+with needing("saq", __name__):
+    from saq import (  # pyright: ignore[reportMissingImports]  # its pins disagree with ours
+        Job as NativeJob,
+    )
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PutBackError(Exception):
+    """Raised to put a job back that could not begin here. It is no failure of the function."""
+
+
+def once_task(
+    once: Once,
+    key: KeyFunction = by_task_id,
+    *,
+    name: str | None = None,
+    scope: str | None = UNSET,
+    fingerprint: KeyFunction | None = None,
+    reconcile: Reconciler | None = None,
+    policy: Policy | None = None,
+    **fields: Unpack[PolicyFields],
+) -> Callable[[F], F]:
+    """Decorate a function that SAQ runs: run jobs with the same key once, and share the result.
+
+    `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name of
+    the function, unless `scope` is given.
+    """
+    said = {"scope": scope, "fingerprint": fingerprint, "reconcile": reconcile, "policy": policy}
+
+    def decorate(function: F) -> F:
+        return cast("F", SaqProtection(once, function, key, name, {**said, **fields}).wrapper)
+
+    return decorate
+
+
+class SaqProtection(ArgumentProtection):
+    """A function that SAQ runs. Its first argument is the context."""
+
+    context = "the context as its first parameter"
+
+    def native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002 - as the others
+        """Return the job in the context."""
+        context = args[0] if args else None
+        found = context.get("job") if isinstance(context, Mapping) else None
+        return found if isinstance(found, NativeJob) else None
+
+    def job(self, native: Any, arguments: dict[str, Any]) -> Job:
+        """Return the job, without the context. Its key is the same for all deliveries."""
+        first = next(iter(arguments))
+        return Job(
+            id=native.key,
+            name=self.guard.name,
+            arguments={one: value for one, value in arguments.items() if one != first},
+            attempt=native.attempts,
+            queue=native.get_queue().name,
+            native=native,
+        )
+
+    def enqueued_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+        """Return the job of a call that is to be enqueued, to which SAQ will add the context."""
+        found = super().enqueued_job((None, *args), kwargs)
+        del found.arguments[next(iter(found.arguments))]
+        return found
+
+    def longest_pause(self, native: Any) -> float:
+        """Return a third of the time limit: the job waits here, as SAQ cannot delay one retry."""
+        return min(super().longest_pause(native), (native.timeout or math.inf) / 3)
+
+    def again(self, native: Any, seconds: float) -> BaseException:
+        """Wait. Return the error after which SAQ tries the job again, at no cost of a retry."""
+        pause(max(seconds, SHORTEST))
+        native.attempts -= 1
+        return PutBackError("another attempt is at it")
+
+    async def again_async(self, native: Any, seconds: float) -> BaseException:
+        """Do the same on an event loop."""
+        await pause_async(max(seconds, SHORTEST))
+        native.attempts -= 1
+        return PutBackError("another attempt is at it")
+
+    def is_over(self, native: Any, error: BaseException) -> bool:  # noqa: ARG002 - as the others
+        """Return whether no retry is left."""
+        return not native.retryable
+
+
+async def enqueue_once(
+    queue: Any,
+    function: Callable[..., Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    key: KeyFunction | str,
+    until: Until = "finished",
+    ttl: Duration | None = None,
+    per: Duration | None = None,
+    function_name: str | None = None,
+    **options: Any,
+) -> Enqueued[Any]:
+    """Enqueue the job with these arguments, or return the job with the same key.
+
+    `function` must be protected by `once_task`. `key` is a function of the `Job`, or the key
+    itself. With `per`, one job is enqueued in each period of that length, whatever `until` and
+    `ttl` say. `function_name` is the name that the worker knows the function by, if it is not its
+    own. Other options are those of SAQ's `Job`, such as `timeout` and `retries`.
+    """
+    protection = protection_of(function)
+    given = dict(kwargs or {})
+    called = function_name or name_of(function)
+
+    def made_job(handle: str, headers: Headers) -> Any:
+        return NativeJob(called, kwargs={**given, **headers}, key=handle, **options)
+
+    async def publish(headers: Headers, handle: str) -> None:
+        await queue.enqueue(made_job(handle, headers))
+
+    made = enqueue_key(key, protection.enqueued_job((), given))
+    rule: EnqueueRule = {"until": until, "ttl": ttl, "per": per}
+    found = await enqueue_known_async(
+        protection.once, made, publish, str(uuid4()), protection.guard.name, **rule
+    )
+    handle = await queue.job(found.handle) or made_job(found.handle, {})
+    return Enqueued(handle, duplicate=found.duplicate)
+
+
+__all__ = ["enqueue_once", "once_task"]

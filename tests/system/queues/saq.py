@@ -1,0 +1,113 @@
+"""SAQ on Redis: functions of both colours; jobs of a dead worker come back when a test says so."""
+
+import asyncio
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from saq import Queue as NativeQueue
+from saq.job import Status
+
+from oncekey import Once
+from oncekey.jobs import Enqueued
+from oncekey.jobs.saq import enqueue_once, once_task
+from tests.jobs import queues
+from tests.jobs.work import BY_ORDER, JOBS, opened
+from tests.patience import PATIENCE
+from tests.system.queues.arq import CONTEXT, as_coroutine
+
+OPTIONS: dict[str, Any] = {"retries": 6, "timeout": 3600}
+
+
+def blocking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """SAQ runs it on a thread."""
+
+    @functools.wraps(function)
+    def with_context(_ctx: Any, **kwargs: Any) -> Any:
+        return function(**kwargs)
+
+    given = inspect.signature(function)
+    parameters = [CONTEXT, *given.parameters.values()]
+    with_context.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions have it
+    return with_context
+
+
+def protect(once: Once) -> dict[str, Callable[..., Any]]:
+    """Every other job blocks."""
+    made = {}
+    for number, (name, kind) in enumerate(JOBS.items()):
+        function = blocking(kind.function) if number % 2 else as_coroutine(kind.function)
+        made[name] = once_task(once, kind.key, name=name, **kind.options)(function)
+    return made
+
+
+class Queue(queues.Queue):
+    def __init__(self, url: str, once: Once) -> None:
+        super().__init__(url, once)
+        self.loop = asyncio.new_event_loop()
+        self.functions = protect(once)
+        self.native = NativeQueue.from_url(url)
+        self._do(self.native.connect())
+
+    def words(self) -> list[str]:
+        return [sys.executable, "-m", "saq", "tests.system.queues.saq.settings"]
+
+    def put(self, job: str, *args: Any) -> str:
+        found: str = self._do(self.native.enqueue(job, **OPTIONS, **self._named(job, args))).key
+        return found
+
+    def put_twice(self, job: str, *args: Any) -> str:
+        """SAQ refuses a key that is in the queue."""
+        first = self.put(job, *args)
+        self.result(first)
+        again = self.native.enqueue(job, key=first, **OPTIONS, **self._named(job, args))
+        assert self._do(again) is not None
+        return first
+
+    def put_once(self, job: str, *args: Any) -> Enqueued[str]:
+        until: Any = JOBS[job].until
+        named = self._named(job, args)
+        sending = enqueue_once(
+            self.native,
+            self.functions[job],
+            named,
+            key=BY_ORDER,
+            until=until,
+            function_name=job,
+            **OPTIONS,
+        )
+        found = self._do(sending)
+        return Enqueued(found.handle.key, found.duplicate)
+
+    def result(self, job_id: str) -> Any:
+        job = self._do(self.native.job(job_id))
+        self._do(job.refresh(until_complete=PATIENCE))
+        if job.status is not Status.COMPLETE:
+            raise queues.FailedError(job.error)
+        return job.result
+
+    def revive(self, job_id: str) -> None:
+        job = self._do(self.native.job(job_id))
+        self._do(job.retry("its worker is dead"))
+
+    def close(self) -> None:
+        self._do(self.native.disconnect())
+        self._do(self.once.aclose())
+        self.loop.close()
+
+    def _named(self, job: str, args: tuple[Any, ...]) -> dict[str, Any]:
+        return inspect.signature(JOBS[job].function).bind(*args).arguments
+
+    def _do(self, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+
+if "JOBS_BROKER" in os.environ:
+    settings = {
+        "queue": NativeQueue.from_url(os.environ["JOBS_BROKER"]),
+        "functions": list(protect(opened()).items()),
+        "concurrency": 1,
+    }
