@@ -132,22 +132,6 @@ async def test_a_worker_may_be_faster_than_the_producers_settle(enqueue, once, q
     assert not (await enqueue()).duplicate
 
 
-async def test_that_worker_is_no_lost_lease(store, queue, caplog):
-    once = Once(store)
-
-    def settle(do):
-        free_tagged(once, read_tag(queue.jobs[-1][HEADER]), "succeeded")
-        return do()
-
-    with caplog.at_level(logging.DEBUG, "oncekey"):
-        store.instead("settle", settle)
-        enqueue_once(once, "order:1", queue.publish)
-        store.instead("settle", settle)
-        await enqueue_once_async(once, "order:1", queue.publish_async)
-    assert len(queue.jobs) == 2
-    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
-
-
 class Died(BaseException):
     """The producer is gone."""
 
