@@ -51,24 +51,24 @@ INSERT INTO oncekey_schema VALUES (1, 1);
 -- The verbs, each one statement for its caller: the rules of machine.py, line by line. Nobody waits
 -- for a row longer than four seconds, which is less than a client waits for us.
 
-CREATE FUNCTION oncekey_now_v1() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION oncekey_now_v1() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
 -- Both known, of one version, and not the same.
-CREATE FUNCTION oncekey_differ_v1(one text, other text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION oncekey_differ_v1(one text, other text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(one <> other AND split_part(one, ':', 1) = split_part(other, ':', 1), false)
 $$;
 
 -- Those who wait for this record are told that it has changed. Nothing is sent where nobody waits.
-CREATE FUNCTION oncekey_wake_v1(p_scope text, p_key text) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION oncekey_wake_v1(p_scope text, p_key text) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('oncekey_' || left(encode(sha256(named), 'hex'), 48), '')
     FROM convert_to(p_scope || chr(10) || p_key, 'UTF8') AS named
 $$;
 
 -- The commit of this transaction waits for the disk, and for the synchronous standbys if there are
 -- any, whatever the session has been told.
-CREATE FUNCTION oncekey_durable_v1() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION oncekey_durable_v1() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
@@ -78,7 +78,7 @@ $$;
 
 -- What a claim is told that changes nothing; null if it must write. The owner who asks again is not
 -- told "granted" here: a transaction that only reads does not wait for the standbys.
-CREATE FUNCTION oncekey_judged_v1(
+CREATE OR REPLACE FUNCTION oncekey_judged_v1(
     r oncekey_records, p_nonce text, p_fingerprint text, p_moment bigint
 ) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -98,7 +98,7 @@ $$;
 --
 -- This is for the sessions of the store, which wait for no row longer than four seconds anyway, and
 -- for the standbys.
-CREATE FUNCTION oncekey_claim_bound_v1(
+CREATE OR REPLACE FUNCTION oncekey_claim_bound_v1(
     p_scope text, p_key text, p_nonce text, p_fingerprint text, p_lease bigint, p_ttl bigint,
     p_hold boolean, p_max_attempts bigint, p_label text, p_reference text
 ) RETURNS bytea LANGUAGE plpgsql AS $$
@@ -207,7 +207,7 @@ END
 $$;
 
 -- The same for sessions of the caller and of poolers: it sets both for each call.
-CREATE FUNCTION oncekey_claim_v1(
+CREATE OR REPLACE FUNCTION oncekey_claim_v1(
     p_scope text, p_key text, p_nonce text, p_fingerprint text, p_lease bigint, p_ttl bigint,
     p_hold boolean, p_max_attempts bigint, p_label text, p_reference text
 ) RETURNS bytea LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
@@ -226,7 +226,7 @@ $$;
 
 -- What an owner is told whose UPDATE found nothing: `done` where the record is as it was to become.
 -- That is written once more, so that the commit waits for the standbys here too.
-CREATE FUNCTION oncekey_refused_v1(
+CREATE OR REPLACE FUNCTION oncekey_refused_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_same text[]
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -251,7 +251,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_renew_v1(
+CREATE OR REPLACE FUNCTION oncekey_renew_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_lease bigint, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
@@ -272,7 +272,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_note_v1(
+CREATE OR REPLACE FUNCTION oncekey_note_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_noted bytea, p_revision bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
@@ -291,7 +291,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_settle_bound_v1(
+CREATE OR REPLACE FUNCTION oncekey_settle_bound_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_status text,
     p_result bytea, p_error bytea, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -317,7 +317,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_settle_v1(
+CREATE OR REPLACE FUNCTION oncekey_settle_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_status text,
     p_result bytea, p_error bytea, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
@@ -329,7 +329,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_release_v1(
+CREATE OR REPLACE FUNCTION oncekey_release_v1(
     p_scope text, p_key text, p_token bigint, p_nonce text, p_error bytea,
     p_uncertain boolean, p_hold boolean, p_unused boolean, p_counted boolean,
     p_bare_ttl bigint, p_ttl bigint
@@ -383,7 +383,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_resolve_v1(
+CREATE OR REPLACE FUNCTION oncekey_resolve_v1(
     p_scope text, p_key text, p_token bigint, p_status text,
     p_result bytea, p_error bytea, p_ttl bigint
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
@@ -417,7 +417,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION oncekey_forget_v1(
+CREATE OR REPLACE FUNCTION oncekey_forget_v1(
     p_scope text, p_key text, p_token bigint, p_force boolean
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
@@ -443,7 +443,7 @@ $$;
 
 -- How long the attempt may still run, in microseconds, with a mark that somebody waits for its end;
 -- 0 when it does not run any more. The mark need not survive a crash, nor wait for the disk.
-CREATE FUNCTION oncekey_watch_v1(p_scope text, p_key text, p_token bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION oncekey_watch_v1(p_scope text, p_key text, p_token bigint) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
     left_over bigint;
@@ -460,7 +460,7 @@ END
 $$;
 
 -- What somebody holds just now is left for the next time.
-CREATE FUNCTION oncekey_purge_v1(p_grace bigint, p_limit bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION oncekey_purge_v1(p_grace bigint, p_limit bigint) RETURNS bigint
 LANGUAGE sql VOLATILE AS $$
     WITH late AS MATERIALIZED (
         SELECT d.scope, d.key FROM oncekey_records d
@@ -483,7 +483,7 @@ $$;
 -- The plans are kept for as long as a session lasts, and may be made while the table is empty: they
 -- go by the primary key, whatever looks cheaper then.
 
-CREATE FUNCTION oncekey_claims_v1(
+CREATE OR REPLACE FUNCTION oncekey_claims_v1(
     p_scopes text[], p_keys text[], p_nonces text[], p_fingerprints text[], p_leases bigint[],
     p_ttls bigint[], p_holds boolean[], p_max_attempts bigint[], p_labels text[],
     p_references text[]
@@ -532,7 +532,7 @@ END
 $$;
 
 -- A row whose `xmax` is not 0 is locked or being changed, or was: its task asks alone.
-CREATE FUNCTION oncekey_settles_v1(
+CREATE OR REPLACE FUNCTION oncekey_settles_v1(
     p_scopes text[], p_keys text[], p_tokens bigint[], p_nonces text[], p_statuses text[],
     p_results bytea[], p_errors bytea[], p_ttls bigint[]
 ) RETURNS SETOF text LANGUAGE plpgsql SET lock_timeout = '100ms'
