@@ -1,14 +1,22 @@
 """`oncekey dead-letters`: what has failed for good, and how it is processed again."""
 
+import asyncio
 import json
 
+import nats
 import psycopg
 import pytest
+import redis.asyncio
 
-from oncekey.messages import Inbox, Message
+from oncekey.messages import AsyncInbox, Inbox, Message, acknowledged
+from oncekey.messages.dead_letters import publish
+from oncekey.messages.message import Letter
+from tests.patience import PATIENCE
+from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.servers.postgres_fixtures import postgres, postgres_url
+from tests.servers.redis_fixtures import redis_server
 
-__all__ = ["postgres", "postgres_url"]
+__all__ = ["nats_server", "postgres", "postgres_url", "redis_server", "stream_name"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -25,11 +33,11 @@ def inbox(url):
     inbox.close()
 
 
-def fail(inbox, name):
+def fail(inbox, name, **facts):
     for _ in range(2):
         with (
             pytest.raises(ValueError, match="no such order"),
-            inbox.leased(Message(id=name, type="order.placed")),
+            inbox.leased(Message(id=name, type="order.placed", **facts)),
         ):
             raise ValueError(f"no such order as {name}")
 
@@ -72,7 +80,7 @@ def test_a_freed_message_is_processed_again_with_all_of_its_attempts(run, url, i
         assert (delivery.duplicate, delivery.number) == (False, 1)
     with inbox.leased(Message(id="m-2")) as delivery:
         assert delivery.dead
-    assert listed(run, url, "--free")[0]["freed"] is True
+    assert listed(run, url, "--free")[0]["done"] == "is free"
     assert listed(run, url) == []
 
 
@@ -88,3 +96,76 @@ def test_where_there_is_nothing_to_see(run, url, inbox, postgres_url):
     none = run("dead-letters", "--store", postgres_url)
     assert none.exit_code == 1
     assert "the store has no inbox" in none.stderr
+
+
+def resend(run, url, *options):
+    said = run("dead-letters", "--store", url, *options)
+    return said.exit_code, said.stdout.strip() or said.stderr.strip()
+
+
+async def test_a_message_is_sent_again_and_processed(url, nats_server, stream_name, run):
+    """With its id, its headers and its body, to those who have it processed before."""
+    inbox = AsyncInbox(url, "billing", max_attempts=1)
+    client = await nats.connect(nats_server.url)
+    js = client.jetstream()
+    await js.add_stream(name=stream_name, subjects=[f"{stream_name}.>"], duplicate_window=0.1)
+    pulled = await js.pull_subscribe(f"{stream_name}.*", "billing")
+    subject = f"{stream_name}.placed"
+    await js.publish(subject, b'{"order": 7}', headers={"Nats-Msg-Id": "m-1", "mark": "1"})
+
+    async def process(error=None):
+        (delivered,) = await pulled.fetch(1, timeout=PATIENCE)
+        async with acknowledged(delivered) as message, inbox.leased(message) as delivery:
+            if error is not None:
+                raise error
+            return delivery.duplicate, message.find("order"), message.attributes["mark"]
+
+    with pytest.raises(ValueError, match="no such order"):
+        await process(ValueError("no such order"))
+    assert (await process())[0]  # it is dead, and acknowledged
+    asked = ("m-1", "--resend", nats_server.url, "--to", subject)
+    sent = await asyncio.to_thread(resend, run, url, *asked)
+    while "still remembers" in sent[1]:  # so does the listing
+        assert listed(run, url)[0]["dead"] is False
+        sent = await asyncio.to_thread(resend, run, url, *asked)
+    assert sent == (0, "billing/m-1 is free and was sent")
+    assert await process() == (False, 7, "1")
+    assert listed(run, url) == []
+    await client.close()
+    await inbox.aclose()
+
+
+def test_what_was_not_kept_cannot_be_sent(run, url, inbox):
+    fail(inbox, "m-1")
+    fail(inbox, "m-2", body=b"7")
+    code, said = resend(run, url, "m-1", "--resend", "nats://nowhere", "--to", "orders")
+    assert (code, said) == (
+        0,
+        "billing/m-1 is free, but it was not kept, so that it cannot be sent",
+    )
+    code, said = resend(run, url, "m-2", "--resend", "redis://127.0.0.1:9", "--to", "orders")
+    assert (code, "'m-2', which is free now; send it again" in said) == (4, True)
+    code, said = resend(run, url, "m-2", "--resend", "kafka://nowhere", "--to", "orders")
+    assert (code, "not to kafka://" in said) == (2, True)
+    code, said = resend(run, url, "--resend", "nats://nowhere")
+    assert (code, "belong together" in said) == (2, True)
+
+
+def test_a_message_that_failed_in_atomic_mode_is_kept_too(run, postgres_url):
+    inbox = Inbox(postgres_url, "billing", max_attempts=1)
+    with (
+        pytest.raises(ValueError, match="no"),
+        psycopg.connect(postgres_url) as connection,
+        connection.transaction(),
+        inbox.atomic(connection, Message(id="m-1", body=b"7")),
+    ):
+        raise ValueError("no")
+    assert [(one["key"], one["kept"]) for one in listed(run, postgres_url)] == [("m-1", True)]
+    inbox.close()
+
+
+async def test_a_message_is_sent_to_a_stream_of_redis(redis_server, stream_name):
+    letter = Letter(id="m-1", type="", attributes={"order": "7"}, body=b"{}")
+    await publish(letter, redis_server.url, stream_name)
+    async with redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True) as client:
+        assert [fields for _, fields in await client.xrange(stream_name)] == [{"order": "7"}]

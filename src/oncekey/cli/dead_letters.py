@@ -1,12 +1,14 @@
 """`oncekey dead-letters`: list messages of an inbox that failed for good, and free them."""
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from msgspec.structs import asdict
 
-from oncekey.cli.errors import NOTHING, CommandError
+from oncekey import OncekeyError
+from oncekey.cli.errors import NOTHING, STORE, CommandError
 from oncekey.cli.options import Json, Redact, StoreUrl, Yes, chosen_store
 from oncekey.cli.output import console, print_json
 from oncekey.inspection.text import iso, length, now, printable
@@ -14,6 +16,11 @@ from oncekey.observe.redaction import hashed
 
 if TYPE_CHECKING:
     from oncekey.messages.dead_letters import DeadMessage
+
+_FREED: Final = "is free"
+_CHANGED: Final = "has changed meanwhile"
+_NOT_KEPT: Final = "is free, but it was not kept, so that it cannot be sent"
+_SENT: Final = "is free and was sent"
 
 
 def dead_letters(
@@ -29,15 +36,21 @@ def dead_letters(
         bool,
         typer.Option("--free", help="Free them: the next delivery is processed, as if new."),
     ] = False,
+    resend: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Free them and publish them again, to this broker."),
+    ] = "",
+    to: Annotated[
+        str, typer.Option(metavar="NAME", help="The queue, subject or stream for --resend.")
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
     redact: Redact = False,
     yes: Yes = False,
     as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
-    """List messages that failed for good, and free them."""
+    """List messages that failed for good, free them, and send them again."""
     from oncekey.messages.dead_letters import dead_letters as read
-    from oncekey.messages.dead_letters import free_dead_letter
 
     chosen_store(ctx, store)
     letters = read(ctx.obj.url, consumer=consumer, key=key, limit=limit)
@@ -45,40 +58,67 @@ def dead_letters(
         raise CommandError("the store has no inbox; give the URL of its database", NOTHING)
     if key and not letters:
         raise CommandError(f"no message with the key {key!r} has failed for good", NOTHING)
+    if bool(resend) != bool(to):
+        raise typer.BadParameter("--resend and --to belong together")
+    free = free or bool(resend)
     if free and letters and not yes and sys.stdin.isatty():
         count = "1 message" if len(letters) == 1 else f"{len(letters)} messages"
         typer.confirm(f"Free {count}, so that a delivery is processed again?", abort=True, err=True)
     for letter in letters:
-        freed = free_dead_letter(ctx.obj.url, letter) if free else None
+        done = _freed(ctx.obj.url, letter, resend, to) if free else ""
         if as_json:
-            print_json(_fields(letter, freed, redact=redact))
+            print_json(_fields(letter, done, redact=redact))
         else:
-            typer.echo(_line(letter, freed, redact=redact))
+            typer.echo(_line(letter, done, redact=redact))
     if not letters and not as_json:
         console(error=True).print("no dead letters")
 
 
-def _fields(letter: "DeadMessage", freed: bool | None, *, redact: bool) -> dict[str, Any]:  # noqa: FBT001 - None: not asked
+def _freed(url: str, letter: "DeadMessage", broker: str, to: str) -> str:
+    """Free the message, and publish it if there is a broker. Return what was done.
+
+    It is freed first: a consumer would acknowledge a dead message without processing it.
+    """
+    from oncekey.messages.dead_letters import free_dead_letter, publish
+
+    if not free_dead_letter(url, letter):
+        return _CHANGED
+    if not broker:
+        return _FREED
+    if letter.letter is None:
+        return _NOT_KEPT
+    try:
+        asyncio.run(publish(letter.letter, broker, to))
+    except OncekeyError:
+        raise
+    except Exception as error:
+        msg = f"the broker did not take {letter.key!r}, which is free now; send it again: {error!r}"
+        raise CommandError(msg, STORE) from error
+    return _SENT
+
+
+def _fields(letter: "DeadMessage", done: str, *, redact: bool) -> dict[str, Any]:
     fields = asdict(letter)
+    fields["kept"] = fields.pop("letter") is not None
     for name in ("first_seen", "died", "expires"):
         fields[name] = iso(fields[name])
     del fields["token"]
     if redact:
         del fields["message_id"], fields["error"]
         fields["key"] = hashed(letter.key)
-    return fields if freed is None else fields | {"freed": freed}
+    return fields | {"done": done} if done else fields
 
 
-def _line(letter: "DeadMessage", freed: bool | None, *, redact: bool) -> str:  # noqa: FBT001 - as above
+def _line(letter: "DeadMessage", done: str, *, redact: bool) -> str:
     name = f"{letter.consumer}/{hashed(letter.key) if redact else letter.key}"
-    if freed is not None:
-        return printable(f"{name} is free" if freed else f"{name} has changed meanwhile")
+    if done:
+        return printable(f"{name} {done}")
     words = [
         name,
         letter.message_type or "-",
         f"{letter.attempts} attempt{'' if letter.attempts == 1 else 's'}",
         f"first seen {length(now() - letter.first_seen)} ago",
-        f"dead for {length(now() - letter.died)}",
+        f"{'dead' if letter.dead else 'free'} for {length(now() - letter.died)}",
     ]
     if not redact:
         words.append(letter.error)

@@ -23,10 +23,11 @@ from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.errors import outside_transaction, worth_another_try
-from oncekey.messages.message import Message
+from oncekey.messages.message import Message, letter_of
 from oncekey.messages.rules import (
     KeptResult,
     atomic_claim,
+    burial,
     ended_inside,
     kept,
     last_error,
@@ -204,7 +205,7 @@ class Atomic:
 
         Return whether it was. A part of the work is done then, and it must not be done again.
         """
-        settle = self._call.settle(record, "failed", error=encode_error(error))
+        settle = burial(self._call, record, self._message, encode_error(error))
         if not self._alone(settle):
             return False
         letter = self._rules.dead_letter(self._message, record, self._delivery.number, error)
@@ -224,7 +225,7 @@ class Atomic:
     def _bury(self, record: Record, number: int) -> Record:
         """Settle a message as dead in the user's transaction. Return its record."""
         call = self._call
-        ask = call.settle(record, "failed", error=last_error(record))
+        ask = burial(call, record, self._message, last_error(record))
         try:
             letter = self._rules.dead_letter(self._message, record, number, None)
             tell(self._config.box, letter)
@@ -253,6 +254,7 @@ class Atomic:
                 attempt=number,
                 error=encode_error(error),
                 dead=dead,
+                letter=letter_of(self._message, self._call.terms.max_result) if dead else None,
             )
         except Exception as trouble:  # noqa: BLE001 - the error of the handler is what its caller must hear
             _log.exception("a failed message could not be counted")

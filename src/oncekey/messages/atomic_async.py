@@ -21,10 +21,11 @@ from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.errors import outside_transaction, worth_another_try
-from oncekey.messages.message import Message
+from oncekey.messages.message import Message, letter_of
 from oncekey.messages.rules import (
     KeptResult,
     atomic_claim,
+    burial,
     ended_inside,
     kept,
     last_error,
@@ -202,7 +203,7 @@ class AsyncAtomic:
 
         Return whether it was. A part of the work is done then, and it must not be done again.
         """
-        settle = self._call.settle(record, "failed", error=encode_error(error))
+        settle = burial(self._call, record, self._message, encode_error(error))
         if not await self._alone(settle):
             return False
         letter = self._rules.dead_letter(self._message, record, self._delivery.number, error)
@@ -222,7 +223,7 @@ class AsyncAtomic:
     async def _bury(self, record: Record, number: int) -> Record:
         """Settle a message as dead in the user's transaction. Return its record."""
         call = self._call
-        ask = call.settle(record, "failed", error=last_error(record))
+        ask = burial(call, record, self._message, last_error(record))
         try:
             letter = self._rules.dead_letter(self._message, record, number, None)
             await tell(self._config.box, letter)
@@ -251,6 +252,7 @@ class AsyncAtomic:
                 attempt=number,
                 error=encode_error(error),
                 dead=dead,
+                letter=letter_of(self._message, self._call.terms.max_result) if dead else None,
             )
         except Exception as trouble:  # noqa: BLE001 - the error of the handler is what its caller must hear
             _log.exception("a failed message could not be counted")

@@ -28,6 +28,7 @@ from oncekey.messages.errors import outside_transaction, worth_another_try
 from oncekey.messages.message import Message
 from oncekey.messages.rules import (
     atomic_claim,
+    burial,
     ended_inside,
     kept,
     last_error,
@@ -128,7 +129,7 @@ class AtomicMany:
             return record
         tell(self._config.box, self._rules.dead_letter(message, record, number, None))
         self._observers.tell("failed", call, number)
-        ask = call.settle(record, "failed", error=last_error(record))
+        ask = burial(call, record, message, last_error(record))
         self._buried.append(ask)
         return replace(record, status="failed", error=ask.error)
 

@@ -17,7 +17,7 @@ from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Delivery
 from oncekey.messages.message import Message
-from oncekey.messages.rules import last_error, rolled_back
+from oncekey.messages.rules import burial, last_error, rolled_back
 from oncekey.messages.transaction import Transaction
 
 
@@ -134,4 +134,4 @@ class Leased:
             self._leave(running, trouble)
             raise
         data = last_error(record) if error is None else encode_error(error)
-        self._engine.settle(ticket, ticket.call.settle(record, "failed", error=data))
+        self._engine.settle(ticket, burial(ticket.call, record, self._message, data))

@@ -15,7 +15,7 @@ from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.message import Message
-from oncekey.messages.rules import last_error, rolled_back
+from oncekey.messages.rules import burial, last_error, rolled_back
 from oncekey.messages.transaction_async import AsyncTransaction
 
 
@@ -132,4 +132,4 @@ class AsyncLeased:
             await self._leave(running, trouble)
             raise
         data = last_error(record) if error is None else encode_error(error)
-        await self._engine.settle(ticket, ticket.call.settle(record, "failed", error=data))
+        await self._engine.settle(ticket, burial(ticket.call, record, self._message, data))

@@ -58,6 +58,35 @@ class Message(Struct, kw_only=True):
             raise InvalidKeyError(msg) from None
 
 
+class Letter(Struct, frozen=True, kw_only=True):
+    """What a dead message was, as it is kept in the place of its result."""
+
+    id: str
+    type: str
+    attributes: dict[str, Any]
+    body: bytes
+
+
+def letter_of(message: Message, most: int) -> bytes | None:
+    """Return the message as bytes, so that it can be published again, or None if it is too large.
+
+    There is none of a message whose body is not known.
+    """
+    body = message.body
+    if body == b"":
+        return None
+    if isinstance(body, (bytearray, memoryview)):
+        body = bytes(body)
+    elif isinstance(body, str):
+        body = body.encode()
+    elif not isinstance(body, bytes):
+        body = msgspec.json.encode(body, enc_hook=str)
+    attributes = {str(name): value for name, value in message.attributes.items()}
+    letter = Letter(id=message.id, type=message.type, attributes=attributes, body=body)
+    data = msgspec.json.encode(letter, enc_hook=str)
+    return data if len(data) <= most else None
+
+
 # The part of a broker's message that is its identity: the same in every delivery, and unique.
 #
 # Not an identity: a delivery tag, a receipt handle, a consumer's sequence, an offset without its

@@ -189,12 +189,21 @@ def of_renew(dialect: Dialect, ask: Renew) -> Values:
 
 
 def of_count(
-    dialect: Dialect, ask: Claim, identity: str, *, attempt: int, error: bytes, dead: bool
+    dialect: Dialect,
+    ask: Claim,
+    identity: str,
+    *,
+    attempt: int,
+    error: bytes,
+    dead: bool,
+    letter: bytes | None,
 ) -> Values:
     """Return the parameters that count an attempt after it was rolled back."""
     return {
         **of_claim(dialect, ask, identity, ask.ttl),
-        **dialect.values({"ttl": ask.ttl}, attempt=attempt, dead=dead, **_error(error)),
+        **dialect.values(
+            {"ttl": ask.ttl}, attempt=attempt, dead=dead, letter=letter, **_error(error)
+        ),
     }
 
 

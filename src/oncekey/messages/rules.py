@@ -15,7 +15,7 @@ from oncekey.core.decide import busy, reused
 from oncekey.core.fingerprint import of_value
 from oncekey.core.key import readable
 from oncekey.core.record import Record
-from oncekey.core.requests import Answer, Busy, Claim, Mismatch
+from oncekey.core.requests import Answer, Busy, Claim, Mismatch, Settle
 from oncekey.errors import (
     ConfigurationError,
     InProgressError,
@@ -25,7 +25,7 @@ from oncekey.errors import (
 )
 from oncekey.messages.errors import worth_another_try
 from oncekey.messages.keys import ON_MISSING_KEY, KeyOfMessage, OnMissingKey, key_of
-from oncekey.messages.message import Message
+from oncekey.messages.message import Message, letter_of
 from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
 from oncekey.messages.statements import LAPSED
 from oncekey.policy import FUNCTION, Policy, Terms
@@ -213,6 +213,12 @@ def rolled_back(call: Call) -> ConfigurationError:
 def observed(record: Record) -> Literal["new", "taken_over"]:
     """Return the event to report for a claim that was granted."""
     return "taken_over" if record.uncertain else "new"
+
+
+def burial(call: Call, record: Record, message: Message, error: bytes) -> Settle:
+    """Return the request that marks the message as dead, and keeps it in place of a result."""
+    letter = letter_of(message, call.terms.max_result)
+    return call.settle(record, "failed", result=letter, error=error)
 
 
 def last_error(record: Record) -> bytes:

@@ -405,11 +405,12 @@ RETURNING token
 _COUNT: Final = f"""
 INSERT INTO processed_messages AS m (consumer, idempotency_key, message_id, message_type, status,
     started_at, expires_at, created_at, updated_at, token, nonce, attempt, lease_end, fingerprint,
-    error, error_bytes, dead)
+    error, error_bytes, dead, result)
 SELECT CAST(:consumer AS {{text}}), CAST(:key AS {{text}}), CAST(:message_id AS {{text}}),
     CAST(:message_type AS {{text}}), 'failed', t.now, {{ttl}}, t.now, t.now, {{token}},
     CAST(:nonce AS {{text}}), CAST(:attempt AS {{number}}), t.now, CAST(:fingerprint AS {{text}}),
-    CAST(:error AS {{text}}), CAST(:error_bytes AS {{octets}}), :dead
+    CAST(:error AS {{text}}), CAST(:error_bytes AS {{octets}}), :dead,
+    CAST(:letter AS {{octets}})
 FROM {{limited}} WHERE {_HERE}
 ON CONFLICT (consumer, idempotency_key) DO UPDATE SET
     status = 'failed',
@@ -421,7 +422,8 @@ ON CONFLICT (consumer, idempotency_key) DO UPDATE SET
     lease_end = excluded.lease_end,
     error = excluded.error,
     error_bytes = excluded.error_bytes,
-    dead = excluded.dead
+    dead = excluded.dead,
+    result = excluded.result
 WHERE m.status = 'failed' AND NOT m.dead
 RETURNING token
 """  # noqa: S608 - only constants
@@ -439,11 +441,13 @@ RETURNING 1
 
 _DUE: Final = "SELECT count(*) FROM processed_messages WHERE expires_at < {ago}"
 
+# One that was freed and not processed since is still there, or nobody would know of it.
 _DEAD: Final = """
 SELECT consumer, idempotency_key, message_id, message_type, attempt, error, {created}, {updated},
-    {expires}, token
+    {expires}, token, result, dead
 FROM processed_messages
-WHERE dead AND (CAST(:consumer AS {text}) = '' OR consumer = CAST(:consumer AS {text}))
+WHERE status = 'failed' AND (dead OR result IS NOT NULL)
+    AND (CAST(:consumer AS {text}) = '' OR consumer = CAST(:consumer AS {text}))
     AND (CAST(:key AS {text}) = '' OR idempotency_key = CAST(:key AS {text}))
 ORDER BY updated_at DESC, consumer, idempotency_key LIMIT CAST(:limit AS {number})
 """
@@ -451,6 +455,6 @@ ORDER BY updated_at DESC, consumer, idempotency_key LIMIT CAST(:limit AS {number
 _FREE: Final = f"""
 UPDATE processed_messages SET dead = false, attempt = 0, updated_at = t.now, lease_end = t.now
 FROM {{limited}}
-WHERE {_PLACE} AND dead AND token = CAST(:token AS {{number}})
+WHERE {_PLACE} AND status = 'failed' AND token = CAST(:token AS {{number}})
 RETURNING token
 """  # noqa: S608 - only constants

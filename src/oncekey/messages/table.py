@@ -199,10 +199,15 @@ class Table:
         except StoreError:
             return False
 
-    def count(self, ask: Claim, *, attempt: int, error: bytes, dead: bool) -> None:
-        """Record an attempt that was rolled back. `dead` says that it was the last one."""
+    def count(
+        self, ask: Claim, *, attempt: int, error: bytes, dead: bool, letter: bytes | None
+    ) -> None:
+        """Record an attempt that was rolled back.
+
+        `dead` says that it was the last one, and `letter` is the message then.
+        """
         identity = self.own.identity()
-        values = partial(rows.of_count, attempt=attempt, error=error, dead=dead)
+        values = partial(rows.of_count, attempt=attempt, error=error, dead=dead, letter=letter)
         self.own.run(self.sql.count, partial(values, self.dialect, ask, identity))
 
     def purge_after(self, grace: int, limit: int, *, keeper: bool = False) -> int:
