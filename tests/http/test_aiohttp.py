@@ -107,6 +107,25 @@ async def test_a_stream_that_the_handler_sends_is_not_replayed_and_does_not_run_
     assert handler.runs == 1
 
 
+async def test_a_stream_of_an_attempt_that_lost_its_record_is_not_sent():
+    once = Once("memory://")
+
+    async def answer(request):
+        for record in [one async for one in once.scan_async()]:
+            await once.forget_async(record.key, scope=record.scope, force=True)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"part by part")
+        return response
+
+    app = web.Application()
+    install(app, once, scope=None)
+    app.router.add_post("/orders", answer)
+    async with TestClient(TestServer(app)) as client, client.post("/orders", headers=KEY) as said:
+        assert said.status == 409
+        assert (await said.json(content_type=None))["type"] == "urn:oncekey:outcome-unknown"
+
+
 async def test_a_file_is_sent_and_not_replayed(tmp_path):
     path = tmp_path / "report.txt"
     path.write_text("a report")

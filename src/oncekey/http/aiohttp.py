@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from oncekey.attempt import AsyncAttempt, attempt_of
 from oncekey.errors import ConfigurationError, OncekeyError
@@ -128,7 +128,7 @@ async def _prepared(request: web.Request, response: web.StreamResponse) -> None:
     """Record a response that the handler sends by itself, before its first part is sent."""
     exchange = request.get(_PLACE)
     if isinstance(exchange, AiohttpExchange):
-        await exchange.streamed(response)
+        await exchange.streamed(request, response)
 
 
 class AiohttpExchange(AsyncExchange):
@@ -235,13 +235,16 @@ class AiohttpExchange(AsyncExchange):
             response.headers.setdefault(name.decode(), value.decode("latin-1"))
         return reply
 
-    async def streamed(self, response: web.StreamResponse) -> None:
+    async def streamed(self, request: web.Request, response: web.StreamResponse) -> None:
         """Record a response that is not replayable. Raise AnsweredError if another is sent."""
         if self.run is None or self.sent or self.answer is not None:
             return
         self.sent = True
         reply = await self.end(response.status, _STREAM) if self.keeps(response.status) else None
         if reply is not None:
+            # The writer was set up for the stream, and nothing was written yet.
+            writer: Any = request.writer
+            writer.chunked, writer.length = False, None
             self.answer = reply
             raise AnsweredError(reply)
 
