@@ -234,6 +234,10 @@ class Body:
         return "parts:" + digest.hexdigest()
 
 
+def _nothing(_size: int) -> bytes:
+    return b""
+
+
 class LateBody(io.RawIOBase):
     """A file of a body that is read from the client only when the application reads it.
 
@@ -275,6 +279,9 @@ class LateBody(io.RawIOBase):
         """Read what the application has not read. Raise TooLargeError if there is too much."""
         while self._too_large is None and self._next(_CHUNK):
             pass
+        if self._close is not None:
+            self._close()  # nothing is left in it
+            self._read, self._close = _nothing, None
         if self._too_large is not None:
             raise self._too_large
 
