@@ -177,7 +177,12 @@ def make_app(
 def app() -> Starlette:
     """For `uvicorn --factory examples.payments.app:app`, configured by the environment."""
     book = Path(os.environ.get("PAYMENTS_BOOK", "gateway.db"))
-    return make_app(Once(), Gateway(book), lease=os.environ.get("PAYMENTS_LEASE", "30s"))
+    return make_app(
+        Once(),
+        Gateway(book),
+        per_second=int(os.environ.get("PAYMENTS_PER_SECOND", "1000")),
+        lease=os.environ.get("PAYMENTS_LEASE", "30s"),
+    )
 
 
 def _error(status: int, error: str, **facts: object) -> Response:

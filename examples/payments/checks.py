@@ -31,6 +31,8 @@ class InvalidRequestError(Exception):
 
 def checked(body: Any) -> Payment:
     """The payment, or the first thing that is wrong with it."""
+    if isinstance(body, list):
+        body = {}  # an object without members, as clients in JavaScript have it
     if not isinstance(body, dict):
         raise InvalidRequestError("body", "must be an object")
     user: Any = body.get("userId")

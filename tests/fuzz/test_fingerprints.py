@@ -116,7 +116,7 @@ def test_any_bytes_are_json_or_refused_and_at_once(body):
 def body(data: bytes, kind: str) -> str:
     read = Body(1 << 20, kind)
     read.feed(data)
-    return read.fingerprint()
+    return read.fingerprint
 
 
 FORM = "application/x-www-form-urlencoded"

@@ -63,6 +63,8 @@ def _is_sent_by_itself(item: pytest.Item) -> bool:
     return chosen.get("shell") == "aiohttp" and item.originalname in {  # type: ignore[attr-defined]  # functions have it
         "test_one_that_ends_soon_is_kept_and_replayed",
         "test_one_that_fails_half_way_frees_the_key",
+        "test_one_that_uses_its_buffer_again_is_sent_and_kept_as_it_was",
+        "test_a_stream_of_it_is_not_sent_either",
     }
 
 
@@ -100,8 +102,9 @@ def serve(shell: Any, servers: Any) -> Iterator[Callable[..., Site]]:
     apps, address = servers(shell.SERVER)
     sites: list[Site] = []
 
-    def make(*, beside: Site | None = None, **settings: Any) -> Site:
+    def make(*, beside: Site | None = None, claims: bool | None = None, **settings: Any) -> Site:
         site = Site(str(next(NUMBERS)), address, settings, beside)
+        site.claims = site.claims if claims is None else claims
         sites.append(site)
         apps[site.number] = shell.make(site, **settings)
         return site

@@ -14,5 +14,6 @@ from tests.http.suite.streams import TestStreams
 from tests.http.suite.stripe import TestStripe
 from tests.http.suite.together import TestTogether, TestTwoProcesses
 from tests.http.suite.trouble import TestHeld, TestStoreDown
+from tests.http.suite.unprotected import TestUnprotected
 from tests.http.suite.untouched import TestUntouched
 from tests.http.suite.webhook import TestWebhook

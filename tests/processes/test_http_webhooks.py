@@ -47,6 +47,9 @@ def test_the_page_tells_what_a_provider_hears_and_what_redis_shows(url, empty_re
         with ThreadPoolExecutor() as pool:
             asked = [pool.submit(send, request, url) for request in command.requests]
             wait(asked, return_when=FIRST_COMPLETED)
+            if len(asked) > 1:
+                with empty_redis.client() as client:
+                    assert DAY + 240 < client.ttl("idempotency:anchor-tx-12345") <= DAY + 300
             (tmp_path / GO_ON).touch()  # of two that come together one is refused by now
         answers = in_order(one.result() for one in asked)
         assert answers == in_order(command.answers), command.text

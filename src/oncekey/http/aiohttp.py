@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Unpack
 
 from oncekey.attempt import AsyncAttempt, attempt_of
@@ -67,7 +68,7 @@ class IdempotencyMiddleware:
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Run the handler for the request, or return the answer that is kept."""
         rules = self.rules
-        if rules.status is not None and rules.status.meant(request.method, request.path):
+        if rules.status is not None and rules.status.meant(request.method, request.path, ""):
             return await self._tell(request)
         try:
             asked = _find(rules, request)
@@ -217,6 +218,8 @@ class AiohttpExchange(AsyncExchange):
 
     async def _recorded(self, response: web.StreamResponse) -> Reply | None:
         """Record the response. Return a reply if that is sent instead."""
+        if self.run is None and not self.sent and self.answer is None:
+            return self._unprotected(response)
         if self.run is None or self.sent or self.answer is not None:
             return self.answer
         headers = [
@@ -237,9 +240,12 @@ class AiohttpExchange(AsyncExchange):
 
     async def streamed(self, request: web.Request, response: web.StreamResponse) -> None:
         """Record a response that is not replayable. Raise AnsweredError if another is sent."""
-        if self.run is None or self.sent or self.answer is not None:
+        if self.sent or self.answer is not None:
             return
         self.sent = True
+        if self.run is None:
+            self._unprotected(response)  # it has begun: too late to send another
+            return
         reply = await self.end(response.status, _STREAM) if self.keeps(response.status) else None
         if reply is not None:
             # The writer was set up for the stream, and nothing was written yet.
@@ -247,6 +253,13 @@ class AiohttpExchange(AsyncExchange):
             writer.chunked, writer.length = False, None
             self.answer = reply
             raise AnsweredError(reply)
+
+    def _unprotected(self, response: web.StreamResponse) -> Reply | None:
+        """Tell the client that nothing was claimed. Return a reply if that is sent instead."""
+        reply = self.rules.unclaimed(self._asked, self._body, response.status)
+        for name, value in self._asked.notice:
+            response.headers[name.decode()] = value.decode("latin-1")
+        return reply
 
     def _leave(self) -> None:
         run = self.run
@@ -261,7 +274,8 @@ def _find(rules: Rules, request: web.Request) -> Asked | None:
     headers = [(name.lower(), value) for name, value in request.raw_headers]
     if rules.passes(headers):
         return None
-    return rules.find(request.method, request.path, headers, lambda: _request_of(request, headers))
+    request_of = partial(_request_of, request, headers)
+    return rules.find(request.method, request.path, "", headers, request_of)
 
 
 def _request_of(request: web.Request, headers: Headers | None = None) -> Request:

@@ -14,14 +14,15 @@ from functools import partial
 from typing import Any, Final, Unpack
 
 from oncekey.attempt import AsyncAttempt, attempt_of
-from oncekey.compat import running_loop
+from oncekey.compat import refuse_other_loops, running_loop
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.functions import UNSET
-from oncekey.http.body import Body
-from oncekey.http.errors import AnsweredError
+from oncekey.http.body import IN_MEMORY, Body
+from oncekey.http.errors import AnsweredError, TooLargeError
 from oncekey.http.exchange_async import AsyncExchange
-from oncekey.http.request import Headers, Request, nobody
+from oncekey.http.request import Headers, Request, nobody, placed
 from oncekey.http.response import Reply, Unkept
+from oncekey.http.routers import of_asgi
 from oncekey.http.rules import Asked, Rules, Settings
 from oncekey.once import Once
 
@@ -38,6 +39,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 PLACE: Final = "oncekey.exchange"
 """The key of the exchange in the ASGI scope."""
 
+_GONE: Final = 400
 _HELD_FOR: Final = 1.0
 _IDENTITY: Final = (b"accept-encoding", b"identity")
 # With these extensions parts of the response would bypass the middleware.
@@ -56,14 +58,17 @@ _LOWER: Final = frozenset(
 class IdempotencyMiddleware:
     """ASGI middleware that runs a request once, even if it arrives twice.
 
-    With `claim="handler"` nothing is claimed before the handler calls `await claim(request, ...)`,
-    after it has authenticated the user. The middleware then only holds the response back.
+    With `claim="handler"` nothing is read or claimed before the handler calls
+    `await claim(request, ...)`, after it has authenticated the user. The middleware then only holds
+    the response back.
     """
 
     def __init__(self, app: App, once: Once | None = None, **settings: Unpack[Settings]) -> None:
         """Check every setting. Nothing is opened before the first request."""
         self.app: Final = app
         self.rules: Final = Rules(once, **settings)
+        self.rules.routes.answered_by(partial(of_asgi, app))
+        self._root = str(getattr(app, "root_path", ""))  # FastAPI's, which sets it further inside
         self._running: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._when_over: Final = self._is_over  # one bound method for all requests
 
@@ -71,17 +76,25 @@ class IdempotencyMiddleware:
         """Run the application for the request, or send the answer that is kept."""
         rules = self.rules
         if scope["type"] != "http" or rules.passes(scope["headers"]):
+            if scope["type"] == "lifespan":
+                send = self._checked(send)
             await self._pass(scope, receive, send)
             return
-        if rules.status is not None and rules.status.meant(scope["method"], scope["path"]):
+        if self._root:
+            scope = {**scope, "root_path": self._root}
+        if rules.status is not None and rules.status.meant(scope["method"], *_placed(scope)):
             await self._tell(scope, send)
             return
+        try:
+            loop = running_loop()
+        except RuntimeError:
+            refuse_other_loops()
+            raise
         exchange = ASGIExchange(rules, receive, send)
         runs = await exchange.enter(scope)
         if runs is None:
             await self._pass(scope, receive, send)
         elif runs:
-            loop = running_loop()
             task = loop.create_task(exchange.call(self.app, _inner(scope, exchange)))
             over = self._running[task] = loop.create_future()
             task.add_done_callback(self._when_over)
@@ -99,11 +112,25 @@ class IdempotencyMiddleware:
             scope.setdefault(PLACE, None)  # tells `claim` that the middleware is installed
         return self.app(scope, receive, send)
 
+    def _checked(self, send: Send) -> Send:
+        """Return a `send` for the lifespan that compares `routes=` with the application's routes.
+
+        That is done when the application has started: until then it may add routes.
+        """
+
+        async def checked(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                refuse_other_loops()
+                self.rules.routes.compare()
+            await send(message)
+
+        return checked
+
     async def _tell(self, scope: Scope, send: Send) -> None:
         """Answer a request for a status."""
         rules = self.rules
         try:
-            pointing = rules.looked_for(_request_of(scope))
+            pointing = rules.looked_for(_request_of(scope, *_placed(scope)))
             record = None
             if pointing is not None:
                 record = await rules.once.get_async(pointing.key, scope=pointing.scope)
@@ -149,6 +176,9 @@ class ASGIExchange(AsyncExchange):
     _body: Body | None = None  # the body, if it is on disk or needed for a claim
     _message: Message | None = None  # the body, if it came in one piece
     _messages: Iterator[Message] | None = None  # the body, if it came in several pieces
+    _whole = False  # whether all of the body was read
+    _given = 0  # the bytes of it that the application has read before the claim
+    _too_large: TooLargeError | None = None
     _sending = False
     _listening: asyncio.Event | None = None  # set when the response goes out
     _timer: asyncio.Task[None] | None = None
@@ -188,18 +218,16 @@ class ASGIExchange(AsyncExchange):
             return None
         self.echo = asked.echo
         body, runs = rules.body(asked), False
+        if rules.by_handler and rules.profile.signature is None:
+            # Nothing is read before the application has authenticated the client.
+            self._unclaimed, self._body = (asked, body), body
+            return True
         try:
-            while True:
-                message = await self._from_client()
-                if message["type"] == "http.disconnect":
-                    return False  # nothing has begun
-                body.feed(message.get("body", b""))
-                if not message.get("more_body", False):
-                    break
+            if not await self._read(body):
+                return False  # nothing has begun
             if rules.profile.signature is not None:
                 rules.verify(asked, body, _url_of(scope))
-            call = None if rules.by_handler else rules.call(asked, body)
-            reply = await self.claim(asked, body, call)
+            reply = None if rules.by_handler else await self._ask(asked, body, UNSET)
             runs = reply is None
         except OncekeyError as error:
             reply = rules.answers.refusal(error)
@@ -211,6 +239,36 @@ class ASGIExchange(AsyncExchange):
         else:
             await _send_reply(self._to_client, reply)
         return runs
+
+    async def _ask(self, asked: Asked, body: Body, principal: str | None) -> Reply | None:
+        """Claim the request. Return the reply if it must not run, else None."""
+        if body.encoding or body.size > IN_MEMORY:  # not on the event loop
+            await asyncio.to_thread(getattr, body, "fingerprint")
+        return await self.claim(asked, body, self.rules.call(asked, body, principal))
+
+    async def _read(self, body: Body) -> bool:
+        """Read what is left of the body. Return False if the client is gone before its end.
+
+        Raise TooLargeError if the body is too large.
+        """
+        while not self._whole and self._too_large is None:
+            message = await self._next(body)
+            if message["type"] == "http.disconnect":
+                return False
+        if self._too_large is not None:
+            raise self._too_large
+        return True
+
+    async def _next(self, body: Body) -> Message:
+        """Read and return one message."""
+        message = await self._from_client()
+        if message["type"] == "http.request":
+            self._whole = not message.get("more_body", False)
+            try:
+                body.feed(message.get("body", b""))
+            except TooLargeError as error:
+                self._too_large = error
+        return message
 
     def _keep(self, asked: Asked, body: Body) -> None:
         """Keep the body for the application, and what a handler needs to claim."""
@@ -234,10 +292,14 @@ class ASGIExchange(AsyncExchange):
             raise ConfigurationError("the middleware has claimed already; tell it claim='handler'")
         if self.run is None and self._unclaimed is not None:
             asked, body = self._unclaimed
+            was_whole = self._whole
             try:
-                reply = await self.claim(asked, body, rules.call(asked, body, principal))
+                here = await self._read(body)
+                reply = await self._ask(asked, body, principal) if here else Reply(_GONE, [])
             except OncekeyError as error:
                 reply = rules.answers.refusal(error)
+            if not was_whole:  # the application has not read all of it yet
+                self._messages = _messages_of(body, self._given)
             if reply is not None:
                 self.answer = reply
                 raise AnsweredError(reply)
@@ -296,6 +358,9 @@ class ASGIExchange(AsyncExchange):
         message, self._message = self._message, None
         if message is None and self._messages is not None:
             message = next(self._messages, None)
+        if message is None and not self._whole and self._unclaimed is not None:
+            message = await self._next(self._unclaimed[1])
+            self._given += len(message.get("body", b""))
         if message is not None:
             return message
         if not self._sending:
@@ -322,6 +387,8 @@ class ASGIExchange(AsyncExchange):
             return  # drop the response that the framework makes of AnsweredError
         kind = message["type"]
         if self.run is None or self.sent:
+            if kind == "http.response.start" and self._unclaimed is not None:
+                message = await self._unprotected(message, *self._unclaimed)
             await self._forward(message)
         elif kind == "http.response.start":
             self._start, self._headers = message, _lowered(message.get("headers", ()))
@@ -344,10 +411,17 @@ class ASGIExchange(AsyncExchange):
                 await self._reply(reply)
             self.sent = True
 
+    async def _unprotected(self, start: Message, asked: Asked, body: Body) -> Message:
+        """Return the start of a response without a claim, with a notice for the client."""
+        reply = self.rules.unclaimed(asked, body, start["status"])
+        if reply is not None:
+            await self._reply(reply)
+        return {**start, "headers": [*start.get("headers", ()), *asked.notice]}
+
     async def _hold(self, part: bytes) -> None:
         if self._parts is None:
             self._parts = []
-        self._parts.append(part)
+        self._parts.append(bytes(part))  # the application may use its buffer again
         self._held += len(part)
         if self._held > self.rules.terms.max_result:
             await self._let_through("the response is larger than max_result")
@@ -401,18 +475,25 @@ class ASGIExchange(AsyncExchange):
 
 def _find(rules: Rules, scope: Scope) -> Asked | None:
     """Return the request if it is covered, else None."""
-    return rules.find(scope["method"], scope["path"], scope["headers"], partial(_request_of, scope))
+    path, root = _placed(scope) if scope.get("root_path") else (scope["path"], "")
+    request = partial(_request_of, scope, path, root)
+    return rules.find(scope["method"], path, root, scope["headers"], request)
 
 
-def _request_of(scope: Scope) -> Request:
+def _placed(scope: Scope) -> tuple[str, str]:
+    return placed(scope["path"], scope.get("root_path", ""))
+
+
+def _request_of(scope: Scope, path: str, root: str) -> Request:
     """Return the request for the rules. Its user is the one that another middleware has set."""
     return Request(
         scope["method"],
-        scope["path"],
+        path,
         scope.get("query_string", b""),
         scope["headers"],
         scope,
         (lambda: _user(scope["user"])) if "user" in scope else nobody,
+        root,
     )
 
 
@@ -465,12 +546,16 @@ async def _send_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _messages_of(body: Body) -> Iterator[Message]:
-    """Yield the body as ASGI messages."""
-    left = body.size
+def _messages_of(body: Body, start: int = 0) -> Iterator[Message]:
+    """Yield the body from this byte on as ASGI messages, at least one."""
+    left, skipped = body.size - start, start
     for chunk in body.chunks():
-        left -= len(chunk)
-        yield {"type": "http.request", "body": chunk, "more_body": left > 0}
+        part, skipped = chunk[skipped:], max(0, skipped - len(chunk))
+        if part or not left:
+            left -= len(part)
+            yield {"type": "http.request", "body": part, "more_body": left > 0}
+        if not left:
+            return
 
 
 def _lowered(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -26,13 +26,14 @@ from oncekey.engine.run_base import BaseRun
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.extras import needing
 from oncekey.functions import UNSET
-from oncekey.http.body import Body
+from oncekey.http.body import Body, LateBody
 from oncekey.http.exchange import Exchange
 from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.openapi import describe
 from oncekey.http.profiles import PROFILES
-from oncekey.http.request import EVERYBODY, NOBODY, Headers, Request, nobody
+from oncekey.http.request import EVERYBODY, Headers, Request, nobody
 from oncekey.http.response import Reply, Unkept
+from oncekey.http.routers import Path, of_django
 from oncekey.http.rules import Asked, Rules
 from oncekey.once import Once
 from oncekey.policy import switched_off
@@ -55,6 +56,9 @@ with needing("django", __name__):
     from django.http import (  # type: ignore[import-untyped]  # Django brings no types
         HttpResponse,
         UnreadablePostError,
+    )
+    from django.urls import (  # type: ignore[import-untyped]  # Django brings no types
+        get_resolver,
     )
     from django.utils.module_loading import (  # type: ignore[import-untyped]  # Django brings no types
         import_string,
@@ -95,8 +99,8 @@ _seen: Final[list[bool]] = []
 class IdempotencyMiddleware:
     """Django middleware that runs a request once, even if it arrives twice. See `ONCEKEY` above.
 
-    With `"claim": "handler"` nothing is claimed before a view with the decorator `claimed` is
-    called. The middleware then only holds the response back.
+    With `"claim": "handler"` nothing is read or claimed before a view with the decorator `claimed`
+    is called. The middleware then only holds the response back.
     """
 
     sync_capable = True
@@ -106,6 +110,7 @@ class IdempotencyMiddleware:
         """Check the setting `ONCEKEY`. Nothing is opened before the first request."""
         self.get_response: Final = get_response
         self.rules: Final = _rules_of(getattr(settings, "ONCEKEY", {}))
+        self.rules.routes.answered_by(_paths)
         self._awaits = iscoroutinefunction(get_response)
         self._running: set[asyncio.Task[DjangoResponse]] = set()
         if self._awaits:
@@ -200,14 +205,13 @@ def _blocking(view: View, scope: Any) -> View:
         exchange = _exchange(request)
         if exchange is None or exchange.run is not None:
             return view(*args, **kwargs)
-        principal = _principal(invoke(scope, request)) if callable(scope) else _fixed(scope)
-        if principal is not NOBODY:
-            if isinstance(exchange, DjangoExchange):
-                reply = exchange.claim_for(principal)
-            else:
-                reply = async_to_sync(exchange.claim_for)(principal)
-            if reply is not None:
-                return _response_of(reply)
+        principal: Any = invoke(scope, request) if callable(scope) else _fixed(scope)
+        if isinstance(exchange, DjangoExchange):
+            reply = exchange.claim_for(principal)
+        else:
+            reply = async_to_sync(exchange.claim_for)(principal)
+        if reply is not None:
+            return _response_of(reply)
         with _current(exchange.run):
             return view(*args, **kwargs)
 
@@ -224,14 +228,13 @@ def _coroutine(view: View, scope: Any) -> View:
         principal = _fixed(scope)
         if callable(scope):
             found: Any = await _ask_async(scope, request)
-            principal = _principal(await found if hasattr(type(found), "__await__") else found)
-        if principal is not NOBODY:
-            if isinstance(exchange, AsyncDjangoExchange):
-                reply = await exchange.claim_for(principal)
-            else:
-                reply = await sync_to_async(exchange.claim_for)(principal)
-            if reply is not None:
-                return _response_of(reply)
+            principal = await found if hasattr(type(found), "__await__") else found
+        if isinstance(exchange, AsyncDjangoExchange):
+            reply = await exchange.claim_for(principal)
+        else:
+            reply = await sync_to_async(exchange.claim_for)(principal)
+        if reply is not None:
+            return _response_of(reply)
         with _current(exchange.run):
             return await view(*args, **kwargs)
 
@@ -260,10 +263,6 @@ def _exchange(request: Any) -> DjangoExchange | AsyncDjangoExchange | None:
     return getattr(request, PLACE, None)
 
 
-def _principal(found: Any) -> Any:
-    return NOBODY if found is None else found
-
-
 def _fixed(scope: Any) -> Any:
     return EVERYBODY if scope is None else scope
 
@@ -280,6 +279,8 @@ class DjangoExchange(Exchange):
         self._asked = asked
         self._request = request
         self._body = rules.body(asked)
+        self._late: LateBody | None = None
+        self._is_read = False
         self.error: BaseException | None = None
         """The exception of the view, which Django has turned into a response."""
 
@@ -287,16 +288,24 @@ class DjangoExchange(Exchange):
         """Read the request, and claim it. Return the reply if it must not run, else None."""
         rules = self.rules
         try:
-            if not _read(self._request, self._body):
+            if rules.by_handler and rules.profile.signature is None:
+                self._late = _later(self._request, self._body)
+                return None
+            if not _read(self._request, self._body, None):
                 return Reply(_GONE, [])  # the client is gone, and nothing has begun
             rules.verify(self._asked, self._body, _url_of(rules, self._request))
         except OncekeyError as error:
             return rules.answers.refusal(error)
+        self._is_read = True
         return None if rules.by_handler else self.claim_for(UNSET)
 
     def claim_for(self, principal: str | None) -> Reply | None:
         """Claim for this owner. Return the reply if the request must not run, else None."""
         try:
+            if not self._is_read:
+                self._is_read = True
+                if not _read(self._request, self._body, self._late):
+                    return Reply(_GONE, [])
             call = self.rules.call(self._asked, self._body, principal)
             return self.claim(self._asked, self._body, call)
         except OncekeyError as error:
@@ -323,11 +332,15 @@ class DjangoExchange(Exchange):
 
     def close(self) -> None:
         """Close the body of the request."""
+        if self._late is not None:
+            self._late.close()
         self._body.close()
 
     def _answered(self, response: DjangoResponse) -> DjangoResponse:
         """Record the response. Return the one to send: this one, or another in its place."""
-        if self.run is None or self.run.ended:  # the view may have ended the run itself
+        if self.run is None:
+            return _unprotected(self.rules, self._asked, self._body, response)
+        if self.run.ended:  # the view may have ended the run itself
             return response
         status = response.status_code
         if self.error is not None and status >= _BROKEN:
@@ -363,6 +376,8 @@ class AsyncDjangoExchange(AsyncExchange):
         self._asked = asked
         self._request = request
         self._body = rules.body(asked)
+        self._late: LateBody | None = None
+        self._is_read = False
         self.error: BaseException | None = None
         """The exception of the view, which Django has turned into a response."""
 
@@ -370,16 +385,24 @@ class AsyncDjangoExchange(AsyncExchange):
         """Read the request, and claim it. Return the reply if it must not run, else None."""
         rules = self.rules
         try:
-            if not _read(self._request, self._body):
+            if rules.by_handler and rules.profile.signature is None:
+                self._late = _later(self._request, self._body)
+                return None
+            if not _read(self._request, self._body, None):
                 return Reply(_GONE, [])  # the client is gone, and nothing has begun
             rules.verify(self._asked, self._body, _url_of(rules, self._request))
         except OncekeyError as error:
             return rules.answers.refusal(error)
+        self._is_read = True
         return None if rules.by_handler else await self.claim_for(UNSET)
 
     async def claim_for(self, principal: str | None) -> Reply | None:
         """Claim for this owner. Return the reply if the request must not run, else None."""
         try:
+            if not self._is_read:
+                self._is_read = True
+                if not _read(self._request, self._body, self._late):
+                    return Reply(_GONE, [])
             call = await _ask_async(self.rules.call, self._asked, self._body, principal)
             return await self.claim(self._asked, self._body, call)
         except OncekeyError as error:
@@ -406,11 +429,15 @@ class AsyncDjangoExchange(AsyncExchange):
 
     def close(self) -> None:
         """Close the body of the request."""
+        if self._late is not None:
+            self._late.close()
         self._body.close()
 
     async def _answered(self, response: DjangoResponse) -> DjangoResponse:
         """Record the response. Return the one to send: this one, or another in its place."""
-        if self.run is None or self.run.ended:  # the view may have ended the run itself
+        if self.run is None:
+            return _unprotected(self.rules, self._asked, self._body, response)
+        if self.run.ended:  # the view may have ended the run itself
             return response
         status = response.status_code
         if self.error is not None and status >= _BROKEN:
@@ -437,6 +464,15 @@ class AsyncDjangoExchange(AsyncExchange):
         return rules.kept(status, _answered_headers(response), body)
 
 
+def _unprotected(rules: Rules, asked: Asked, body: Body, response: Any) -> DjangoResponse:
+    """Return the response to a request without a claim, with a notice for the client."""
+    reply = rules.unclaimed(asked, body, response.status_code)
+    if reply is not None:
+        return _instead_of(response, reply)
+    _add_headers(response, asked.notice)
+    return response
+
+
 @contextmanager
 def _current(run: BaseRun | None) -> Iterator[None]:
     """Make the run the current one inside, if there is one."""
@@ -453,7 +489,7 @@ def _current(run: BaseRun | None) -> Iterator[None]:
 def _begin(rules: Rules, request: DjangoRequest) -> DjangoExchange | DjangoResponse | None:
     """Return the exchange if the request is to run, its response if not, None if not covered."""
     try:
-        if rules.status is not None and rules.status.meant(request.method, request.path):
+        if rules.status is not None and rules.status.meant(request.method, *_placed(request)):
             pointing, record = rules.looked_for(_request_of(request)), None
             if pointing is not None:
                 record = rules.once.get(pointing.key, scope=pointing.scope)
@@ -480,7 +516,7 @@ async def _begin_async(
 ) -> AsyncDjangoExchange | DjangoResponse | None:
     """Return the exchange if the request is to run, its response if not, None if not covered."""
     try:
-        if rules.status is not None and rules.status.meant(request.method, request.path):
+        if rules.status is not None and rules.status.meant(request.method, *_placed(request)):
             pointing, record = await _ask_async(rules.looked_for, _request_of(request)), None
             if pointing is not None:
                 record = await rules.once.get_async(pointing.key, scope=pointing.scope)
@@ -519,7 +555,22 @@ def _find(rules: Rules, request: DjangoRequest) -> Asked | None:
     if places and not rules.required and not any(name in request.META for name in places):
         return None  # the fast path: most requests have no key
     headers = _headers_of(request)
-    return rules.find(request.method, request.path, headers, lambda: _request_of(request, headers))
+    path, root = _placed(request)
+    if hasattr(request, "urlconf"):  # by the host, for example: other requests have other routes
+        rules.routes.answered_by(None)
+    return rules.find(request.method, path, root, headers, lambda: _request_of(request, headers))
+
+
+def _paths() -> list[Path] | None:
+    """Return the paths of the project, or None if it has no URLs for all requests."""
+    resolver: Any = get_resolver() if settings.ROOT_URLCONF else None
+    return None if resolver is None else of_django(resolver.url_patterns)
+
+
+def _placed(request: DjangoRequest) -> tuple[str, str]:
+    """Return the path as the client sees it, and the prefix that the views do not see."""
+    root = request.META.get("SCRIPT_NAME", "").rstrip("/")
+    return (root + request.path_info, root) if root else (request.path, "")
 
 
 @lru_cache(64)
@@ -532,13 +583,15 @@ def _places(keys: tuple[str, ...]) -> tuple[str, ...]:
 
 def _request_of(request: DjangoRequest, headers: Headers | None = None) -> Request:
     """Return the request for the rules."""
+    path, root = _placed(request)
     return Request(
         request.method,
-        request.path,
+        path,
         _bytes(request.META.get("QUERY_STRING", "")),
         _headers_of(request) if headers is None else headers,
         request,
         lambda: _user(request),
+        root,
     )
 
 
@@ -582,11 +635,26 @@ def _url_of(rules: Rules, request: DjangoRequest) -> str:
 # The body
 
 
-def _read(request: DjangoRequest, body: Body) -> bool:
+def _later(request: DjangoRequest, body: Body) -> LateBody | None:
+    """Keep the body as the view reads it. Return None if an outer middleware has read it."""
+    if hasattr(request, "_body") or request._read_started:
+        return None
+    late = LateBody(request._stream.read, body, request._stream.close)
+    request._stream = io.BufferedReader(late)
+    return late
+
+
+def _read(request: DjangoRequest, body: Body, late: LateBody | None) -> bool:
     """Read the body, and let the view read it again. Return whether all of it came.
 
     Raise ConfigurationError if another middleware has read a part of it.
     """
+    if late is not None:
+        try:
+            late.read_rest()
+        except OSError:
+            return False
+        return _is_whole(request, body)
     if hasattr(request, "_body"):  # an outer middleware has read all of it
         body.feed(request._body)
         return True
@@ -601,13 +669,17 @@ def _read(request: DjangoRequest, body: Body) -> bool:
             body.feed(chunk)
     except UnreadablePostError:
         return False
-    length = str(request.META.get("CONTENT_LENGTH") or "")
-    if length.isdecimal() and body.size < int(length):
+    if not _is_whole(request, body):
         return False
     request._stream.close()
     request._stream = _again(body)
     request._read_started = False
     return True
+
+
+def _is_whole(request: DjangoRequest, body: Body) -> bool:
+    length = str(request.META.get("CONTENT_LENGTH") or "")
+    return not length.isdecimal() or body.size >= int(length)
 
 
 def _again(body: Body) -> Any:
@@ -864,7 +936,9 @@ def _once(given: dict[str, Any]) -> Once | None:
 def _check(**_: object) -> list[checks.CheckMessage]:
     """Return an error if the setting is not valid."""
     try:
-        _rules_of(getattr(settings, "ONCEKEY", {}))
+        rules = _rules_of(getattr(settings, "ONCEKEY", {}))
+        rules.routes.answered_by(_paths)
+        rules.routes.compare()
     except ConfigurationError as error:
         return [checks.Error(str(error), id="oncekey.E001")]
     return []

@@ -25,6 +25,12 @@ class MissingMemberError(InvalidKeyError):
         super().__init__(f"{self.field} {why}")
 
 
+class UnprotectedError(OncekeyError):
+    """The request cannot be protected, but it has to be. Its message is meant for the client."""
+
+    status_hint = 403
+
+
 class TooLargeError(OncekeyError):
     """The body of the request is larger than the limit."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
+from urllib.parse import quote
 
-from oncekey.core.key import checked_key
+from oncekey.core.key import checked_key, function_key
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.http.errors import MissingMemberError
 
@@ -15,6 +16,7 @@ _PLAIN: Final = re.compile(
     rb"[\x21\x23-\x2b\x2d-\x7e](?:[\x20-\x2b\x2d-\x7e]{0,253}[\x21-\x2b\x2d-\x7e])?"
 )
 _MUST: Final = "must be a string of 1 to 255 printable ASCII characters"
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
@@ -44,12 +46,30 @@ def of_header(name: str, values: list[bytes]) -> str:
     return _checked(name, text)
 
 
+def echoed(value: bytes, key: str) -> bytes:
+    """Return what is sent back for a header: the key as it was understood, and nothing else."""
+    if value.lstrip(b" \t").startswith(b'"'):
+        key = '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return key.encode("ascii")
+
+
 def of_member(pointer: str, value: object) -> str:
     """Return the key in a member of the body. Raise MissingMemberError if it is not valid."""
     try:
         return checked_key(value)
     except InvalidKeyError:
         raise MissingMemberError(pointer, _MUST) from None
+
+
+def of_any_text(pointer: str, value: object, shortest: int) -> str:
+    """Return the key in a member of the body that may hold any text of this length or longer.
+
+    Characters beyond printable ASCII are percent-escaped, and what gets too long ends in a digest:
+    different texts are different keys. Raise MissingMemberError if it is no such text.
+    """
+    if not isinstance(value, str) or len(value) < shortest:
+        raise MissingMemberError(pointer, f"must be a string of {shortest} or more characters")
+    return function_key(quote(value, safe=_PRINTABLE, errors="surrogatepass"))
 
 
 def _checked(name: str, text: str) -> str:

@@ -3,13 +3,15 @@
     IdempotencyMiddleware(app, once, profile=presets.github(secret), routes=["/hooks/github"])
 
 Each one remembers an event for 7 days, longer than the provider retries, and checks the signature
-before the store is asked. Pass None instead of a secret only if something in front of the
-application has checked the signature.
+before the store is asked. The same event at another path or with another query is another one,
+because providers give one id to all endpoints that they send an event to. Pass None instead of a
+secret only if something in front of the application has checked the signature.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from oncekey.http.profiles import WEBHOOK, Profile
@@ -58,7 +60,7 @@ def github(secret: Secret) -> Profile:
 def shopify(secret: Secret) -> Profile:
     """Return the profile for Shopify. The key is `X-Shopify-Event-Id`, else the webhook's id.
 
-    The scope is shop and topic: one event may come through several subscriptions, and each of
+    The scope has shop and topic: one event may come through several subscriptions, and each of
     them is handled.
     """
     return _preset(
@@ -104,10 +106,16 @@ def _preset(
     *,
     scope: Scoping | None = None,
 ) -> Profile:
+    def endpoint(request: Request) -> str | None:
+        """Return the provider and the query. Rules add the path. A query may hold a secret."""
+        owner = name if scope is None else scope(request)
+        return f"{owner}?{sha256(request.query).hexdigest()[:16]}" if request.query else owner
+
     return WEBHOOK.replace(
         name=name,
         key=key,
-        scope=scope or (lambda _request: name),
+        scope=endpoint,
+        by_route=True,
         signature=signature,
         policy=_OUTLASTS_RETRIES.over(WEBHOOK.policy),
     )

@@ -17,7 +17,12 @@ from oncekey.errors import (
     StoreError,
     UnreadableError,
 )
-from oncekey.http.errors import MissingKeyError, MissingMemberError, TooLargeError
+from oncekey.http.errors import (
+    MissingKeyError,
+    MissingMemberError,
+    TooLargeError,
+    UnprotectedError,
+)
 from oncekey.http.profiles import Profile, Situation
 from oncekey.http.response import Reply, say
 from oncekey.http.signatures import SignatureError
@@ -27,6 +32,7 @@ _SITUATIONS: Final[dict[type[OncekeyError], Situation]] = {
     InvalidKeyError: "invalid-key",
     SignatureError: "invalid-signature",
     TooLargeError: "too-large",
+    UnprotectedError: "unprotected",
     InProgressError: "in-progress",
     KeyReusedError: "key-reused",
     OutcomeUnknownError: "outcome-unknown",
@@ -72,7 +78,9 @@ class Problems:
         if situation is None:
             raise error
         # The messages of these errors are about the client's own request. Others name internals.
-        its_own = isinstance(error, (InvalidKeyError, SignatureError, TooLargeError))
+        its_own = isinstance(
+            error, (InvalidKeyError, SignatureError, TooLargeError, UnprotectedError)
+        )
         return self.say(
             situation,
             detail=str(error) if its_own else "",

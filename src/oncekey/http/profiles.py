@@ -19,6 +19,7 @@ Situation = Literal[
     "invalid-key",
     "invalid-signature",
     "too-large",
+    "unprotected",  # it is not known whose request it is, or its handler does not claim
     "in-progress",
     "key-reused",
     "response-not-replayable",
@@ -40,6 +41,9 @@ class Profile:
     name: str
     key: str | tuple[str, ...] = "Idempotency-Key"
     """The header or JSON pointer of the key, or several: the first that was sent counts."""
+    any_text: int | None = None
+    """The length from which on a key in the body may be any text. None: 1 to 255 printable ASCII
+    characters."""
     required: bool = False
     """Whether a request without a key is refused."""
     methods: tuple[str, ...] = ("POST", "PATCH")
@@ -112,6 +116,7 @@ _PROBLEMS: Final[dict[Situation, Words]] = {
     "invalid-key": Words(status=400, title="Idempotency key is not usable"),
     "invalid-signature": Words(status=401, title="Signature is not valid"),
     "too-large": Words(status=413, title="Body is too large"),
+    "unprotected": Words(status=403, title="Request cannot be protected"),
     "in-progress": Words(status=409, title="Request is in progress"),
     "key-reused": Words(status=422, title="Idempotency key was used for another request"),
     "response-not-replayable": Words(status=409, title="Response cannot be replayed"),
@@ -125,7 +130,13 @@ _PROBLEMS: Final[dict[Situation, Words]] = {
 }
 
 # Statuses that mean the request had no effect: the client corrects it or tries again.
-_NO_EFFECT: Final = frozenset({400, 401, 403, 404, 405, 408, 413, 415, 422, 425, 429})
+# Several depend on headers, which are not part of the fingerprint.
+_NO_EFFECT: Final = frozenset(
+    {
+        *(400, 401, 403, 404, 405, 406, 408, 411, 412, 413, 415, 417, 421, 422, 423, 425, 426),
+        *(428, 429, 431),
+    }
+)
 
 
 def _stripe(status: int, kind: str, *, retry: bool | None = None, code: str = "") -> Words:
@@ -155,6 +166,7 @@ STRIPE: Final = Profile(
         "invalid-key": _stripe(400, "invalid_request_error"),
         "invalid-signature": _stripe(401, "invalid_request_error"),
         "too-large": _stripe(413, "invalid_request_error"),
+        "unprotected": _stripe(403, "invalid_request_error"),
         "in-progress": _stripe(
             409, "invalid_request_error", retry=True, code="idempotency_key_in_use"
         ),
@@ -195,6 +207,7 @@ WEBHOOK: Final = Profile(
 PAYMENTS: Final = Profile(
     name="payments",
     key="/idempotencyKey",
+    any_text=8,
     required=True,
     scope="/userId",
     by_route=False,

@@ -30,7 +30,9 @@ def nobody() -> str | None:
 class Request(Struct, frozen=True, eq=False):
     """Method, path, query and headers. The names of headers are in lower case.
 
-    `native` is the object of the framework: an ASGI scope, a WSGI environ or a Django request.
+    `path` is the path as the client sees it. It begins with `root`, the prefix below which the
+    application is served, or an empty text. `native` is the object of the framework: an ASGI scope,
+    a WSGI environ or a Django request.
     """
 
     method: str
@@ -39,6 +41,7 @@ class Request(Struct, frozen=True, eq=False):
     headers: Headers
     native: Any = None
     _user: Callable[[], str | None] = nobody
+    root: str = ""
 
     def values(self, name: str) -> list[bytes]:
         """Return every value of a header, as it was sent."""
@@ -61,6 +64,17 @@ class Request(Struct, frozen=True, eq=False):
 
 Scoping = Callable[[Request], str | None]
 """A function that returns the owner of a request, or None if it has none."""
+
+
+def placed(path: str, root: str) -> tuple[str, str]:
+    """Return the path as the client sees it, and the prefix of it that the application does not.
+
+    Some servers pass on a path with the prefix in front of it, and some without.
+    """
+    prefix = "/" + root.strip("/")
+    rest = path.removeprefix(root)
+    inside = rest if not rest or rest[0] == "/" else path
+    return (inside, "") if prefix == "/" else (prefix + inside, prefix)
 
 
 def by_user(request: Request) -> str | None:

@@ -14,14 +14,18 @@ from oncekey.core.codec import Codec, NotKeepableError, UnreadableBytesError
 from oncekey.http.request import Headers
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")
+UNPROTECTED: Final = b"idempotent-unprotected"
+"""The header of a response whose request had a key that did not protect it. Its value says why."""
 
 # These headers belong to one connection, one moment or one client, and are wrong in a replay.
-_NEVER_KEPT: Final = frozenset(
+NEVER_REPLAYED: Final = frozenset(
     {
-        *(b"set-cookie", b"date", b"server", b"www-authenticate"),
+        *(b"set-cookie", b"set-cookie2", b"date", b"age", b"server", b"www-authenticate"),
+        *(b"authentication-info", b"authorization", b"x-csrf-token"),
+        *(b"clear-site-data", b"alt-svc"),
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
         *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
-        *(b"idempotency-key", b"idempotent-replayed"),  # a replay has its own
+        *(b"idempotency-key", b"idempotent-replayed", UNPROTECTED),  # a replay has its own
     }
 )
 
@@ -73,12 +77,14 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Reply).decode
 
 
-def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+def kept_headers(
+    headers: Iterable[tuple[bytes, bytes]], never: frozenset[bytes] = NEVER_REPLAYED
+) -> Headers:
     """Return the headers that are kept, in their order, repeated ones included."""
     return [
         (name, value)
         for name, value in headers
-        if name not in _NEVER_KEPT and not name.startswith(b"access-control-")
+        if name not in never and not name.startswith(b"access-control-")
     ]
 
 
@@ -95,9 +101,14 @@ def _is_endless(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() in _ENDLESS
 
 
-def packed(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """Return the bytes of a response as they are stored."""
-    return _encode(Reply(status, kept_headers(headers), body))
+def packed(
+    status: int,
+    headers: Iterable[tuple[bytes, bytes]],
+    body: bytes,
+    never: frozenset[bytes] = NEVER_REPLAYED,
+) -> bytes:
+    """Return the bytes of a response as they are stored, without the headers `never`."""
+    return _encode(Reply(status, kept_headers(headers, never), body))
 
 
 def unpacked(data: bytes) -> Reply:

@@ -11,24 +11,27 @@ The adapter of a framework reads the request, calls these in turn, and does the 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import lru_cache
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from oncekey.core.call import Call, Identity
 from oncekey.core.codec import UnreadableBytesError
 from oncekey.core.key import readable
 from oncekey.core.record import Record
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.functions import UNSET
 from oncekey.http import keys
 from oncekey.http.body import Body
-from oncekey.http.errors import MissingKeyError, MissingMemberError
+from oncekey.http.errors import MissingKeyError, MissingMemberError, UnprotectedError
 from oncekey.http.keys import checked_pointer
 from oncekey.http.problems import Problems, instance_of
 from oncekey.http.profiles import GIVEN, Profile, profile_of
@@ -37,15 +40,31 @@ from oncekey.http.request import (
     Headers,
     Request,
     Scoping,
+    by_user,
     joined,
     named,
     of_request,
     of_route,
 )
-from oncekey.http.response import REPLAYED, REPLIES, Reply, Unkept, endless, packed, unpacked
+from oncekey.http.response import (
+    NEVER_REPLAYED,
+    REPLAYED,
+    REPLIES,
+    UNPROTECTED,
+    Reply,
+    Unkept,
+    endless,
+    kept_headers,
+    packed,
+    unpacked,
+)
+from oncekey.http.routers import TEXT, Path, meet, shape_of
 from oncekey.http.status import Pointing, Status, with_url
+from oncekey.observe import Event
 from oncekey.once import Once
-from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, size, terms
+from oncekey.policy import FUNCTION, Policy, PolicyFields, Terms, size, switched_off, terms
+
+_log = logging.getLogger("oncekey")
 
 # The requests that are covered, by method and path.
 
@@ -54,8 +73,15 @@ _METHOD: Final = re.compile(r"[A-Z]+")
 _PIECE: Final = re.compile(r"\{[^/{}]*\}|\*")
 
 
+Router = Callable[[], list[Path] | None]
+
+
 class Routes:
-    """Methods and paths. A path may hold `{name}` for one segment, and `*` for any text."""
+    """Methods and paths. A path may hold `{name}` for one segment, and `*` for any text.
+
+    A path is matched as the client sees it, and as the application sees it: without the prefix
+    below which it is served.
+    """
 
     def __init__(self, routes: Iterable[str] | None, methods: Iterable[str]) -> None:
         """Cover these routes, or every path if `routes` is None."""
@@ -69,18 +95,66 @@ class Routes:
                 raise ConfigurationError(msg)
         self._patterns = [(route, _compiled(route)) for route in routes or ()]
         self._anywhere = routes is None
-        self.find: Final[Callable[[str, str], str | None]] = lru_cache(1024)(self._find)
+        self._router: Router | None = None
+        self.find: Final[Callable[[str, str, str], str | None]] = lru_cache(1024)(self._find)
 
-    def _find(self, method: str, path: str) -> str | None:
-        """Return the label of the request, or None if it is not covered."""
+    def _find(self, method: str, path: str, root: str) -> str | None:
+        """Return what `match` does, after the first request has shown the prefix."""
+        if self._router is not None:
+            self.compare(root)
+        return self.match(method, path, root)
+
+    def match(self, method: str, path: str, root: str) -> str | None:
+        """Return the label of the request, or None if it is not covered.
+
+        `path` is as the client sees it, and begins with the prefix `root`.
+        """
         if method not in self._methods:
             return None
         if self._anywhere:
             return method
+        inside = path[len(root) :] or "/"
         for route, pattern in self._patterns:
-            if pattern.fullmatch(path):
+            if pattern.fullmatch(inside) or pattern.fullmatch(path):
                 return f"{method} {route}"
         return None
+
+    def answered_by(self, router: Router | None) -> None:
+        """Compare the patterns with this router when it is complete: at the first request."""
+        self._router = router if self._patterns else None
+
+    def compare(self, root: str | None = None) -> None:
+        """Raise ConfigurationError if a pattern can match no route of the application.
+
+        As long as the prefix is not known (None), a pattern may begin with any. Once it is, a
+        pattern that can match only below another one is warned of: another request may have that.
+        """
+        known = None if self._router is None else self._router()
+        if known is not None:
+            for route, _ in self._patterns:
+                self._compare(route, known, root)
+        if root is not None:
+            self._router = None
+
+    @staticmethod
+    def _compare(route: str, known: list[Path], root: str | None) -> None:
+        shape = shape_of(route, _PIECE, lambda piece: piece[0] == "*")
+        if not any(meet(shape, (TEXT, *path.shape)) for path in known):
+            near = get_close_matches(route, [path.text for path in known], 1, 0)
+            msg = (
+                f"routes= has {route!r}, which no route of the application can match, so that it "
+                f"would protect nothing; the nearest route is {near[0] if near else 'none'!r}"
+            )
+            raise ConfigurationError(msg)
+        if root is None:
+            return
+        if not any(meet(shape, path.shape) or meet(shape, (*root, *path.shape)) for path in known):
+            _log.warning(
+                "routes= has %r, which matches no route of the application below the prefix %r; "
+                "if a proxy removes a prefix, tell the server (--root-path, SCRIPT_NAME)",
+                route,
+                root,
+            )
 
 
 def _compiled(route: object) -> re.Pattern[str]:
@@ -111,6 +185,8 @@ class Settings(PolicyFields, total=False):
     when: When | None
     required: bool | None
     claim: Literal["first", "handler"]
+    fingerprint_headers: Iterable[str]
+    never_replay: Iterable[str]
     docs_url: str | None
     max_body: str | int
     status_path: str | None
@@ -176,7 +252,9 @@ def scoping(profile: Profile, given: object, *, by_handler: bool) -> str | Scopi
     raise ConfigurationError(msg)
 
 
-Told = tuple[str, str, bytes, str, bytes]
+Told = tuple[str, str, bytes, str, bytes, bytes]
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_COMMA: Final = re.compile(rb"[ \t]*,[ \t]*")
 _REMEMBERED: Final = 256
 
 
@@ -189,6 +267,10 @@ class Asked(Struct):
     echo: Headers
     again: bool = False
     """Whether exactly the same request was answered before."""
+    claimed: bool = False
+    """Whether the middleware or the handler has tried to claim it."""
+    notice: Headers = []
+    """The headers that tell the client that its key does not protect it."""
 
 
 class Rules:
@@ -207,6 +289,8 @@ class Rules:
         when: When | None = None,
         required: bool | None = None,
         claim: Literal["first", "handler"] = "first",
+        fingerprint_headers: Iterable[str] = (),
+        never_replay: Iterable[str] = (),
         docs_url: str | None = None,
         max_body: str | int = "100MiB",
         status_path: str | None = None,
@@ -216,8 +300,10 @@ class Rules:
     ) -> None:
         """Check every setting. Raise ConfigurationError if one is not valid.
 
-        `reconcile` is called with a record that ended without a known outcome, and returns
-        `Done(Reply(...))`, `NotDone()` or `Unknown()`.
+        `fingerprint_headers` are headers that a repeated request must have in common with the
+        first, and `never_replay` are headers that are not kept of a response. `reconcile` is called
+        with a record that ended without a known outcome, and returns `Done(Reply(...))`,
+        `NotDone()` or `Unknown()`.
         """
         self.once: Final = once_of(once)
         self.profile: Final = profile_of(profile)
@@ -228,11 +314,17 @@ class Rules:
         self.required: Final = self.profile.required if required is None else required
         self.by_handler: Final = by_handler(claim)
         self.max_body: Final = size(max_body, "max_body")
-        self._routes = Routes(routes, self.profile.methods if methods is None else methods)
+        chosen = self.profile.methods if methods is None else methods
+        self.routes: Final = Routes(routes, chosen)
         for name, function in (("when", when), ("reconcile", reconcile)):
             if function is not None and not callable(function):
                 msg = f"{name} must be a function, but it is {function!r}"
                 raise ConfigurationError(msg)
+        self._counts = _header_names("fingerprint_headers", fingerprint_headers)
+        if self._counts and self.profile.fingerprint is None:
+            msg = f"the profile {self.profile.name!r} has no fingerprint for fingerprint_headers"
+            raise ConfigurationError(msg)
+        self._never = NEVER_REPLAYED.union(_header_names("never_replay", never_replay))
         self._when = when
         self._reconcile = reconcile
         self._scope = scoping(self.profile, scope, by_handler=self.by_handler)
@@ -269,17 +361,18 @@ class Rules:
 
     def covers(self, method: str, path: str) -> bool:
         """Return whether requests for this path, or template of paths, are covered."""
-        return self._routes.find(method, path) is not None
+        return self.routes.match(method, path, "") is not None
 
     def find(
-        self, method: str, path: str, headers: Headers, request: Callable[[], Request]
+        self, method: str, path: str, root: str, headers: Headers, request: Callable[[], Request]
     ) -> Asked | None:
         """Return the request if it is covered, else None.
 
+        `path` is as the client sees it, and begins with the prefix `root`, which the application
+        does not see. The function `request` is called only for a request that may be covered.
         Raise InvalidKeyError if its header is no valid key, and MissingKeyError if it needs one.
-        The function `request` is called only for a request that may be covered.
         """
-        label = self._routes.find(method, path)
+        label = self.routes.find(method, path, root)
         if label is None:
             return None
         name, sent = self._sent(headers)
@@ -291,7 +384,11 @@ class Rules:
         if sent:
             values = [sent[0][1]] if len(sent) == 1 else [value for _, value in sent]
             key = keys.of_header(name, values)
-            return Asked(asked, label, key, sent if self.profile.echo else [])
+            if not self.profile.echo:
+                sent = []
+            elif len(values[0]) != len(key):
+                sent = [(sent[0][0], keys.echoed(values[0], key))]
+            return Asked(asked, label, key, sent)
         if not self._pointers:
             raise MissingKeyError(self.profile.keys[0])
         return Asked(asked, label, None, [])
@@ -306,10 +403,13 @@ class Rules:
 
     def body(self, asked: Asked) -> Body:
         """Return an empty body for the request."""
+        kind = encoding = ""
         for name, value in asked.request.headers:
             if name == b"content-type":
-                return Body(self.max_body, value.decode("latin-1"))
-        return Body(self.max_body)
+                kind = kind or value.decode("latin-1")
+            elif name == b"content-encoding":
+                encoding = value.decode("latin-1")
+        return Body(self.max_body, kind, encoding)
 
     def verify(self, asked: Asked, body: Body, url: str) -> None:
         """Check the signature, if the profile has one. Raise SignatureError if it is wrong."""
@@ -327,15 +427,17 @@ class Rules:
         `principal` is the owner of the request, given by a handler that claims.
         """
         request = asked.request
+        asked.claimed = True
         scope = self._principal(asked, body) if principal is UNSET else named(principal)
-        if scope is NOBODY:
-            return None
         key = asked.key if asked.key is not None else self._member(body)
         if key is None:
             return None
+        if scope is NOBODY:
+            self._unowned(asked, key)
+            return None
         owner = joined(scope, self._route(request))
         known = self._answered.get((owner, key))
-        if known is not None and known[0] == _told(request, body):
+        if known is not None and known[0] == self._told(request, body):
             asked.again = True
             return known[1]
         return Call(
@@ -350,13 +452,70 @@ class Rules:
             reconcile=self._reconcile,
         )
 
+    def _unowned(self, asked: Asked, key: str) -> None:
+        """Let a request run unprotected of which nobody knows whose it is, and say so.
+
+        Raise UnprotectedError if a key is required.
+        """
+        if self.required:
+            msg = "it is not known whose request this is, so it was not processed; authenticate"
+            raise UnprotectedError(msg)
+        detail = "scope= found no owner of the request"
+        if self._scope is by_user:
+            detail += "; authenticate it before this middleware, or claim it in the handler"
+        self._say_unprotected(asked, key, "no-owner", detail)
+
+    def unclaimed(self, asked: Asked, body: Body, status: int) -> Reply | None:
+        """Say that a handler has answered without a claim, although the request has a key.
+
+        Refusals need no claim. Return the reply to send instead if a key is required.
+        """
+        if not self.by_handler or asked.claimed or not 200 <= status < 300:  # noqa: PLR2004 - as known
+            return None
+        try:
+            key = asked.key if asked.key is not None else self._member(body)
+        except InvalidKeyError:
+            return None
+        if key is None:
+            return None
+        self._say_unprotected(asked, key, "not-claimed", "its handler has not claimed it")
+        detail = "the request was processed without the protection that it needs"
+        return self.answers.say("unprotected", detail=detail) if self.required else None
+
+    def _say_unprotected(self, asked: Asked, key: str, reason: str, detail: str) -> None:
+        if not self.once.active or switched_off():
+            return
+        asked.notice = [(UNPROTECTED, reason.encode())]
+        self.once.core.observers.hand(
+            Event(
+                name="unprotected",
+                key=key,
+                label=asked.label,
+                surface="http",
+                detail=detail,
+                reference=readable(asked.request.path),
+                reason=reason,
+            )
+        )
+
     def answered(self, asked: Asked, body: Body, call: Call) -> None:
         """Remember the call, so that it need not be made again for exactly the same request."""
         if asked.again:
             return
         if len(self._answered) >= _REMEMBERED:
             self._answered.clear()  # atomic: needs no lock
-        self._answered[call.identity] = _told(asked.request, body), call
+        self._answered[call.identity] = self._told(asked.request, body), call
+
+    def _told(self, request: Request, body: Body) -> Told:
+        """Return all that a call is made of besides its scope and key."""
+        counted = self._counted(request) if self._counts else b""
+        what = f"{body.encoding};{body.content_type}" if body.encoding else body.content_type
+        return request.method, request.path, request.query, what, body.digest(), counted
+
+    def _counted(self, request: Request) -> bytes:
+        """Return the headers that count. Servers join the values of repeated ones with commas."""
+        joined = ((name, b",".join(request.values(name.decode()))) for name in self._counts)
+        return msgpack.encode([(name, _COMMA.sub(b",", value)) for name, value in joined])
 
     def _route(self, request: Request) -> str | None:
         if not self.profile.by_route:
@@ -385,7 +544,10 @@ class Rules:
     def _member(self, body: Body) -> str | None:
         for pointer in self._pointers:
             try:
-                return keys.of_member(pointer, keys.pointed(body.value, pointer))
+                value = keys.pointed(body.value, pointer)
+                if self.profile.any_text is not None:
+                    return keys.of_any_text(pointer, value, self.profile.any_text)
+                return keys.of_member(pointer, value)
             except (KeyError, ValueError):  # no such member, or the body is no JSON
                 continue
         if self.required:
@@ -397,7 +559,9 @@ class Rules:
         chosen = self.profile.fingerprint
         if chosen is None:
             return None
-        told = body.fingerprint() if chosen == "request" else body.chosen(chosen)
+        told = body.fingerprint if chosen == "request" else body.chosen(chosen)
+        if self._counts:
+            told = f"{told}:{sha256(self._counted(request)).hexdigest()}"
         return of_request(request.method, request.path, request.query, told)
 
     # The status of a request
@@ -406,12 +570,14 @@ class Rules:
         """Return the answer "in progress", with the status URL if there is one."""
         if self.status is None or record is None or record.status != "running":
             return reply
-        return with_url(reply, self.status.url(call, record, self._route(asked.request)))
+        return with_url(
+            reply, self.status.url(call, record, self._route(asked.request), asked.request.root)
+        )
 
     def looked_for(self, request: Request) -> Pointing | None:
         """Return the reference in a request for a status, with its scope, or None."""
         assert self.status is not None  # noqa: S101 - the shells have looked
-        pointing = self.status.read(request.path)
+        pointing = self.status.read(request.path, request.root)
         if pointing is None:
             return None
         found = self._scope(request) if callable(self._scope) else None
@@ -439,7 +605,7 @@ class Rules:
         """Return the bytes to keep of a response, or why it is not kept."""
         if self.profile.replay == "status":
             return packed(status, [], b"")
-        data = packed(status, headers, body)
+        data = packed(status, headers, body, self._never)
         if len(data) > self.terms.max_result:
             return Unkept(f"a response of {len(data)} bytes is larger than max_result")
         return data
@@ -458,6 +624,7 @@ class Rules:
         else:
             try:
                 reply = unpacked(record.result)
+                reply.headers = kept_headers(reply.headers, self._never)
             except UnreadableBytesError:  # resolved by hand, with a value that is no response
                 return self._not_replayable(record)
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -475,6 +642,12 @@ class Rules:
         return self.answers.say("server-error") if "5xx" in self.profile.kept else None
 
 
-def _told(request: Request, body: Body) -> Told:
-    """Return all that a call is made of besides its scope and key."""
-    return request.method, request.path, request.query, body.content_type, body.digest()
+def _header_names(setting: str, names: Iterable[str]) -> tuple[bytes, ...]:
+    """Return the names in lower case. Raise ConfigurationError if they are none."""
+    given = [names] if isinstance(names, str) else list(names)
+    if isinstance(names, str) or not all(
+        isinstance(one, str) and _NAME.match(one) for one in given
+    ):
+        msg = f"{setting} is a list of headers such as ['If-Match'], but it is {names!r}"
+        raise ConfigurationError(msg)
+    return tuple(sorted({name.lower().encode() for name in given}))

@@ -112,7 +112,7 @@ class Secrets(ABC):
         if not all(isinstance(one, str) for one in given):
             msg = f"{type(self).__name__} takes a secret or a list of them, each of them a string"
             raise ConfigurationError(msg)
-        if not given or not all(given):
+        if not given or not all(str(one).strip() for one in given):
             raise ConfigurationError(f"{type(self).__name__} needs a secret that is not empty")
         keys = tuple(self._key(one) for one in given if isinstance(one, str))
         object.__setattr__(self, "secrets", given)

@@ -44,20 +44,27 @@ class Status:
         self._path = f"{path}/"
         self._checks = checks
 
-    def meant(self, method: str, path: str) -> bool:
-        """Return whether the request asks for a status."""
-        return method == "GET" and path.startswith(self._path)
+    def meant(self, method: str, path: str, root: str) -> bool:
+        """Return whether the request asks for a status.
 
-    def url(self, call: Call, record: Record, route: str | None) -> str:
+        `path` is as the client sees it, and begins with the prefix `root`.
+        """
+        return method == "GET" and path.startswith(self._below(root))
+
+    def _below(self, root: str) -> str:
+        """Return the path as the client sees it. It may have been configured as that already."""
+        return self._path if self._path.startswith(f"{root}/") else root + self._path
+
+    def url(self, call: Call, record: Record, route: str | None, root: str) -> str:
         """Return the status URL of the call, valid while this attempt runs and after its end."""
         scope = None if self._checks else call.scope
         pointing = Pointing(route, scope, call.key, _proof(record, call.scope, call.key))
         text = urlsafe_b64encode(msgspec.msgpack.encode(pointing)).decode().rstrip("=")
-        return self._path + text
+        return self._below(root) + text
 
-    def read(self, path: str) -> Pointing | None:
+    def read(self, path: str, root: str) -> Pointing | None:
         """Return the reference in the path of a request, or None if there is none."""
-        text = path.removeprefix(self._path)
+        text = path.removeprefix(self._below(root))
         if len(text) > _LONGEST:
             return None
         try:

@@ -8,8 +8,9 @@ before.
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from http.client import responses
 from time import monotonic
 from types import TracebackType
@@ -19,11 +20,12 @@ from wsgiref.util import request_uri
 from oncekey.attempt import Attempt, attempt_of
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.functions import UNSET
-from oncekey.http.body import Body
+from oncekey.http.body import Body, LateBody
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange import Exchange
 from oncekey.http.request import Headers, Request, nobody
 from oncekey.http.response import Reply, Unkept
+from oncekey.http.routers import of_wsgi
 from oncekey.http.rules import Asked, Rules, Settings
 from oncekey.once import Once
 
@@ -47,25 +49,28 @@ _BARE: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})  # headers without 
 class IdempotencyMiddleware:
     """WSGI middleware that runs a request once, even if it arrives twice.
 
-    With `claim="handler"` nothing is claimed before the handler calls `claim(environ, ...)`, after
-    it has authenticated the user. The middleware then only holds the response back.
+    With `claim="handler"` nothing is claimed, and no body of a known length is read, before the
+    handler calls `claim(environ, ...)`, after it has authenticated the user. The middleware then
+    only holds the response back.
     """
 
     def __init__(self, app: App, once: Once | None = None, **settings: Unpack[Settings]) -> None:
         """Check every setting. Nothing is opened before the first request."""
         self.app: Final = app
         self.rules: Final = Rules(once, **settings)
+        self.rules.routes.answered_by(partial(of_wsgi, app))
         self._keys = [name for name in self.rules.profile.keys if not name.startswith("/")]
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Run the application and return its response, or return the one that is kept."""
         rules = self.rules
-        method, path = environ["REQUEST_METHOD"], _path_of(environ)
-        if rules.status is not None and rules.status.meant(method, path):
-            return _send(start_response, self._told(_request_of(environ, path)))
+        method, path, root = environ["REQUEST_METHOD"], *_placed(environ)
+        if rules.status is not None and rules.status.meant(method, path, root):
+            return _send(start_response, self._told(_request_of(environ, path, root)))
         try:
             keys = _headers_named(self._keys, environ)  # most requests need no others
-            asked = rules.find(method, path, keys, lambda: _request_of(environ, path))
+            request = partial(_request_of, environ, path, root)
+            asked = rules.find(method, path, root, keys, request)
         except OncekeyError as error:
             return _send(start_response, rules.answers.refusal(error))
         if asked is None:
@@ -84,9 +89,15 @@ class IdempotencyMiddleware:
         """Read and claim the request. Return its exchange, or the reply if it must not run."""
         rules = self.rules
         try:
-            refused = _read(environ, body)
-            if refused is not None:
-                return refused
+            source = WSGIInput(environ)
+            if source.refusal is not None:
+                return source.refusal
+            if rules.by_handler and rules.profile.signature is None and source.left:
+                return WSGIExchange(rules, asked, body, source)
+            while chunk := source.read(_CHUNK):
+                body.feed(chunk)
+            if source.left:
+                return _SHORT  # the client is gone
             if rules.profile.signature is not None:
                 rules.verify(asked, body, _url_of(environ))
             exchange = WSGIExchange(rules, asked, body)
@@ -146,11 +157,15 @@ def _send(start_response: StartResponse, reply: Reply) -> list[bytes]:
 class WSGIExchange(Exchange):
     """One covered request with its whole body."""
 
-    def __init__(self, rules: Rules, asked: Asked, body: Body) -> None:
-        """Start without a claim."""
+    def __init__(
+        self, rules: Rules, asked: Asked, body: Body, source: WSGIInput | None = None
+    ) -> None:
+        """Start without a claim. With a `source` nothing of the body has been read yet."""
         super().__init__(rules, asked.echo)
-        self.stream = body.stream()
-        self._asked = asked
+        self._source = source
+        self._late = None if source is None else LateBody(source.read, body)
+        self.stream: Any = body.stream() if self._late is None else io.BufferedReader(self._late)
+        self.asked = asked
         self._body = body
         self._error: BaseException | None = None
 
@@ -163,13 +178,19 @@ class WSGIExchange(Exchange):
             return None
         if self.sent:
             raise ConfigurationError("claim before the response begins: a part of it was sent")
-        asked, body, read = self._asked, self._body, self.stream.tell()
+        asked, body = self.asked, self._body
+        read = self.stream.tell() if self._late is None else 0
         try:
+            if self._late is not None and self._source is not None:
+                self._late.read_rest()
+                if self._source.left:
+                    return _SHORT
             reply = self.claim(asked, body, self.rules.call(asked, body, principal))
         except OncekeyError as error:
             return self.rules.answers.refusal(error)
         finally:
-            self.stream.seek(read)  # the fingerprint has moved the position
+            if self._late is None:
+                self.stream.seek(read)  # the fingerprint has moved the position
         if reply is None:
             self.become_current()
         return reply
@@ -183,6 +204,10 @@ class WSGIExchange(Exchange):
         if self.answer is not None:
             raise AnsweredError(self.answer)
         return None if self.run is None else attempt_of(self.run)
+
+    def unclaimed(self, status: int) -> Reply | None:
+        """Return a reply if a response without a claim must not be sent."""
+        return self.rules.unclaimed(self.asked, self._body, status)
 
     def become_current(self) -> None:
         """Make the run current, so that the application's code finds its attempt."""
@@ -306,7 +331,7 @@ class WSGIResponse:
     def _take(self, part: bytes) -> None:
         if not part or self._deaf:
             return
-        self._parts.append(part)
+        self._parts.append(bytes(part))  # the application may use its buffer again
         if self._exchange.sent:
             return
         if self._exchange.run is None:
@@ -362,6 +387,12 @@ class WSGIResponse:
         status, headers = self._started()
         if exchange.run is not None:
             headers = [*headers, *_texts(exchange.echo)]
+        else:
+            reply = exchange.unclaimed(int(status[:3]))
+            if reply is not None:
+                self._reply(reply)
+                return
+            headers = [*headers, *_texts(exchange.asked.notice)]
         self._write_to_client = self._to_client(status, headers)
         exchange.sent = True
 
@@ -440,12 +471,18 @@ def _bytes(headers: Texts) -> Headers:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
-def _path_of(environ: Environ) -> str:
-    """Return the path from the root of the server. PEP 3333 decodes its bytes as latin-1."""
-    path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    if path.isascii():
-        return path
-    # Bytes that are not UTF-8 must stay different: different paths are different requests.
+def _placed(environ: Environ) -> tuple[str, str]:
+    """Return the path as the client sees it, and the prefix that the application does not see."""
+    root: str = environ.get("SCRIPT_NAME", "").rstrip("/")
+    path: str = root + environ.get("PATH_INFO", "")
+    return (path, root) if path.isascii() else (_text(path), _text(root))
+
+
+def _text(path: str) -> str:
+    """Return the text of a path, whose bytes PEP 3333 decodes as latin-1.
+
+    Bytes that are not UTF-8 must stay different: different paths are different requests.
+    """
     return path.encode("latin-1").decode("utf-8", "backslashreplace")
 
 
@@ -477,7 +514,7 @@ def _name(variable: str) -> bytes:
     return variable.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1")
 
 
-def _request_of(environ: Environ, path: str) -> Request:
+def _request_of(environ: Environ, path: str, root: str) -> Request:
     """Return the request for the rules. Its user is `REMOTE_USER`, if that is set."""
     return Request(
         environ["REQUEST_METHOD"],
@@ -486,6 +523,7 @@ def _request_of(environ: Environ, path: str) -> Request:
         _headers(environ),
         environ,
         (lambda: environ["REMOTE_USER"] or None) if "REMOTE_USER" in environ else nobody,
+        root,
     )
 
 
@@ -499,32 +537,41 @@ def _url_of(environ: Environ) -> str:
     return f"{scheme}://{rest.partition('/')[0]}{raw}"
 
 
-def _read(environ: Environ, body: Body) -> Reply | None:
-    """Read the body. Return a reply if it cannot be read, else None."""
-    stream, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
-    chunked = "HTTP_TRANSFER_ENCODING" in environ
-    terminated = environ.get("wsgi.input_terminated", False)
-    if chunked and not terminated:
-        return _plain(411, b"Send a Content-Length: this server cannot tell where the body ends.")
-    if length and not (length.isascii() and length.isdecimal()):
-        return _plain(400, b"Content-Length is no number.")
-    expected = int(length) if length and not chunked else 0
-    if chunked or (terminated and not length):
-        while chunk := stream.read(_CHUNK):
-            body.feed(chunk)
-        return None
-    while body.size < expected:
-        chunk = stream.read(min(_CHUNK, expected - body.size))
-        if not chunk:
-            return _plain(400, b"The body is shorter than Content-Length says.")  # it is gone
-        body.feed(chunk)
-    return None
-
-
 def _plain(status: int, text: bytes) -> Reply:
     return Reply(
         status, [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))], text
     )
+
+
+_SHORT: Final = _plain(400, b"The body is shorter than Content-Length says.")
+
+
+class WSGIInput:
+    """The body of a request, as the server gives it."""
+
+    def __init__(self, environ: Environ) -> None:
+        """Find out where the body ends. `refusal` is a reply if nobody can tell."""
+        self._stream, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+        chunked = "HTTP_TRANSFER_ENCODING" in environ
+        terminated = environ.get("wsgi.input_terminated", False)
+        self.refusal: Reply | None = None
+        if chunked and not terminated:
+            text = b"Send a Content-Length: this server cannot tell where the body ends."
+            self.refusal = _plain(411, text)
+        elif length and not (length.isascii() and length.isdecimal()):
+            self.refusal = _plain(400, b"Content-Length is no number.")
+        else:
+            unknown = chunked or (terminated and not length)
+            self.left = None if unknown else int(length or 0)
+            """The number of bytes that must still come, or None if the stream ends by itself."""
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes, and none at the end."""
+        left = self.left
+        chunk: bytes = self._stream.read(size if left is None else min(size, left))
+        if left is not None:
+            self.left = left - len(chunk)
+        return chunk
 
 
 def _inner(environ: Environ, exchange: WSGIExchange, body: Body) -> Environ:
@@ -536,7 +583,7 @@ def _inner(environ: Environ, exchange: WSGIExchange, body: Body) -> Environ:
         "HTTP_ACCEPT_ENCODING": "identity",
         PLACE: exchange,
     }
-    if "HTTP_TRANSFER_ENCODING" in seen or body.size:
+    if "HTTP_TRANSFER_ENCODING" in seen or body.size:  # else it is unread, or there is none
         seen["CONTENT_LENGTH"] = str(body.size)
     seen.pop("HTTP_TRANSFER_ENCODING", None)
     seen.pop("wsgi.file_wrapper", None)  # its response would bypass the middleware

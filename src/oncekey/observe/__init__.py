@@ -20,7 +20,7 @@ Name = Literal[
     "reused",  # refused: the key belongs to other arguments
     "held",  # the outcome of an attempt is unknown: refused, or refused from now on
     "refused",  # the store is down, and the call does not run
-    "unprotected",  # the store is down, and the call runs nevertheless
+    "unprotected",  # runs all the same: the store is down, or there is a `reason`
     "completed",
     "failed",  # the error is kept
     "released",
@@ -38,9 +38,10 @@ Name = Literal[
 class Event(Struct, kw_only=True):
     """One thing that happened to one call.
 
-    `seconds` is how long the check took, or the recording of the outcome. `size` is the number of
-    bytes of result or error that were recorded. `reference` is that of the record, or of the call
-    if the record has none.
+    `reason` says why a request runs unprotected although the store was not asked: "no-owner" or
+    "not-claimed". `seconds` is how long the check took, or the recording of the outcome. `size` is
+    the number of bytes of result or error that were recorded. `reference` is that of the record, or
+    of the call if the record has none.
     """
 
     name: Name
@@ -54,6 +55,7 @@ class Event(Struct, kw_only=True):
     count: int = 1
     size: int = 0
     reference: str = ""
+    reason: str = ""
     trace: Any = None
     """The trace that an observer with a method `entering` has attached to the call."""
 

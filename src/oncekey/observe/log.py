@@ -38,6 +38,13 @@ LINES: Final[dict[Name, tuple[int, str]]] = {
 }
 """The level and the text of each event."""
 
+_UNCHECKED: Final = (logging.WARNING, "processing without protection")
+
+
+def line(event: Event) -> tuple[int, str]:
+    """Return the level and the text for the event."""
+    return _UNCHECKED if event.reason else LINES[event.name]
+
 
 class LogObserver:
     """Write each event to a logger.
@@ -57,7 +64,7 @@ class LogObserver:
 
     def __call__(self, event: Event, /) -> None:
         """Write the event if its level is enabled."""
-        level, words = LINES[event.name]
+        level, words = line(event)
         if not self._log.isEnabledFor(level):
             return
         told = self._redaction.told(event)

@@ -116,7 +116,7 @@ _NOUNS: Final[dict[Name, tuple[str, str]]] = {
     ),
     "held": ("held", "Attempts that nobody knows the end of, and calls refused because of them"),
     "refused": ("refusals", "Calls that did not run because the store was down"),
-    "unprotected": ("unprotected_runs", "Calls that ran although the store was down"),
+    "unprotected": ("unprotected_runs", "Calls that ran without protection, by the reason"),
     "completed": ("completions", "Results that were recorded"),
     "failed": ("failures", "Failures that were kept"),
     "released": ("releases", "Attempts that failed and freed their key"),
@@ -130,8 +130,14 @@ _NOUNS: Final[dict[Name, tuple[str, str]]] = {
 
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
 _LABELS: Final = ("surface", "task_type")
+_STORE_DOWN: Final = "store-down"
+"""The reason of unprotected calls that have no other."""
 OTHER: Final = "(other)"
 """The task label of events when there are too many tasks already."""
+
+
+def _labels(name: Name) -> tuple[str, ...]:
+    return (*_LABELS, "reason") if name == "unprotected" else _LABELS
 
 
 class PrometheusObserver:
@@ -160,7 +166,7 @@ class PrometheusObserver:
         )
         self._times = CheckTimes(times, _BUCKETS)
         self._counters = {
-            name: Counter(f"oncekey_{noun}_total", words, _LABELS, registry=None)
+            name: Counter(f"oncekey_{noun}_total", words, _labels(name), registry=None)
             for name, (noun, words) in _NOUNS.items()
         }
         self._bytes = Counter(
@@ -185,7 +191,7 @@ class PrometheusObserver:
         )
         self._most_tasks = most_tasks
         self._tasks: set[str] = set()
-        self._known: dict[tuple[Name, str, str], EventCounts] = {}
+        self._known: dict[tuple[Name, str, str, str], EventCounts] = {}
         self._lock = RLock()  # an event may interrupt another one: signals, destructors
         renew_after_fork(self)
         own = (self._bytes, self._purged, self._openings, self._open)
@@ -194,7 +200,8 @@ class PrometheusObserver:
     def __call__(self, event: Event, /) -> None:
         """Count the event."""
         name = event.name
-        tally = self._known.get((name, event.surface, event.label)) or self._look_up(event)
+        known = self._known.get((name, event.surface, event.label, event.reason))
+        tally = known or self._look_up(event)
         if tally is None:
             self._count_what_is_no_call(event)
             return
@@ -233,7 +240,7 @@ class PrometheusObserver:
 
     def _look_up(self, event: Event) -> EventCounts | None:
         """Return the counts for events like this one, or None if it is not about a call."""
-        name, surface, task = event.name, event.surface, event.label
+        name, surface, task, reason = event.name, event.surface, event.label, event.reason
         if name not in self._counters:
             return None
         with self._lock:
@@ -242,10 +249,11 @@ class PrometheusObserver:
                     task = OTHER
                 else:
                     self._tasks.add(task)
-            found = self._known.get((name, surface, task))
+            found = self._known.get((name, surface, task, reason))
             if found is None:
-                events = self._counters[name].labels(surface, task)
+                why = (reason or _STORE_DOWN,) if name == "unprotected" else ()
+                events = self._counters[name].labels(surface, task, *why)
                 size = self._bytes.labels(surface, task)
-                found = EventCounts(events, size, self._checks.get(name))
-                self._known[name, surface, task] = found
+                found = EventCounts(events, size, None if reason else self._checks.get(name))
+                self._known[name, surface, task, reason] = found
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from oncekey.extras import needing
 from oncekey.observe import Event
-from oncekey.observe.log import LINES
+from oncekey.observe.log import line
 from oncekey.observe.redaction import Redact, Redaction
 
 with needing("structlog", __name__):
@@ -28,7 +28,7 @@ class StructlogObserver:
 
     def __call__(self, event: Event, /) -> None:
         """Write the event. Leave out empty fields."""
-        level, words = LINES[event.name]
+        level, words = line(event)
         told = self._redaction.told(event)
         facts = {
             "idempotency_key": told.key,
@@ -39,6 +39,7 @@ class StructlogObserver:
             "seconds": event.seconds,
             "size": event.size,
             "detail": told.detail,
+            "reason": event.reason,
             "count": event.count if event.name == "purged" else 0,
         }
         write = getattr(self._log, logging.getLevelName(level).lower())

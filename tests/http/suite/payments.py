@@ -89,6 +89,7 @@ class TestPayments:
         [
             ({"idempotencyKey": None}, "idempotencyKey"),
             ({"idempotencyKey": ""}, "idempotencyKey"),
+            ({"idempotencyKey": "1234567"}, "idempotencyKey"),
             ({"idempotencyKey": "é"}, "idempotencyKey"),
             ({"idempotencyKey": 12345678}, "idempotencyKey"),
             ({"userId": ""}, "userId"),
@@ -104,6 +105,26 @@ class TestPayments:
         assert not site.runs
         assert not site.store.calls
 
+    @pytest.mark.row("P1")
+    def test_an_array_has_no_members_as_in_the_clients_language(self, site):
+        refused = site.post(json=[])
+        assert (refused.status_code, refused.json()["field"]) == (400, "userId")
+
+    @pytest.mark.row("P1")
+    def test_a_key_may_be_written_in_anything(self, site):
+        keys = [
+            "Zahlung für Ä",
+            "Zahlung f%C3%BCr %C3%84",
+            "支付" * 4,
+            "x" * 300,
+            "x" * 299 + "y",
+            " " * 8,
+        ]
+        for key in keys:
+            first, again = (site.post(**body(idempotencyKey=key)) for _ in range(2))
+            assert (first.status_code, again.content) == (201, first.content)
+        assert len(site.runs) == len(site.records()) == len(keys)
+
     @pytest.mark.parametrize("missing", ["idempotencyKey", "userId"])
     def test_a_member_that_is_missing_is_named(self, site, missing):
         refused = site.post(json={name: BODY[name] for name in BODY if name != missing})
@@ -111,7 +132,7 @@ class TestPayments:
         assert refused.json()["field"] == missing
         assert not site.store.calls
 
-    @pytest.mark.parametrize("content", [b"", b"[]", b"nonsense", b"1e999", b'{"a":' * 9000])
+    @pytest.mark.parametrize("content", [b"", b'"[]"', b"nonsense", b"1e999", b'{"a":' * 9000])
     def test_a_body_that_is_no_object_is_refused(self, site, content):
         refused = site.post(content=content, headers={"content-type": "application/json"})
         assert refused.status_code == 400

@@ -41,11 +41,13 @@ class WsgiApps(Apps):
 
 
 @contextmanager
-def serving_asgi() -> Iterator[tuple[Apps, Address]]:
+def serving_asgi(root_path: str = "") -> Iterator[tuple[Apps, Address]]:
     """uvicorn on a thread, with its real event loop and its real parser."""
     logging.getLogger("uvicorn.access").disabled = True
     apps = AsgiApps()
-    config = uvicorn.Config(apps, lifespan="off", log_config=None, loop="asyncio", ws="none")
+    config = uvicorn.Config(
+        apps, lifespan="off", log_config=None, loop="asyncio", ws="none", root_path=root_path
+    )
     server = uvicorn.Server(config)
     # Said to be TCP, so that asyncio sends small parts at once instead of collecting them.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:

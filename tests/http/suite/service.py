@@ -93,6 +93,18 @@ def stream(site: Site, asked: Asked) -> Answer:
     return Answer(200, (("content-type", "text/plain"),), iter(parts))
 
 
+def buffer(site: Site, asked: Asked) -> Answer:
+    """Several parts, all of them in the same buffer."""
+
+    def parts() -> Iterator[Any]:
+        space = bytearray(4)
+        for part in (b"one,", b"two,", b"six."):
+            space[:] = part
+            yield memoryview(space)
+
+    return Answer(200, (("content-type", "text/plain"),), parts())
+
+
 def trickle(site: Site, asked: Asked) -> Answer:
     """A drop every moment until the gate is opened."""
 
@@ -208,6 +220,7 @@ ROUTES: dict[str, Handler] = {
     "/redirect": redirect,
     "/cookies": cookies,
     "/stream": stream,
+    "/buffer": buffer,
     "/trickle": trickle,
     "/endless": endless,
     "/ndjson": ndjson,

@@ -47,6 +47,11 @@ def refused(site, path):
 
 
 class TestStreams:
+    def test_one_that_uses_its_buffer_again_is_sent_and_kept_as_it_was(self, site):
+        first, again = site.post("/buffer", "k"), site.post("/buffer", "k")
+        assert first.content == again.content == b"one,two,six."
+        assert len(site.runs) == 1
+
     def test_one_that_ends_soon_is_kept_and_replayed(self, site):
         first, again = site.post("/stream", "k"), site.post("/stream", "k")
         assert first.content == again.content == b"one,two,three 1"

@@ -5,7 +5,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from oncekey.http import WEBHOOK
+from oncekey.http import WEBHOOK, presets
 from oncekey.observe.prometheus import PrometheusObserver
 from oncekey.observe.redaction import hashed
 
@@ -25,6 +25,14 @@ class TestWebhook:
             assert refused.status_code == 400
         assert not site.runs
         assert not site.store.calls
+
+    @pytest.mark.row("W1")
+    def test_an_event_that_is_sent_to_two_endpoints_is_processed_at_both(self, serve):
+        site = serve(profile=presets.svix(None))
+        for path in ("/orders/a", "/orders/b", "/orders/a?shop=1"):
+            first, again = (site.post(path, headers={"svix-id": "msg_1"}) for _ in range(2))
+            assert (first.status_code, again.json()) == (201, CACHED)
+        assert len(site.runs) == 3
 
     @pytest.mark.row("W2")
     def test_a_new_delivery_locks_its_key_for_five_minutes_and_is_kept_for_a_day(self, site):

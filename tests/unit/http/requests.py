@@ -11,12 +11,12 @@ def rules_of(**settings):
     return Rules(Once("memory://", observers=()), **({"scope": None} | settings))
 
 
-def request_of(path="/orders", *, method="POST", query=b"", headers=(), user=None):
-    return Request(method, path, query, [*JSON, *headers], None, lambda: user)
+def request_of(path="/orders", *, method="POST", query=b"", headers=(), user=None, root=""):
+    return Request(method, path, query, [*JSON, *headers], None, lambda: user, root)
 
 
 def found(rules, request):
-    return rules.find(request.method, request.path, request.headers, lambda: request)
+    return rules.find(request.method, request.path, request.root, request.headers, lambda: request)
 
 
 def call_of(rules, body=b"{}", request=None, key=b"k", **given):

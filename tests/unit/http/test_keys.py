@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oncekey import ConfigurationError, InvalidKeyError
 from oncekey.http.errors import MissingMemberError
-from oncekey.http.keys import checked_pointer, of_header, of_member, pointed
+from oncekey.http.keys import checked_pointer, echoed, of_any_text, of_header, of_member, pointed
 
 PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=255)
 
@@ -107,3 +107,38 @@ def test_most_keys_are_read_in_one_step_and_mean_the_same(sent):
             return str(error)
 
     assert read(sent) == read(b"\t" + sent)  # what is padded takes the longer way
+
+
+@pytest.mark.parametrize(
+    ("raw", "sent"),
+    [
+        (b"k-1", b"k-1"),
+        (b" k-1\t", b"k-1"),
+        (b'"k-1"', b'"k-1"'),
+        (b'"k-1"; secret=1', b'"k-1"'),
+        (b'"a\\"b\\\\,c"', b'"a\\"b\\\\,c"'),
+    ],
+)
+def test_what_is_sent_back_is_the_key_and_nothing_else(raw, sent):
+    key = of_header("Idempotency-Key", [raw])
+    assert echoed(raw, key) == sent
+
+
+@pytest.mark.row("P1")
+@given(st.text(st.characters(), min_size=8, max_size=300), st.text(st.characters(), min_size=8))
+def test_any_text_is_a_key_of_its_own(one, other):
+    key = of_any_text("/key", one, 8)
+    assert len(key) <= 255
+    assert key.isascii()
+    assert key.isprintable()
+    assert (of_any_text("/key", other, 8) == key) is (one == other)
+
+
+def test_a_plain_key_stays_as_it_is():
+    assert of_any_text("/key", "idem_aaaa 1111:/~", 8) == "idem_aaaa 1111:/~"
+
+
+@pytest.mark.parametrize("value", ["1234567", "", None, 12345678, ["12345678"]])
+def test_what_is_no_such_text_is_named(value):
+    with pytest.raises(MissingMemberError, match="key must be a string of 8 or more characters"):
+        of_any_text("/key", value, 8)

@@ -59,6 +59,23 @@ def test_shopify_events_are_apart_by_shop_and_topic():
     assert scope(b"orders/paid") != scope(b"orders/cancelled")
 
 
+@pytest.mark.row("W1")
+@pytest.mark.parametrize("name", ["stripe", "slack", *ALL])
+def test_an_event_at_another_endpoint_is_another_event(name):
+    """Providers give an event one id, whatever number of endpoints they send it to."""
+    rules = rules_of(getattr(presets, name)(None))
+    body = b'{"id": "evt-1", "event_id": "evt-1"}'
+    headers = [(ALL[name], b"evt-1")] if name in ALL else []
+
+    def identity(path, query=b""):
+        return call_of(rules, body, request_of(path, query=query, headers=headers)).identity
+
+    places = [("/hooks/a",), ("/hooks/b",), ("/hooks/a", b"tenant=1"), ("/hooks/a", b"tenant=2")]
+    assert len({identity(*place) for place in places}) == 4
+    assert identity(*places[2]) == identity(*places[2])
+    assert "tenant" not in identity(*places[2])[0]
+
+
 @pytest.mark.parametrize(("name", "prefix"), [("standard_webhooks", "webhook"), ("svix", "svix")])
 def test_the_header_of_the_key_is_the_one_that_is_signed(name, prefix, monkeypatch):
     """A copy of a signed event under another id in a header that is not signed is no new event."""
@@ -87,3 +104,10 @@ def test_the_header_of_the_key_is_the_one_that_is_signed(name, prefix, monkeypat
 def test_an_empty_secret_is_a_mistake_and_not_no_secret(name):
     with pytest.raises(ConfigurationError):
         getattr(presets, name)("")
+
+
+@pytest.mark.parametrize("name", ["stripe", "slack", *ALL])
+@pytest.mark.parametrize("secret", ["", " ", "\n", [], ["a secret", "\t"]])
+def test_a_blank_secret_is_none(name, secret):
+    with pytest.raises(ConfigurationError, match="secret that is not empty"):
+        getattr(presets, name)(secret)

@@ -20,6 +20,8 @@ def test_a_response_comes_back_byte_for_byte():
         *(b"set-cookie", b"date", b"server", b"www-authenticate", b"connection", b"keep-alive"),
         *(b"transfer-encoding", b"te", b"trailer", b"upgrade", b"proxy-authenticate"),
         *(b"access-control-allow-origin", b"access-control-expose-headers"),
+        *(b"authentication-info", b"authorization", b"age", b"clear-site-data", b"alt-svc"),
+        *(b"set-cookie2", b"x-csrf-token", b"idempotent-unprotected"),
     ],
 )
 def test_what_belongs_to_one_client_or_connection_is_not_kept(name):

@@ -82,10 +82,22 @@ def test_the_first_place_that_holds_a_key_counts():
     assert call_of(rules, b'{"id": "c"}', key=None).key == "c"
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b"", b'"text"'])
+def test_an_array_has_no_members():
+    with pytest.raises(MissingMemberError, match="userId must be"):
+        call_of(Rules(Once("memory://"), profile="payments"), b"[]", key=None)
+    with pytest.raises(MissingKeyError, match="idempotencyKey is missing"):
+        call_of(rules_of(profile="payments"), b"[]", key=None)
+
+
+@pytest.mark.parametrize("body", [b"7", b"{", b"", b'"text"'])
 def test_a_body_that_is_no_object_is_named(body):
     with pytest.raises(MissingMemberError, match="body must be a JSON object"):
         call_of(Rules(Once("memory://"), profile="payments"), body, key=None)
+
+
+def test_what_is_sent_back_is_the_key_and_not_the_header():
+    headers = [(b"idempotency-key", b'"k"; note=1')]
+    assert found(rules_of(), request_of(headers=headers)).echo == [(b"idempotency-key", b'"k"')]
 
 
 # Whose request it is
@@ -111,6 +123,25 @@ def test_credentials_are_hashed():
     assert "Bearer" not in one
 
 
+def test_a_request_of_nobody_without_a_key_is_none_of_our_business():
+    rules = rules_of(profile=IETF.replace(key="/id"), scope=by_user)
+    asked = found(rules, request_of())
+    body = rules.body(asked)
+    body.feed(b"{}")
+    assert rules.call(asked, body) is None
+    assert not asked.notice
+
+
+def test_a_handler_is_asked_to_claim_only_where_there_is_a_key():
+    rules = rules_of(profile="payments", claim="handler", scope="/userId")
+    for content, notices in ((b"{}", 0), (b'{"idempotencyKey": "12345678"}', 1)):
+        asked = found(rules, request_of())
+        body = rules.body(asked)
+        body.feed(content)
+        rules.unclaimed(asked, body, 200)
+        assert len(asked.notice) == notices
+
+
 def test_a_request_of_nobody_is_not_protected():
     assert call_of(rules_of(scope=by_user), request=request_of(headers=KEYED)) is None
     assert call_of(rules_of(scope=by_authorization)) is None
@@ -126,7 +157,7 @@ def test_a_user_without_authentication_is_a_mistake():
 @pytest.mark.parametrize("user", [b'"u-1"', b"7"])
 def test_a_member_of_the_body_says_whose_it_is(user):
     rules = Rules(Once("memory://"), profile="payments")
-    body = b'{"userId": %s, "idempotencyKey": "key-1"}' % user
+    body = b'{"userId": %s, "idempotencyKey": "key-0001"}' % user
     assert call_of(rules, body, key=None).scope == user.decode().strip('"')
 
 
@@ -134,9 +165,9 @@ def test_a_member_of_the_body_says_whose_it_is(user):
 def test_a_member_that_says_nobody_is_named(user):
     rules = Rules(Once("memory://"), profile="payments")
     with pytest.raises(MissingMemberError, match="userId must be"):
-        call_of(rules, b'{"userId": %s, "idempotencyKey": "key-1"}' % user, key=None)
+        call_of(rules, b'{"userId": %s, "idempotencyKey": "key-0001"}' % user, key=None)
     with pytest.raises(MissingMemberError, match="userId must be"):
-        call_of(rules, b'{"idempotencyKey": "key-1"}', key=None)
+        call_of(rules, b'{"idempotencyKey": "key-0001"}', key=None)
 
 
 def test_a_handler_says_whose_it_is():
@@ -174,7 +205,9 @@ def test_method_path_query_and_body_make_the_request():
 def test_chosen_members_make_the_request():
     rules = rules_of(profile=PAYMENTS.replace(fingerprint=("/amount",)))
     one, same, other = (
-        call_of(rules, b'{"idempotencyKey": "key-1", "amount": %s}' % amount, key=None).fingerprint
+        call_of(
+            rules, b'{"idempotencyKey": "key-0001", "amount": %s}' % amount, key=None
+        ).fingerprint
         for amount in (b"1", b'1.0, "note": 2', b"2")
     )
     assert one == same != other
@@ -185,7 +218,37 @@ def test_a_webhook_has_no_fingerprint():
     assert call_of(rules_of(profile="webhook"), request=request).fingerprint is None
 
 
+def test_chosen_headers_make_the_request_too():
+    rules = rules_of(fingerprint_headers=["If-Match", "x-tenant"])
+
+    def print_of(*headers):
+        return call_of(rules, request=request_of(headers=[*KEYED, *headers])).fingerprint
+
+    tag, other = (b"if-match", b'"1"'), (b"if-match", b'"2"')
+    prints = [print_of(), print_of(tag), print_of(other), print_of((b"x-tenant", b'"1"'))]
+    assert len(set(prints)) == 4
+    assert print_of(tag, (b"accept", b"text/html")) == print_of(tag)
+    assert print_of(tag, other) == print_of((b"if-match", b'"1", "2"')) != print_of(other, tag)
+
+
+def test_chosen_headers_count_for_what_was_answered_before():
+    rules = rules_of(fingerprint_headers=["If-Match"])
+    asked, body = _again(rules)
+    rules.answered(asked, body, rules.call(asked, body))
+    other = rules.call(*_again(rules, headers=[*KEYED, (b"if-match", b'"1"')]))
+    assert other.fingerprint != rules.call(*_again(rules)).fingerprint
+
+
 # What is kept
+
+
+def test_headers_that_are_never_replayed_are_neither_kept_nor_sent(recorded):
+    headers = [(b"x-trace", b"1"), (b"etag", b"1")]
+    kept = rules_of(never_replay=["X-Trace"]).kept(200, headers, b"")
+    assert kept == packed(200, [(b"etag", b"1")], b"")
+    record = recorded(status="completed", result=packed(200, headers, b""))  # kept before
+    reply = rules_of(never_replay=["X-Trace"]).replay(record, [])
+    assert reply.headers == [(b"etag", b"1"), REPLAYED]
 
 
 def test_a_status_is_kept_by_the_profile_or_on_demand():
@@ -296,6 +359,10 @@ def test_what_is_not_for_clients_is_raised():
         ({"colour": "red"}, "no setting colour"),
         ({"ttl": "soon"}, "ttl"),
         ({"status_path": "requests"}, "status_path"),
+        ({"fingerprint_headers": "If-Match"}, "fingerprint_headers is a list"),
+        ({"fingerprint_headers": ["If Match"]}, "fingerprint_headers is a list"),
+        ({"fingerprint_headers": ["If-Match"], "profile": "webhook"}, "has no fingerprint"),
+        ({"never_replay": [7]}, "never_replay is a list"),
         ({"status_path": "/requests", "claim": "handler"}, "status_path needs"),
     ],
 )

@@ -3,6 +3,8 @@
 import pytest
 
 from oncekey import ConfigurationError
+from oncekey.http.request import placed
+from oncekey.http.routers import Path
 from oncekey.http.rules import Routes
 
 
@@ -23,14 +25,14 @@ from oncekey.http.rules import Routes
 )
 def test_routes_are_found_by_path(path, found):
     routes = Routes(["/orders", "/orders/{id}/refund", "/api/*", "/v1.0"], ["POST"])
-    assert routes.find("POST", path) == found
-    assert routes.find("GET", path) is None
+    assert routes.find("POST", path, "") == found
+    assert routes.find("GET", path, "") is None
 
 
 def test_without_routes_every_path_is_meant():
     routes = Routes(None, ("POST", "PATCH"))
-    assert routes.find("PATCH", "/whatever") == "PATCH"
-    assert routes.find("PUT", "/whatever") is None
+    assert routes.find("PATCH", "/whatever", "") == "PATCH"
+    assert routes.find("PUT", "/whatever", "") is None
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,75 @@ def test_wrong_routes_are_refused(routes, methods):
 def test_wrong_methods_are_refused(method):
     with pytest.raises(ConfigurationError, match="method"):
         Routes(None, [method])
+
+
+# Below a prefix
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "placed_at"),
+    [
+        ("/api/orders", "/api", ("/api/orders", "/api")),  # uvicorn, Mount
+        ("/orders", "/api", ("/api/orders", "/api")),  # hypercorn, granian, FastAPI(root_path=...)
+        ("/api//orders", "/api/", ("/api/orders", "/api")),  # uvicorn --root-path /api/
+        ("/apiary", "/api", ("/api/apiary", "/api")),
+        ("/api", "/api", ("/api", "/api")),
+        ("/orders", "api", ("/api/orders", "/api")),
+        ("/orders", "", ("/orders", "")),
+        ("//orders", "/", ("/orders", "")),
+    ],
+)
+def test_servers_say_a_prefix_in_two_ways(path, root, placed_at):
+    assert placed(path, root) == placed_at
+
+
+def test_a_route_is_what_the_application_sees_or_what_the_client_sees():
+    for route in ("/orders", "/api/orders", "/api/*"):
+        routes = Routes([route], ["POST"])
+        assert routes.find("POST", "/api/orders", "/api") == f"POST {route}"
+    routes = Routes(["/orders", "/"], ["POST"])
+    assert routes.find("POST", "/api/orders", "") is None
+    assert routes.find("POST", "/api", "/api") == "POST /"
+
+
+ORDERS = [Path("/orders", tuple("/orders"))]
+
+
+def compared(*patterns, root=None, router=ORDERS):
+    routes = Routes(patterns, ["POST"])
+    routes.answered_by(lambda: router)
+    routes.compare(root)
+    return routes
+
+
+@pytest.mark.parametrize("root", [None, "", "/api"])
+def test_a_pattern_that_no_route_can_match_is_refused(root):
+    with pytest.raises(ConfigurationError, match=r"'/order', which no route.* is '/orders'"):
+        compared("/orders", "/order", root=root)
+    with pytest.raises(ConfigurationError, match="nearest route is 'none'"):
+        compared("/orders", router=[])
+
+
+def test_it_is_refused_with_each_request_again():
+    routes = Routes(["/order"], ["POST"])
+    routes.answered_by(lambda: ORDERS)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="no route"):
+            routes.find("POST", "/orders", "")
+
+
+def test_a_prefix_is_taken_for_granted_until_a_request_shows_it(caplog):
+    routes = compared("/api/orders")
+    routes.find("POST", "/orders", "")
+    assert "'/api/orders', which matches no route" in caplog.text
+    routes.find("POST", "/orders/7", "")
+    assert len(caplog.records) == 1
+    for root in ("/api", ""):
+        caplog.clear()
+        compared("/orders", "/api/orders" if root else "/orders", root=root)
+        assert not caplog.records
+
+
+def test_what_cannot_be_read_is_not_compared():
+    assert compared("/order", router=None).find("POST", "/order", "") == "POST /order"
+    compared(root="", router=[])

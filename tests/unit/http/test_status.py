@@ -29,7 +29,7 @@ def asked(recorded):
 
 def look(rules, url, user, record):
     request = request_of(url, method="GET", user=user)
-    assert rules.status.meant("GET", url)
+    assert rules.status.meant("GET", url, "")
     pointing = rules.looked_for(request)
     known = pointing is not None and (pointing.scope, pointing.key) == (record.scope, record.key)
     return rules.told(pointing, record if known else None)
@@ -71,16 +71,16 @@ def test_other_references_lead_nowhere(asked, text):
 
 def test_only_gets_below_the_path_are_meant(asked):
     rules, _, url = asked
-    assert not rules.status.meant("POST", url)
-    assert not rules.status.meant("GET", "/requests")
+    assert not rules.status.meant("POST", url, "")
+    assert not rules.status.meant("GET", "/requests", "")
 
 
 def test_where_the_body_says_whose_it_is_the_reference_is_the_proof(recorded):
     rules = Rules(Once("memory://"), profile="payments", status_path="/requests")
-    body = b'{"userId": "u-1", "idempotencyKey": "key-1"}'
+    body = b'{"userId": "u-1", "idempotencyKey": "key-0001"}'
     call = call_of(rules, body, key=None)
-    record = recorded(scope="u-1", key="key-1")
-    url = rules.status.url(call, record, None)
+    record = recorded(scope="u-1", key="key-0001")
+    url = rules.status.url(call, record, None, "")
     assert look(rules, url, None, record).status == 202
 
 
@@ -104,3 +104,13 @@ def test_the_url_is_in_the_body_and_in_a_header():
     headers = dict(reply.headers)
     assert headers[b"location"] == b"/requests/x"
     assert headers[b"content-length"] == b"%d" % len(reply.body)
+
+
+@pytest.mark.parametrize("path", ["/requests", "/api/requests"])
+def test_below_a_prefix_the_url_is_the_one_that_the_client_sees(path, recorded):
+    rules = rules_of(status_path=path)
+    call = call_of(rules)
+    url = rules.status.url(call, recorded(), None, "/api")
+    assert url.startswith("/api/requests/")
+    assert rules.status.meant("GET", url, "/api")
+    assert rules.status.read(url, "/api") is not None

@@ -96,10 +96,22 @@ def test_an_event_of_a_call_is_counted_with_its_surface_and_task(registry, obser
     for key in ("k", "other"):
         observer(Event(name=name, key=key, label="charge", surface="job"))
     observer(Event(name=name, key="k", label="charge", surface="http"))
+    why = (("reason", "store-down"),) if name == "unprotected" else ()
     assert samples(registry, f"oncekey_{NOUNS[name]}_total") == {
-        (("surface", "job"), ("task_type", "charge")): 2.0,
-        (("surface", "http"), ("task_type", "charge")): 1.0,
+        (*why, ("surface", "job"), ("task_type", "charge")): 2.0,
+        (*why, ("surface", "http"), ("task_type", "charge")): 1.0,
     }
+
+
+def test_a_request_that_was_not_checked_is_counted_by_its_reason_alone(registry, observer):
+    for reason in ("no-owner", "not-claimed", "no-owner"):
+        observer(Event(name="unprotected", key="k", surface="http", reason=reason))
+    counted = samples(registry, "oncekey_unprotected_runs_total")
+    assert {labels[0]: count for labels, count in counted.items()} == {
+        ("reason", "no-owner"): 2.0,
+        ("reason", "not-claimed"): 1.0,
+    }
+    assert not any(samples(registry, "idempotency_check_total").values())
 
 
 def test_bytes_that_were_stored_are_counted(registry, observer):
