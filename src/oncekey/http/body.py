@@ -58,6 +58,8 @@ class Body:
         if self.size > self._limit:
             msg = f"the body is larger than {self._limit} bytes"
             raise TooLargeError(msg)
+        if not chunk:
+            return
         if self._file is None:
             if not self._first:  # most bodies come in one piece
                 self._first = bytes(chunk)
@@ -234,6 +236,10 @@ class Body:
         return "parts:" + digest.hexdigest()
 
 
+def _nothing(_size: int) -> bytes:
+    return b""
+
+
 class LateBody(io.RawIOBase):
     """A file of a body that is read from the client only when the application reads it.
 
@@ -275,6 +281,9 @@ class LateBody(io.RawIOBase):
         """Read what the application has not read. Raise TooLargeError if there is too much."""
         while self._too_large is None and self._next(_CHUNK):
             pass
+        if self._close is not None:
+            self._close()  # nothing is left in it
+            self._read, self._close = _nothing, None
         if self._too_large is not None:
             raise self._too_large
 
