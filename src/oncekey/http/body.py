@@ -58,6 +58,8 @@ class Body:
         if self.size > self._limit:
             msg = f"the body is larger than {self._limit} bytes"
             raise TooLargeError(msg)
+        if not chunk:
+            return
         if self._file is None:
             if not self._first:  # most bodies come in one piece
                 self._first = bytes(chunk)
