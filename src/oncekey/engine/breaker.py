@@ -12,7 +12,7 @@ from typing import Final
 
 from oncekey.compat import renew_after_fork
 from oncekey.engine.keeper import Chore, keeper
-from oncekey.errors import OncekeyError, StoreError
+from oncekey.errors import StoreError
 from oncekey.observe import Event, Observers
 from oncekey.stores.base import Store
 
@@ -58,9 +58,10 @@ class Breaker:
             return
         self.misses += 1
         if self.misses >= OPENS_AFTER:
+            # First of all: an interruption in between must not leave it open for ever.
+            keeper.take_up(_Knock(self, self._store), KNOCK_EVERY)
             self.open = True
             self._observers.hand(Event(name="breaker_opened", detail=str(error)))
-            keeper.take_up(_Knock(self, self._store), KNOCK_EVERY)
 
 
 class _Knock(Chore):
@@ -84,7 +85,7 @@ class _Knock(Chore):
             self._store.get(None, _NOBODY)
         except StoreError:
             return KNOCK_EVERY
-        except OncekeyError:  # an answer all the same: the store was reached
+        except Exception:  # noqa: BLE001 - an answer all the same: the store was reached
             self._breaker.answered()
             return None
         self._breaker.answered()
