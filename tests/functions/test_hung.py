@@ -158,6 +158,25 @@ def test_nothing_runs_beside_a_run_that_no_store_knows_of(impatient, store, gate
     running.outcome()
 
 
+def test_nothing_runs_beside_a_run_that_did_not_lead(impatient, store, gate, runs):
+    """Who leads still asks the store, which does not answer, when another goes without it."""
+    calm = impatient.options(fail_mode="open")
+    go_on = store.block("claim")
+    leader = start(lambda: calm.run("slow", runs.append, "leader"))
+    until(lambda: store.calls["claim"])
+    store.refuse("claim", 10_000)
+    running = start(lambda: calm.run("slow", gate.enter))
+    gate.until_inside()
+    with pytest.raises(InProgressError):
+        calm.run("slow", runs.append, "beside")
+    assert not runs
+    store.heal()
+    go_on.set()
+    leader.outcome()
+    gate.go_on.set()
+    running.outcome()
+
+
 @pytest.mark.usefixtures("_asks_always")
 def test_other_arguments_are_told_apart_by_the_store_too(once, gate):
     calm = once.options(wait=0)

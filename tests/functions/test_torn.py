@@ -9,7 +9,8 @@ import pytest
 from oncekey import InProgressError
 from oncekey.core.codec import PLAIN
 from oncekey.engine import chores, engine, engine_async, run, run_async, single_flight
-from oncekey.engine.chores import Unbegun
+from oncekey.engine.chores import Renewal, Unbegun
+from oncekey.engine.keeper import keeper
 from tests.functions.calls import answer_two
 from tests.patience import until, until_async
 
@@ -128,3 +129,51 @@ async def test_blocking_code_does_not_wait_for_a_coroutine_of_its_own_thread(onc
         once.options(fingerprint=None).run("both", answer_two)
     go_on.set()
     await running
+
+
+def test_a_claim_that_is_torn_away_before_it_has_a_ticket_is_given_back(calm, monkeypatch):
+    def torn(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "Ticket", torn)
+        calm.run("torn", answer_two)
+    until(lambda: is_released(calm, "torn"))
+    assert calm.run("torn", answer_two) == 2
+
+
+def test_a_claim_that_is_torn_away_while_it_is_handed_over_is_given_back(once, monkeypatch):
+    calm = once.options(lease="5min", wait=0, fingerprint=None)
+
+    def torn(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "Unbegun", torn)
+        calm.run("torn", answer_two)
+    until(lambda: is_released(calm, "torn"))
+    assert calm.run("torn", answer_two) == 2
+    core, call = entered(calm, "next")
+    monkeypatch.setattr(chores, "BEGIN_WITHIN", 0.0)
+    core.engine().enter(call)
+    until(lambda: is_released(calm, "next"))  # which is watched as if nothing had been
+
+
+def test_what_is_torn_away_at_its_end_is_not_renewed(once, monkeypatch):
+    """The code has raised, and the signal comes while its claim is released."""
+    drop, times = keeper.drop, []
+
+    def torn_once(chore):
+        times.append(chore)
+        if len(times) == 1:
+            raise KeyboardInterrupt
+        drop(chore)
+
+    def fails():
+        raise ValueError
+
+    monkeypatch.setattr(keeper, "drop", torn_once)
+    with pytest.raises(KeyboardInterrupt):
+        once.options(lease="5min").run("torn", fails)
+    keys = [one._ticket.call.key for one in keeper._queued() if isinstance(one, Renewal)]
+    assert "torn" not in keys

@@ -12,7 +12,7 @@ from tests.http.suite.scopes import TestScopes
 from tests.http.suite.status import TestStatus
 from tests.http.suite.streams import TestStreams
 from tests.http.suite.stripe import TestStripe
-from tests.http.suite.together import TestTogether, TestTwoProcesses
+from tests.http.suite.together import TestHung, TestTogether, TestTwoProcesses
 from tests.http.suite.trouble import TestHeld, TestStoreDown
 from tests.http.suite.unprotected import TestUnprotected
 from tests.http.suite.untouched import TestUntouched

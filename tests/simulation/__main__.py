@@ -139,7 +139,7 @@ def report(total: batch.Sum) -> int:
 
 def look_for(wanted: list[Defect], workers: int) -> int:
     """Each planted defect is found within the schedules it has, or this fails."""
-    clean = planted.plant(planted.NONE)
+    clean = planted.plant(planted.NONE, planted.ENOUGH)
     if clean.seed is not None:
         say(f"a promise is broken without any defect, in seed {clean.seed}: {clean.words}")
         return BROKEN
@@ -158,7 +158,7 @@ def look_for(wanted: list[Defect], workers: int) -> int:
             say(f"  not simulated       {name}: {why}")
     say(
         f"{len(wanted) - missed} of {len(wanted)} defects of the core: each found within "
-        f"{planted.ENOUGH:,} schedules, or blind for a reason"
+        f"{planted.MOST:,} schedules, or blind for a reason"
     )
     return BROKEN if missed else 0
 

@@ -1,6 +1,8 @@
 """Many schedules: run one, run a range of them, and say what came of it."""
 
 import gc
+import logging
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import get_context
@@ -47,6 +49,8 @@ class Sum(Struct):
 def prepare() -> None:
     """This process can live through schedules, and spends little time on tidying up."""
     stage.install()
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # nor is what is cut off
+    logging.getLogger("oncekey").addHandler(logging.NullHandler())  # what is refused is expected
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 50, 1_000)

@@ -9,6 +9,7 @@ from oncekey.core.codec import PLAIN
 from oncekey.engine import run, run_async
 from oncekey.engine.breaker import OPENS_AFTER
 from oncekey.errors import (
+    ConfigurationError,
     InProgressError,
     KeyReusedError,
     LeaseLostError,
@@ -21,8 +22,10 @@ from oncekey.errors import (
 from tests.simulation.dice import mix
 from tests.simulation.handler import DOUBTS, FencedError, handle, reconciler
 from tests.simulation.hub import Activity, ClosedWaitsError, DeadError
+from tests.simulation.line import FORBIDDEN, ForbiddenError
 from tests.simulation.oracle import ViolationError, must
-from tests.simulation.plan import Caller, Declined
+from tests.simulation.plan import DAY, Caller, Declined
+from tests.simulation.tear import Tear
 
 if TYPE_CHECKING:
     from tests.simulation.ledger import Story
@@ -68,8 +71,14 @@ class Try:
         "cut_off",
         "doubtful",
         "ended",
+        "finished",
+        "given_up",
+        "given_up_by",
         "gone",
+        "hung",
         "interrupted",
+        "life",
+        "number",
         "outcome",
         "over",
         "overdue",
@@ -79,13 +88,16 @@ class Try:
         "recorded",
         "renews",
         "story",
+        "tear",
         "token",
         "told_late",
+        "torn",
         "unprotected",
         "world",
     )
 
     activity: Activity
+    given_up_by: Callable[[], None]
 
     def __init__(self, story: "Story", process: "Process", payload: str) -> None:
         self.world = story.world
@@ -106,20 +118,48 @@ class Try:
         self.cut_off: Callable[[object], None] = _nothing
         self.gone = False
         """Cut off in the library's own code, where nothing is left but to let the lease end."""
+        self.hung = self.given_up = self.torn = False
+        self.finished = False
+        """Whether the user's code came to its end."""
+        self.life: Any = None
+        """The run of the library, once the user's code has begun."""
+        self.tear = 0
+        self.number = 0
         terms = story.plan.terms
         self.renews = terms.heartbeat and terms.max_run is None
+
+    @property
+    def can_be_torn(self) -> bool:
+        """Whether a signal may come now: not where everything is well again, nor at the end."""
+        return not (self.world.healed or self.over or self.cut or self.process.dead)
+
+    def torn_by_a_signal(self, where: str) -> BaseException:
+        """What the handler of the signal raises."""
+        world = self.world
+        world.injected.append(("tear", self.number))
+        world.tell("signal in", self.process.index, where)
+        self.torn = self.cut = self.gone = True
+        world.seen.add("torn while or after it ran" if self.ran else "torn before it ran")
+        return TimeoutError() if self.tear % 3 == 0 else KeyboardInterrupt()
+
+    def hang(self) -> None:
+        """The user's code hangs, and its caller asks no longer."""
+        self.hung = self.given_up = True
+        self.world.injected.append(("hang", self.story.number))
+        self.world.seen.add("hung")
+        self.world.tell("hangs in", self.process.index)
+        self.given_up_by()
 
     def main(self, call: Call, in_coroutine: bool) -> None:
         """Make the call; what became of it is its outcome."""
         hub, process = self.world.hub, self.process
         process.use()
         try:
-            if in_coroutine:
-                made = hub.drive(
-                    run_async.perform(process.engine_async, call, handle, (self,), {}, active=True)
-                )
+            if self.tear:
+                with Tear(self, self.tear):
+                    made = self._perform(call, in_coroutine)
             else:
-                made = run.perform(process.engine, call, handle, (self,), {}, active=True)
+                made = self._perform(call, in_coroutine)
         except BaseException as error:  # noqa: BLE001 - sorted out there
             self.outcome = self._failed(error)
             error.__traceback__ = None  # what is refused knows its frames, and they know it
@@ -134,6 +174,14 @@ class Try:
             self.world.seen.add("breaker opened")
             reason = process.out_of_reach >= OPENS_AFTER
             must(reason, "a store that answers, if only to refuse, is in reach")
+
+    def _perform(self, call: Call, in_coroutine: bool) -> Any:
+        process = self.process
+        if in_coroutine:
+            return self.world.hub.drive(
+                run_async.perform(process.engine_async, call, handle, (self,), {}, active=True)
+            )
+        return run.perform(process.engine, call, handle, (self,), {}, active=True)
 
     def _failed(self, error: BaseException) -> str:
         seen = self.world.seen
@@ -152,14 +200,22 @@ class Try:
             return "failed" if terms.keep or terms.keep_all else "declined"
         if isinstance(error, ResultNotKeptError):
             kept = self.story.plan.value != "unkeepable"
+            kept = kept and not any(call.torn for call in self.world.tries)  # while it was encoded
             must(not kept, "a result that can be kept is kept", error)
             seen.add("result not kept")
             return "not kept"
+        return self._refused(error)
+
+    def _refused(self, error: BaseException) -> str:
         for kind, word in _REFUSALS:
             if isinstance(error, kind):
+                if kind is InProgressError:
+                    self.story.check_busy(self)
                 self.told_late = kind is NotRecordedError
-                seen.add(word)
+                self.world.seen.add(word)
                 return word
+        if isinstance(error, ConfigurationError) and str(error) == FORBIDDEN:
+            return "forbidden"
         if isinstance(error, DOUBTS) or self.cut:
             return "cut off" if self.cut else "in doubt"
         raise ViolationError(f"a call raised what it must not raise: {error!r}") from error
@@ -171,6 +227,7 @@ _REFUSALS: tuple[tuple[type[BaseException], str], ...] = (
     (LeaseLostError, "lease lost"),
     (NotRecordedError, "told late"),
     (StoreError, "store trouble"),
+    (ForbiddenError, "forbidden"),
     (FencedError, "fenced"),
 )
 
@@ -186,6 +243,8 @@ class Asking:
         """Whether it comes after everything has healed, and asks until there is an answer."""
         self.tries = 0
         self.outcome = ""
+        self.before: Try | None = None
+        """The try before this one."""
 
     def next(self, _: object = None) -> None:
         """One more call, in some process that lives."""
@@ -197,10 +256,21 @@ class Asking:
             return
         self.tries += 1
         process = living[bits % len(living)]
+        before = self.before
+        if before is not None and before.hung:
+            if bits >> 56 & 1 and before.process in living:
+                process = before.process
+            same = process is before.process
+            world.seen.add(
+                f"asked again after it hung, in {'its own' if same else 'another'} process"
+            )
         story = world.stories[plan.key]
         call = Try(story, process, plan.payload)
         call.interrupted = bool(plan.cut) and bits >> 50 & 7 == 0 and not self.last
         world.tries.append(call)
+        self.before, call.given_up_by = call, lambda: self._go_on("hung")
+        if plan.tear and self.tries == 1 and not world.masked(("tear", self.number)):
+            call.tear, call.number = plan.tear, self.number
         colour = world.plan.colours
         in_coroutine = colour == "async" or (colour == "both" and bool(bits >> 20 & 1))
         asked = Call(
@@ -249,13 +319,25 @@ class Asking:
         if call.process.ends_soon and not call.process.dead:
             world.stop(call.process)
         world.tell("caller", self.number, "in", call.process.index, call.outcome)
-        if call.outcome in FINAL:
+        if not call.given_up:
+            self._go_on(call.outcome)
+
+    def _go_on(self, outcome: str) -> None:
+        world = self.world
+        if outcome in FINAL:
             world.answered()
         elif self.last:
-            if call.outcome == "outcome unknown":
+            if outcome == "outcome unknown":
                 world.resolve(self.plan.key)
             world.hub.at(world.hub.now + RETRY_ALWAYS, self.next)
         elif self.tries < self.plan.tries and not world.healed:
-            world.hub.at(world.hub.now + self.plan.backoff, self.next)
+            pause = self.plan.backoff
+            if self.plan.leap and self.tries % 2:
+                pause = self.plan.leap
+                if world.hub.now + pause >= world.plan.heal_at:
+                    world.answered()
+                    return
+                world.seen.add(f"came back after {'a day' if pause > DAY else 'hours'}")
+            world.hub.at(world.hub.now + pause, self.next)
         else:
             world.answered()

@@ -7,10 +7,11 @@ from oncekey.attempt import BaseAttempt, attempt_of
 from oncekey.core.decide import Done, NotDone
 from oncekey.core.record import Record
 from oncekey.engine.run_base import running
-from oncekey.errors import LeaseLostError, StoreError
+from oncekey.errors import ConfigurationError, LeaseLostError, StoreError
 from tests.simulation.dice import mix
 from tests.simulation.hub import MICRO, DeadError
 from tests.simulation.ledger import Effect, Story
+from tests.simulation.line import ForbiddenError
 from tests.simulation.plan import Declined, TransportError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ class FencedError(Exception):
 def handle(call: "Try") -> object:
     """What the protected function does."""
     story, plan = call.story, call.story.plan
-    hub = call.process.world.hub
     life = running.get()
     assert life is not None
     attempt = attempt_of(life)  # type: ignore[call-overload]  # of either colour
@@ -34,6 +34,20 @@ def handle(call: "Try") -> object:
     call.ran = True
     call.unprotected = not attempt.protected
     bits = mix(story.world.seed, 40 + story.number, run)
+    hangs = run == plan.hangs and not story.world.masked(("hang", story.number))
+    call.life = life
+    story.check_alone(call)
+    story.inside.add(call)
+    try:
+        value = _work(call, attempt, run, bits, hangs)
+    finally:
+        story.inside.discard(call)
+    call.finished = True
+    return value
+
+
+def _work(call: "Try", attempt: Any, run: int, bits: int, hangs: bool) -> object:
+    plan, hub = call.story.plan, call.world.hub
     if plan.notes:
         finish(attempt.note(began=run), hub)
     hub.wait(plan.before * MICRO)
@@ -42,9 +56,21 @@ def handle(call: "Try") -> object:
         raise Declined(run)
     if plan.notes > 1:
         finish(attempt.note(again=run), hub)
+    if hangs and not plan.hangs_behind:
+        _hang(call)
     value = (_step if plan.stepped else perform_effect)(call, attempt, bits)
+    if hangs and plan.hangs_behind:
+        _hang(call)
     hub.wait(plan.after * MICRO)
     return value
+
+
+def _hang(call: "Try") -> None:
+    """Whoever waits for the call gives it up; perhaps it goes on much later all the same."""
+    call.hang()
+    seconds = call.story.plan.hangs_for * MICRO
+    call.world.hub.wait(seconds or None)
+    call.world.seen.add("a hung run went on")
 
 
 def _step(call: "Try", attempt: BaseAttempt, bits: int) -> object:
@@ -55,7 +81,7 @@ def _step(call: "Try", attempt: BaseAttempt, bits: int) -> object:
             attempt.step("charge", lambda: perform_effect(call, attempt, bits)),  # type: ignore[attr-defined]  # of either colour
             call.world.hub,
         )
-    except (StoreError, LeaseLostError):
+    except (StoreError, LeaseLostError, ConfigurationError, ForbiddenError):
         # The step may be done and could not be noted: whoever comes next must know of the doubt.
         call.doubtful = True
         raise

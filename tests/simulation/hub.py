@@ -42,6 +42,10 @@ class Activity:
         self.runner: Any = None
         self.when_over: list[Callable[[], None]] = []
 
+    def done(self) -> bool:
+        """Whether it has ended, as a task says it."""
+        return self.over
+
     def end(self) -> None:
         """Whoever waits for it knows, and nothing of it is left."""
         self.process.activities.pop(self, None)

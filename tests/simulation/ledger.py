@@ -7,6 +7,9 @@ from oncekey.core.requests import Release
 from tests.simulation.oracle import must
 from tests.simulation.plan import KeyPlan
 
+FRESH_FOR = 1_400_000
+"""Microseconds for which an answer of the store may be used to refuse others, and its way back."""
+
 if TYPE_CHECKING:
     from tests.simulation.caller import Try
     from tests.simulation.world import World
@@ -44,6 +47,16 @@ class Story:
         """The life of a settled record has ended, and the key was used again."""
         self.retries = 0
         """How often a human said that it may run again."""
+        self.inside: set[Try] = set()
+        """The calls whose code runs or hangs."""
+        self.busy_until = 0
+        """Until when the lease of some attempt was alive."""
+        self.kept_until = 0
+        """In the store's time: how long its record must be remembered at least."""
+        self.doubted = False
+        """Whether the record that must be remembered says that something may have happened."""
+        self.spent: tuple[str, int] = ("", 0)
+        """The nonce that was given back last, and until when it must be granted to nobody."""
         self.fence = 0
         self.done: dict[str, Effect] = {}
         """By the key that the effect was given: what a keyed service has done."""
@@ -58,6 +71,7 @@ class Story:
     def settled(self, record: Record) -> None:
         self.is_settled = True
         self.expires = record.expires
+        self.kept_until, self.doubted = 0, False
         if record.status == "completed":
             self.settled_as = record.result
 
@@ -73,8 +87,8 @@ class Story:
         )
 
     def begin_again(self) -> None:
-        """A record's life was over: what follows is another operation."""
-        self.over = True
+        """A record's life was over: what follows is another operation, if it was about one."""
+        self.over = self.over or self.is_settled or self.doubted
         self.is_settled = False
         self.settled_as = None
 
@@ -141,9 +155,50 @@ class Story:
             return True
         if self.plan.terms.hold or self.plan.reconciles:
             # Refused, or asked first: only a zombie that slept past the quiet period remains.
-            return self.plan.reconciles and call.process.slept
+            return self.plan.reconciles and (call.process.slept or call.hung)
         died = call.process.dead or call.process.trouble_at >= call.began
         return died or call.cut or call.doubtful or not call.renews
+
+    # Runs and refusals
+
+    def check_alone(self, call: "Try") -> None:
+        """Who may not ask the store runs only where nobody else is known to run here."""
+        if not call.unprotected or self.amnesia:
+            return
+        record = self.world.store.records.get((self.plan.scope, self.plan.key))
+        for other in self.inside:
+            if other.process is not call.process or other.life.ticket.lost:
+                continue
+            owns = record is not None and self.world.whose(record.nonce) is other
+            if owns and record is not None and record.status != "running":
+                continue  # which the store has said, and nobody here relies on the run any more
+            must(
+                not (owns or other.unprotected),
+                "nothing runs without the store beside a run that is known in its process",
+                record,
+            )
+
+    def check_busy(self, call: "Try") -> None:
+        """A refusal as "in progress" is no older than a moment: there is, or was, a lease."""
+        world, process = self.world, call.process
+        if world.clock_odd or self.amnesia or self.plan.reconciles or self.plan.terms.fail_open:
+            return
+        now = world.hub.now
+        record = world.store.records.get((self.plan.scope, self.plan.key))
+        if record is not None and record.status == "running":
+            if record.lease_end > world.store_time():
+                return
+            self.busy_until = max(self.busy_until, record.lease_end - world.store_offset)
+        since = max(self.busy_until, process.trouble_at, process.refused_at, process.paused_until)
+        for other in world.tries:  # whose flight is taken for one that goes on, for a moment
+            if other.torn and other.process is process:
+                since = max(since, other.ended)
+        must(
+            now - since <= FRESH_FOR,
+            "nobody is refused when no attempt has had a lease for more than a moment",
+            record,
+            now,
+        )
 
     # Answers
 

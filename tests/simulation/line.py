@@ -31,6 +31,11 @@ FULL = "the store is full and takes no new records"
 SILENT = "no answer in time"
 CUT = "the connection broke before the answer came"
 REFUSED = "connection refused"
+FORBIDDEN = "the store does not allow this user what it needs"
+
+
+class ForbiddenError(Exception):
+    """What a store that is not of this project may raise where its server forbids something."""
 
 
 class Message:
@@ -57,6 +62,7 @@ class Line:
     def __init__(self, world: "World", process: "Process") -> None:
         self._world = world
         self._process = process
+        self.sends_once = all(kind != "doubled" for _, kind in world.plan.limits)
         if not world.plan.watching:
             self.watch = None  # type: ignore[assignment, method-assign]  # a store that cannot
 
@@ -71,6 +77,7 @@ class Line:
         out = world.plan.latency + (bits >> 16 & 0x7FF)
         world.sending(process, "give back" if verb == "release" and what[0].unused else verb)
         now = hub.now
+        world.check_allowed(process, verb, bits)
         if process.cut_until > now and process.cut_how != "deaf":
             refused = process.cut_how == "refused"
             process.suffer(now)
@@ -135,9 +142,11 @@ class Line:
         return out
 
     def claim(self, ask: Claim, /) -> Answer:
+        self._world.claims_sent[ask.nonce] += 1
         return self.call("claim", ask)  # type: ignore[no-any-return]  # as the store answers
 
     def renew(self, ask: Renew, /) -> Verdict:
+        self._world.check_renewal(ask)
         return self.call("renew", ask)  # type: ignore[no-any-return]  # as the store answers
 
     def note(self, ask: Note, /) -> Verdict:
@@ -180,6 +189,7 @@ class AwaitedLine:
 
     def __init__(self, line: Line) -> None:
         self._line = line
+        self.sends_once = line.sends_once
         if line.watch is None:
             self.watch = None
 

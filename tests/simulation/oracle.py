@@ -25,6 +25,7 @@ from oncekey.core.requests import (
     Spent,
     Verdict,
 )
+from tests.simulation.plan import DAY, HOUR, MINUTE
 from tests.simulation.stage import STAGE
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Oracle:
             return  # the trial of a breaker, which is about no call
         alive = before is not None and not 0 < before.expires <= now
         kind = type(ask)
+        if before is not None and before.status == "running":
+            story = self._world.story(ask)
+            end = min(now, before.lease_end) - self._world.store_offset
+            story.busy_until = max(story.busy_until, end)
         if kind is Claim:
             self._claim(before if alive else None, before, ask, answer, after, now)  # type: ignore[arg-type]  # told by its type
         elif kind is Resolve:
@@ -142,7 +147,20 @@ class Oracle:
         last = story.largest_token if before is None else max(before.token, story.largest_token)
         if before is not None or not world.clock_odd:
             must(after.token > last and after.token >= now, "tokens grow", last, now, after)
+        spent, until = story.spent
+        story.spent = ("", 0)
+        odd = world.clock_odd or story.amnesia
+        must(odd or spent != ask.nonce or until <= now, "what was given back stays so", ask)
         if alive is None:
+            must(
+                odd or story.kept_until <= now,
+                "what may have happened, and how often it was tried, is remembered",
+                story.kept_until,
+                now,
+                ask,
+            )
+            if story.largest_token and not story.is_settled:
+                world.seen.add("forgotten in time")
             fresh = (after.attempt, after.noted, after.uncertain, after.fingerprint)
             must(fresh == (1, b"", False, ask.fingerprint), "what is absent starts afresh", after)
             if story.is_settled:
@@ -159,6 +177,18 @@ class Oracle:
             self._granted_again(alive, ask, after, now)
         story.largest_token = after.token
         story.granted(after)
+        self._remember(after, after.lease_end + max(ask.ttl, DAY), doubted=True)
+
+    def _remember(self, record: Record, until: int, *, doubted: bool) -> None:
+        """The record must be there until then."""
+        story = self._world.story(record)  # type: ignore[arg-type]  # which has a scope as well
+        story.kept_until, story.doubted = until, doubted
+        must(
+            record.expires == 0 or record.expires >= until,
+            "a record lives as long as it is needed",
+            record,
+            until,
+        )
 
     def _granted_again(self, alive: Record, ask: Claim, after: Record, now: int) -> None:
         world = self._world
@@ -182,6 +212,8 @@ class Oracle:
         must(left, "no attempt is granted beyond the last", alive, ask)
         if alive.noted:
             world.seen.add("notes inherited")
+        if alive.uncertain and now - alive.updated > HOUR:
+            world.seen.add("an uncertain end was remembered for hours")
         if running:
             must(now >= alive.lease_end, "nobody is granted a key whose lease is alive", alive)
             must(ask.on_expired == "take", "what is to be held is not taken", alive, ask)
@@ -238,13 +270,16 @@ class Oracle:
         """A claim whose caller has left is given back as soon as the store can be reached."""
         world = self._world
         call = world.whose(running.nonce)
-        if call is None or not call.over or call.process.dead or call.gone:
+        if call is None or not call.over or call.process.dead:
+            return
+        if call.gone and (call.ran or not call.torn):
             return
         if running.nonce in world.strays or call.story.amnesia:
             return
-        since = max(call.ended, call.process.trouble_at, call.process.paused_until)
+        process = call.process
+        since = max(call.ended, process.trouble_at, process.refused_at, process.paused_until)
         must(
-            world.hub.now - since < LEFT_BEHIND,
+            world.hub.now - since < LEFT_BEHIND * (2 if call.torn else 1),
             "who leaves gives its claim back, or records how it ended",
             running,
         )
@@ -271,6 +306,8 @@ class Oracle:
         story.largest_token = after.token
         if after.status != "released":
             story.settled(after)
+        else:
+            self._remember(after, after.updated + max(ask.ttl, DAY), doubted=True)
 
     # Writes
 
@@ -307,6 +344,7 @@ class Oracle:
         if kind is Renew:
             must(alive.status == "running", "only what runs is renewed", alive)
             must(after.lease_end == now + ask.lease, "a renewed lease ends a lease later", after)
+            self._remember(after, after.lease_end + max(ask.ttl, DAY), doubted=True)
             world.seen.add("renewed")
         elif kind is Note:
             must(alive.status in ("running", "held"), "only what is open is noted", alive)
@@ -338,6 +376,28 @@ class Oracle:
                 after.status == ("held" if ask.hold else "released"), "a release is one", ask, after
             )
             world.story(ask).released(ask)
+            self._released(alive, ask, after, now)
+
+    def _released(self, alive: Record, ask: Release, after: Record, now: int) -> None:
+        """How long a released record lives: the table of `docs/operations.md`."""
+        world = self._world
+        story = world.story(ask)
+        story.spent = (ask.nonce, now + HOUR)
+        if after.status == "held":
+            return
+        counted = story.plan.terms.max_attempts is not None and after.attempt > 0
+        if after.noted or after.uncertain or counted:
+            promised = alive.expires if alive.uncertain else 0
+            until = max(now + max(story.plan.terms.ttl, DAY), promised)
+            self._remember(after, until, doubted=bool(after.noted or after.uncertain))
+            return
+        brief = after.expires < now + HOUR
+        if brief:
+            once = world.claims_sent[ask.nonce] == 1
+            must(ask.unused and once, "only what nobody else can claim is soon forgotten", ask)
+            story.spent = ("", 0)
+            world.seen.add("given back for a minute")
+        self._remember(after, now + (MINUTE if brief else HOUR), doubted=False)
 
 
 def _forgotten(alive: Record | None, ask: Any, answer: Verdict, after: Record | None) -> None:

@@ -7,13 +7,16 @@ are met and each fault is also met alone. About one seed in eight has no faults 
 from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncekey.core.network_errors import NETWORK
 from oncekey.policy import Terms
 from tests.simulation.dice import WHOLE, Dice
 
 SECOND: Final = 1_000_000
-DAY: Final = 86_400 * SECOND
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
 FORKS: Final = 1
 
 Mode = Literal["atomic", "keyed", "bare"]
@@ -54,6 +57,8 @@ FOCI: Final = (
 """Moments that chance alone would bring about too seldom: some seeds are about one of them."""
 VALUES: Final = ("dict", "dict", "dict", "none", "zero", "empty", "unkeepable")
 CUTS: Final = ("cancel", "cancel", "exit", "close")
+LEAPS: Final = (61 * MINUTE, 90 * MINUTE, 23 * HOUR, 25 * HOUR, 49 * HOUR)
+"""How much later somebody comes back, where a seed is about long times."""
 
 
 class Declined(Exception):  # noqa: N818 - as a user would name it
@@ -84,6 +89,12 @@ class KeyPlan(Struct):
     """In parts of WHOLE: how often the code raises before its effect."""
     doubts: int
     """In parts of WHOLE: how often the effect's own connection breaks."""
+    hangs: int = 0
+    """Which of its runs hangs; 0: none."""
+    hangs_behind: bool = False
+    """Whether it hangs behind its effect, and not before it."""
+    hangs_for: int = 0
+    """For so many microseconds; 0: for ever."""
 
 
 class Caller(NamedTuple):
@@ -99,6 +110,10 @@ class Caller(NamedTuple):
     cut_after: int
     cut_in: str
     """The verb in the middle of which it is cut off, or behind the effect; else at a time."""
+    tear: int = 0
+    """In front of so many lines of the library a signal raises an exception; 0: there is none."""
+    leap: int = 0
+    """How much later it comes back after every second try."""
 
 
 class Upon(NamedTuple):
@@ -171,6 +186,116 @@ class Plan:
                 Fault(len(self.faults), start, "fail over", 0, 4 * SECOND, focus.bits() & ~1)
             )
         self.upon = None if quiet else self._upon(Dice(seed, 4))
+        self.leap = 0
+        """How much later somebody comes back; 0: nobody does."""
+        if not quiet and not self.focus:
+            self._hang(Dice(seed, 6))
+            self._tear(Dice(seed, 7))
+            self._refuse(Dice(seed, 8))
+            self._leap(Dice(seed, 9))
+        if self.tick > 1:  # some leases are shorter now
+            self.tick = min(self.tick, min(key.terms.lease for key in self.keys) // 2)
+
+    def _hang(self, dice: Dice) -> None:
+        """The code of a key hangs in one of its runs, which only the end of its lease can end."""
+        if not dice.one_in(5):
+            return
+        key = self.keys[0]
+        lease = dice.pick((1, 1, 2)) * SECOND
+        renewed = not dice.one_in(4)
+        key.terms = replace(
+            key.terms,
+            lease=lease,
+            heartbeat=renewed,
+            max_run=1.5 * lease / SECOND if renewed else None,
+            quiet=2 * lease,
+            heartbeat_every=lease / SECOND / 3,
+        )
+        key.before, key.after = key.before % lease, key.after % lease
+        key.hangs, key.hangs_behind = dice.pick((1, 1, 1, 2)), dice.one_in(2)
+        key.hangs_for = dice.pick((0, 0, 2 * lease, 5 * lease))
+        self.callers = [one._replace(tries=4) for one in self.callers]
+
+    def _tear(self, dice: Dice) -> None:
+        """Signals raise exceptions between two lines of the library."""
+        if dice.one_in(5):
+            self.callers = [
+                one._replace(tear=1 + dice.below(dice.pick((60, 150, 400))), tries=3)
+                if number == 0 or dice.one_in(3)
+                else one
+                for number, one in enumerate(self.callers)
+            ]
+
+    def _refuse(self, dice: Dice) -> None:
+        """The store refuses its users for a while, as a server does that lacks their rights."""
+        if not dice.one_in(5):
+            return
+        key = self.keys[0]
+        lease = key.terms.lease
+        if not key.hangs and not dice.one_in(3):
+            lease = dice.pick((4, 4, 8)) * SECOND
+            key.terms = replace(
+                key.terms,
+                lease=lease,
+                max_run=None,
+                quiet=2 * lease,
+                heartbeat=True,
+                heartbeat_every=lease / SECOND / 3,
+            )
+            key.after = dice.below(2 * lease)
+            self.heal_at = max(self.heal_at, self.callers[0].start + 3 * lease)
+        soon = (
+            self.callers[0].start + key.before + dice.below(dice.pick((30_000, lease, 3 * lease)))
+        )
+        self.faults.append(
+            Fault(
+                number=len(self.faults),
+                at=min(soon, self.heal_at - 1),
+                kind="access",
+                where=0,
+                long=dice.pick((600_000, 600_000, lease // 3, 6 * SECOND)),
+                bits=dice.bits(),
+            )
+        )
+
+    def _leap(self, dice: Dice) -> None:
+        """Hours and days pass between two tries, and somebody sleeps through them."""
+        if not dice.one_in(6):
+            return
+        self.leap = leap = dice.pick(LEAPS)
+        self.purging = self.purging and leap < 2 * HOUR
+        if dice.one_in(2):
+            self.lateness = 90 * SECOND
+        for number, key in enumerate(self.keys):
+            ttl = dice.pick((5 * SECOND, HOUR, DAY, 7 * DAY))
+            key.terms = replace(key.terms, ttl=ttl)
+            if number == 0 and dice.one_in(2):
+                key.errors = WHOLE // 2
+            if number == 0 and dice.one_in(2) and key.mode != "atomic":
+                key.doubts = WHOLE // 2
+        times = dice.pick((1, 2, 2))
+        callers = [
+            one._replace(leap=leap, tries=1 + 2 * times) if dice.one_in(2) else one
+            for one in self.callers
+        ]
+        callers += [
+            one._replace(start=one.start + leap + dice.below(SECOND), cut="", tear=0)
+            for one in callers
+            if dice.one_in(2)
+        ]
+        self.callers = callers
+        if dice.one_in(2):
+            near = self.callers[0].start + dice.below(dice.pick((30_000, 500_000, 4 * SECOND)))
+            where, bits = dice.below(self.nodes), dice.bits()
+            long = leap - dice.below(10 * SECOND)
+            self.faults.append(Fault(len(self.faults), near, "sleep", where, long, bits))
+        later = [
+            one._replace(number=len(self.faults) + number, at=one.at + leap)
+            for number, one in enumerate(self.faults)
+            if one.kind != "sleep" and dice.one_in(2)
+        ]
+        self.faults += later
+        self.heal_at += times * (leap + 10 * SECOND)
 
     @staticmethod
     def _on_the_line(swarm: Dice, quiet: bool) -> tuple[list[tuple[int, str]], int]:

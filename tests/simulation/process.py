@@ -41,6 +41,10 @@ class Process:
         self.out_of_reach = 0
         """How often it could not reach the store, or got no answer in time."""
         self.trouble_at = -1
+        self.refused_at = -1
+        """When the store last refused it something as a server does that lacks its rights."""
+        self.stood = 0
+        """For how long its monotonic clock stood, as it does while a machine sleeps."""
         self.rate = world.plan.rates[index]
         self.skew = world.plan.skews[index]
         self.line = Line(world, self)

@@ -32,6 +32,12 @@ def words(seed: int, fault: Injected) -> str:
     if kind == "caller":
         caller = plan.callers[number]
         return f"caller {number}: {caller.cut} {caller.cut_after / SECOND:.6f} s into a call"
+    if kind == "tear":
+        return f"caller {number}: a signal in front of line {plan.callers[number].tear} of a call"
+    if kind == "hang":
+        return f"key {number}: run {plan.keys[number].hangs} hangs"
+    if kind == "upon":
+        return f"upon the message: {plan.upon}"
     planned = plan.faults[number]
     return (
         f"at {planned.at / SECOND:.6f} s: {kind} (process {planned.where}, "

@@ -53,7 +53,9 @@ STAGE = Stage()
 def monotonic() -> float:
     hub = STAGE.hub
     process = hub.process
-    return hub.now * MICRO * (1.0 if process is None else process.rate)
+    if process is None:
+        return hub.now * MICRO
+    return (hub.now - process.stood) * MICRO * process.rate
 
 
 def time_ns() -> int:
@@ -216,6 +218,11 @@ async def _sleep_async(seconds: float) -> None:
     STAGE.hub.wait(seconds)
 
 
+def _current_task(loop: object) -> Any:
+    """The activity: it is done when the call is over, and only that is asked of a task."""
+    return STAGE.hub.current
+
+
 # The keeper
 
 
@@ -253,6 +260,7 @@ def install() -> None:
                 if value is real:
                     setattr(module, attribute, virtual)
     setattr(compat, "time", SimpleNamespace(sleep=_sleep))  # noqa: B010 - a module in its place
-    loops = SimpleNamespace(**{**vars(asyncio), "sleep": _sleep_async})
+    replaced = {"sleep": _sleep_async, "current_task": _current_task}
+    loops = SimpleNamespace(**{**vars(asyncio), **replaced})
     setattr(compat, "asyncio", loops)  # noqa: B010 - the same
     asyncio._set_running_loop(Loop())  # type: ignore[arg-type]

@@ -3,16 +3,17 @@
 Chaos first. Then everything heals, and whoever asks must get an answer.
 """
 
+from collections import Counter
 from zlib import crc32
 
 from oncekey.core.codec import PLAIN
-from oncekey.core.requests import Claim, Forget, Request, Resolve
-from oncekey.errors import StoreError
+from oncekey.core.requests import Claim, Forget, Renew, Request, Resolve
+from oncekey.errors import ConfigurationError, StoreError
 from tests.simulation.caller import Asking, Try
 from tests.simulation.dice import mix
-from tests.simulation.hub import DeadError, Hub
+from tests.simulation.hub import MICRO, DeadError, Hub
 from tests.simulation.ledger import Story
-from tests.simulation.line import FULL, Message
+from tests.simulation.line import FORBIDDEN, FULL, ForbiddenError, Message
 from tests.simulation.oracle import Oracle, must
 from tests.simulation.plan import SECOND, Caller, Fault, Plan
 from tests.simulation.process import Hanging, Process
@@ -21,8 +22,20 @@ from tests.simulation.store import SimulatedStore
 
 Injected = tuple[str, int] | tuple[str, int, int, str]
 
+FORBIDDEN_VERBS = (
+    frozenset({"claim", "renew", "note", "settle", "release", "get"}),
+    frozenset({"claim", "renew", "note", "settle", "release"}),
+    frozenset({"renew", "settle"}),
+    frozenset({"renew"}),
+    frozenset({"settle", "release"}),
+)
+"""What a user may be forbidden: everything, to write, and what other scripts do than claims."""
 PATIENCE = 120 * SECOND
 GRACE = 3 * SECOND
+UNBEGUN = 2_500_000
+"""Microseconds after which a claim is given back whose caller has left before its code began."""
+CHAOS = 20 * SECOND
+"""Where hours pass, messages get lost only for so long before and after them."""
 
 
 class World:
@@ -43,10 +56,17 @@ class World:
         self.clock_odd = plan.tick > 1
         """Whether the store may have told the same time twice."""
         self.full_until = 0
+        self.forbids_until = 0
+        self.forbidden: frozenset[str] = frozenset()
+        """The verbs that the store does not allow its users until then."""
+        self.forbids_long = False
+        """Whether that takes so long that a lease may end meanwhile."""
         self.store_offset = EPOCH
         self.strays: set[str] = set()
         """Nonces of claims that came once more when their asker had its answer and was gone."""
         self._asked: set[str] = set()
+        self.claims_sent: Counter[str] = Counter()
+        """How often the claim of a nonce went out."""
         self._only = only
         self._frozen: int | None = None
         self._nonces: dict[str, Try] = {}
@@ -117,16 +137,23 @@ class World:
                 must(story.effects, "what is completed has happened", record)
         for call in self.tries:
             living = not call.process.dead and not call.process.stopping
-            if not living or call.gone:
+            if not living or call.gone or not call.over:
                 continue
             if call.unprotected:
                 must(call.recorded, "a run that began without the store is recorded", call.outcome)
                 self.seen.add("recorded late")
             elif call.told_late:
                 must(call.recorded, "what could not be recorded in time is recorded later")
+            elif call.finished:
+                must(call.recorded, "what was done is recorded", call.outcome)
         for process in self.processes:
             must(not process.breaker.open, "a store that answers closes the breaker", process.index)
-            left = process.flights._flights
+            odd = {
+                (call.story.plan.scope, call.story.plan.key)
+                for call in self.tries
+                if call.process is process and (call.torn or not call.over)
+            }  # whose flights are replaced by whoever comes next
+            left = {*process.flights._flights} - odd
             must(not left, "nobody is waited for who has left", process.index, left)
 
     # Time and names
@@ -162,7 +189,7 @@ class World:
 
     def fault(self, process: Process, number: int, bits: int) -> str | None:
         """What befalls this message, if anything does."""
-        if self.healed:
+        if self.healed or (self.plan.leap and self.hub.now % self.plan.leap > CHAOS):
             return None
         roll = bits & 0xFFFF
         for limit, kind in self.plan.limits:
@@ -192,6 +219,33 @@ class World:
             else:
                 process.cut_until, process.cut_how = until, upon.how
                 self.seen.add("cut off upon a verb")
+
+    def check_allowed(self, process: Process, verb: str, bits: int) -> None:
+        """Raise what a store raises whose server does not allow its user this verb at present."""
+        if self.forbids_until <= self.hub.now or verb not in self.forbidden:
+            return
+        process.refused_at = self.hub.now
+        if self.forbids_long:
+            process.suffer(self.forbids_until)
+        self.seen.add(f"forbidden: {verb}")
+        self.hub.wait(2 * self.plan.latency * MICRO)
+        if bits >> 42 & 3:
+            raise ConfigurationError(FORBIDDEN)
+        raise ForbiddenError
+
+    def check_renewal(self, ask: Renew) -> None:
+        """Nobody renews for a call that is over, however it ended."""
+        call = self._nonces.get(ask.nonce)
+        if call is None or not call.over or call.story.amnesia:
+            return
+        process, pause = call.process, call.story.plan.terms.heartbeat_every
+        since = max(call.ended, process.trouble_at, process.paused_until)
+        begins = call.torn and not call.ran  # then the keeper waits a moment for it to begin
+        must(
+            begins and self.hub.now - since < UNBEGUN + pause * SECOND,
+            "a lease is renewed only while its code runs",
+            ask,
+        )
 
     def masked(self, fault: Injected) -> bool:
         """Whether this fault is to be left out."""
@@ -319,6 +373,26 @@ class World:
             self._cut(fault, one)
         self.seen.add("outage")
 
+    def _forbid(self, fault: Fault, process: Process) -> None:
+        """Rights are taken away, or a password is another one, and soon everything is as before."""
+        self.forbids_until = min(self.hub.now + fault.long, self.plan.heal_at)
+        self.forbidden = FORBIDDEN_VERBS[fault.bits % len(FORBIDDEN_VERBS)]
+        lease = min(key.terms.lease for key in self.plan.keys)
+        self.forbids_long = lease < 4 * SECOND or fault.long > lease // 3
+
+    def _sleep(self, fault: Fault, process: Process) -> None:
+        """The machine of a process sleeps for hours, and its monotonic clock perhaps as well."""
+        if process.dead:
+            return
+        until = min(self.hub.now + fault.long, self.plan.heal_at)
+        if until <= process.paused_until:
+            return
+        if fault.bits & 1:
+            process.stood += until - self.hub.now
+        process.paused_until, process.slept = until, True
+        process.suffer(until)
+        self.seen.add("slept for hours")
+
     def _full(self, fault: Fault, process: Process) -> None:
         self.full_until = min(self.hub.now + fault.long, self.plan.heal_at)
 
@@ -435,6 +509,8 @@ _KINDS = {
     "cut": World._cut,
     "outage": World._outage,
     "full": World._full,
+    "access": World._forbid,
+    "sleep": World._sleep,
     "fail over": World._fail_over,
     "evict": World._evict,
     "fork": World._fork,

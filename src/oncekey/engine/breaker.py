@@ -74,8 +74,9 @@ class Breaker:
             return
         self.misses += 1
         if self.misses >= OPENS_AFTER:
-            self._decide(str(error))
+            # First of all: an interruption in between must not leave it open for ever.
             keeper.take_up(_Knock(self, self._store), KNOCK_EVERY)
+            self._decide(str(error))
 
     def not_recorded(self) -> None:
         """Let the keeper find out whether the store records anything: a settle has failed."""
@@ -124,7 +125,7 @@ class _Knock(Chore):
             self._store.get(None, _NOBODY)
         except StoreError:
             return KNOCK_EVERY
-        except OncekeyError:  # an answer all the same: the store was reached
+        except Exception:  # noqa: BLE001 - an answer all the same: the store was reached
             self._breaker.answered()
             return None
         self._breaker.answered()

@@ -294,43 +294,74 @@ class Abandoned(Insisting):
 class LateClaim(Asking):
     """The chore that claims for a run that began while the store was down, and then renews it."""
 
-    __slots__ = ("_record", "_ticket")
+    __slots__ = ("_flights", "_record", "_ticket", "_until")
 
-    def __init__(self, store: Store, ticket: Ticket) -> None:
+    def __init__(self, store: Store, ticket: Ticket, flights: Flights) -> None:
         """Claim with the nonce of the run, so that `LateEnd` is granted the same claim again."""
         super().__init__()
         self._store = store
         self._ticket = ticket
+        self._flights = flights
         self._record: Record | None = None
+        longest = ticket.call.terms.max_run
+        self._until = None if longest is None else ticket.taken_at + longest
 
     def do(self) -> float | None:
         """Claim, or renew. Return the seconds until the next time, or None to stop.
 
-        It stops when another attempt owns the record.
+        It stops when another attempt owns the record, and as `Renewal` does: when `max_run` is
+        over, when the code was left without an end, and without a heartbeat after the claim.
         """
-        call = self._ticket.call
+        ticket, terms = self._ticket, self._ticket.call.terms
+        if has_left(ticket.runner):
+            self._land()
+            return None
         try:
             if self._record is None:
-                answer = self._store.claim(call.claim(self._ticket.record.nonce))
-                self._record = answer.record if type(answer) is Granted else None
-                if self._record is None:
+                return self._claim()
+            ask = ticket.call.renew(self._record)
+            if self._until is not None:
+                left = self._until - monotonic()
+                if left <= 0:
                     return None
-                if self._record.lease_end - answer.now < call.terms.lease:
-                    return 0.0  # granted before, and the reply was lost: renew what is left of it
-                self._renewed()
-                return call.terms.heartbeat_every
-            verdict = self._store.renew(call.renew(self._record))
+                ask = replace(ask, lease=min(ask.lease, microseconds(left)))
+            verdict = self._store.renew(ask)
         except Exception:  # noqa: BLE001 - a refusal of any kind is no reason to stop
             return RETRY
         if verdict is not Verdict.DONE:
+            self._lost()
             return None
-        self._renewed()
-        return call.terms.heartbeat_every
+        self._renewed(ask.lease)
+        return terms.heartbeat_every
 
-    def _renewed(self) -> None:
+    def _claim(self) -> float | None:
+        """Claim. Return the seconds until the first renewal, or None if there is none."""
+        call = self._ticket.call
+        answer = self._store.claim(call.claim(self._ticket.record.nonce))
+        if type(answer) is not Granted:
+            self._lost()
+            return None
+        self._record, left = answer.record, answer.record.lease_end - answer.now
+        if left < call.terms.lease and call.terms.heartbeat:
+            return 0.0  # granted before, and the reply was lost: renew what is left of it
+        self._renewed(left)
+        return call.terms.heartbeat_every if call.terms.heartbeat else None
+
+    def _renewed(self, lease: int) -> None:
         flight = self._ticket.flight
         if flight is not None:
-            flight.renewed(self._ticket.call.terms.lease / 1_000_000)
+            flight.renewed(lease / 1_000_000)
+
+    def _lost(self) -> None:
+        """Note that the record is not that of this run."""
+        self._ticket.lost = True
+        self._land()
+
+    def _land(self) -> None:
+        """Land the flight, so that callers in this process ask the store instead of waiting."""
+        flight = self._ticket.flight
+        if flight is not None:
+            self._flights.land(flight)
 
 
 class LateEnd(UnrecordedEnd):

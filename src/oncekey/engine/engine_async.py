@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeVar
 
-from oncekey.compat import Runner, invoke_async, pause_async
+from oncekey.compat import Runner, invoke_async, pause_async, runner_async
 from oncekey.core import machine
 from oncekey.core.call import Call
 from oncekey.core.decide import (
@@ -247,10 +247,11 @@ class AsyncEngine:
         Return None if the run of the flight that this one replaced goes on: it is to be followed
         again. If this fails, the flight lands, so that those who follow it go on.
         """
-        polls, resent = 0, not self._sends_once
+        polls, resent, owed = 0, not self._sends_once, ""
         try:
             while True:
                 ask = call.claim(new_nonce())
+                owed = ask.nonce
                 try:
                     if self._breaker.open:
                         self._breaker.check()
@@ -271,7 +272,9 @@ class AsyncEngine:
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
                     granted = Ticket(call, answer.record, answer.now, heard, resent=resent)
+                    owed = ""  # it is given back there
                     choice = await self._reconcile(granted, answer, flight, patience)
+                    owed = ask.nonce
                 if type(choice) is Proceed:
                     granted = Ticket(call, answer.record, answer.now, heard, flight, resent=resent)
                     return self._start(granted, answer)
@@ -279,9 +282,21 @@ class AsyncEngine:
                     return self._answered(choice, call, answer, heard, flight)
                 await self._wait(call, answer, choice, polls)
                 polls += 1
-        except BaseException:
-            self._flights.give_up(flight)
+        except BaseException as error:
+            self._give_up(call, flight, "" if isinstance(error, OncekeyError) else owed)
             raise
+
+    def _give_up(self, call: Call, flight: Flight, owed: str) -> None:
+        """Land the flight, and release the claim of a caller that was interrupted.
+
+        `owed` is the nonce of that claim, which may have been granted.
+        """
+        self._flights.give_up(flight)
+        if owed:
+            keeper.take_up(Abandoned(self._behind, call, owed), 0.0)
+            if flight.ticket is not None:
+                self._flights.granted.pop(flight.ticket, None)
+                self._end(flight.ticket, None)
 
     def _goes_on(self, flight: Flight, answer: Answer, heard: float) -> bool:
         """Close the breaker. Return whether the run of the flight that was replaced goes on."""
@@ -333,13 +348,10 @@ class AsyncEngine:
         return Ticket(call, answer.record, answer.now, heard, duplicate=True)
 
     async def _claim_again(self, call: Call, ask: Claim, failed: BaseException) -> Answer:
-        """Repeat a claim that failed. Return the answer, or raise the error.
-
-        If the caller was interrupted, the keeper releases the claim, which may have been granted.
-        """
+        """Repeat a claim that failed. Return the answer, or raise the error."""
         try:
             if not isinstance(failed, StoreError):
-                raise failed  # noqa: TRY301 - as if it came now
+                raise failed
             return await self._ask_again(self._store.claim, ask, failed)
         except StoreError as error:
             self._breaker.missed(error)
@@ -348,9 +360,6 @@ class AsyncEngine:
             if isinstance(failed, StoreError) and not isinstance(error, UnreadableError):
                 # It was refused now, but may have been granted the first time.
                 keeper.take_up(Abandoned(self._behind, call, ask.nonce), RETRY)
-            raise
-        except BaseException:  # cut off while the store may have granted it
-            keeper.take_up(Abandoned(self._behind, call, ask.nonce), 0.0)
             raise
 
     @staticmethod
@@ -374,10 +383,11 @@ class AsyncEngine:
     def _grant(self, ticket: Ticket, flight: Flight) -> None:
         """Have the claim released if its code does not begin: the caller may be interrupted."""
         flights, flight.ticket, ticket.watched = self._flights, ticket, True
+        flights.adopt(flight)
         flights.granted[ticket] = ticket.taken_at
         if not flights.watched:
-            flights.watched = True
             keeper.take_up(Unbegun(flights, self.leave_later), BEGIN_WITHIN)
+            flights.watched = True  # not before: an interruption in between would leave no chore
 
     def begin(self, ticket: Ticket, runner: Runner | None) -> bool:
         """Return whether the code may run. Return False if the claim was released meanwhile."""
@@ -394,16 +404,19 @@ class AsyncEngine:
         """Return an unprotected ticket if the call may fail open, else raise the error.
 
         If the outcome of the claim is unknown, the keeper releases it. A call is refused if its
-        flight replaced one with a run in this process, since it would run beside that one.
+        flight replaced one with a run in this process, or is apart from it: it would run beside
+        that one.
         """
         before = self._flights.put_back(flight)
+        if before is None and call.terms.fail_open:
+            before = self._flights.beside(flight)
         if not call.terms.fail_open or before is not None:
             if error.happened is None:
                 keeper.take_up(Abandoned(self._behind, call, nonce), RETRY)
             raise error if before is None else self._refused(call, before)
         ticket = unprotected(call, flight, nonce)
         self._grant(ticket, flight)
-        ticket.renewal = LateClaim(self._behind, ticket)
+        ticket.renewal = LateClaim(self._behind, ticket, self._flights)
         keeper.take_up(ticket.renewal, RETRY)
         flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
         took = monotonic() - deadline + call.terms.wait
@@ -418,8 +431,9 @@ class AsyncEngine:
         Return a ticket if the call is answered, `Proceed` if it is to run, and `Wait` if
         `reconcile` postponed the decision. Raise OutcomeUnknownError if the record is held.
         """
-        call = self._start(ticket, answer).call
+        call, ticket.runner = ticket.call, runner_async()
         try:
+            self._start(ticket, answer)
             said = await invoke_async(self._reconciler(call), answer.record)
             choice = after_reconcile(said, answer, call)
         except GeneratorExit:  # code that is being closed must not wait
@@ -608,9 +622,9 @@ class AsyncEngine:
         self._end(ticket, (lambda: ticket.after_settle(ask)) if told else None)
 
     def _end(self, ticket: Ticket, left: Left) -> None:
-        renewal, ticket.renewal = ticket.renewal, None
-        if renewal is not None:
-            keeper.drop(renewal)
+        if ticket.renewal is not None:
+            keeper.drop(ticket.renewal)
+            ticket.renewal = None  # not before: who is interrupted in between tries again
         flight, ticket.flight = ticket.flight, None  # `left` refers to the ticket: avoid a cycle
         if flight is not None:
             self._flights.land(flight, left)

@@ -140,10 +140,13 @@ class BaseRun:
         self.abandon()
 
     def abandon(self) -> None:
-        """If the run has not ended, stop renewing its lease and let waiting callers go on."""
-        self.ticket.runner = None  # it refers to this run: avoid a cycle
-        if not self.ended:
+        """If the run has not ended, stop renewing its lease and let waiting callers go on.
+
+        Its end may itself have been interrupted.
+        """
+        if not self.ended or self.ticket.renewal is not None:
             self.engine.let_go(self.ticket)
+        self.ticket.runner = None  # it refers to this run: avoid a cycle
 
     # Notes and steps
 

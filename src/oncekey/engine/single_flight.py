@@ -165,6 +165,23 @@ class Flights:
         """Return a flight that no other caller can join."""
         return Flight(identity, get_ident(), monotonic())
 
+    def adopt(self, flight: Flight) -> None:
+        """Let others join the flight, since it has led to a run.
+
+        It may be apart, or another caller has replaced or superseded it while it asked the store.
+        """
+        if self._flights.get(flight.identity) is not flight:
+            with self._lock:
+                flight.landed, flight.left = False, None
+                self._flights[flight.identity] = flight
+
+    def beside(self, flight: Flight) -> Flight | None:
+        """Return the flight of a run under the same identity, if it is another one."""
+        other = self._flights.get(flight.identity)
+        while other is not None and (other is flight or other.landed or other.ticket is None):
+            other = other.replaced
+        return other
+
     def replace(self, flight: Flight, known_at: float) -> Flight | None:
         """Replace the flight. Return the new one, which the caller leads.
 
@@ -181,10 +198,14 @@ class Flights:
     def put_back(self, flight: Flight) -> Flight | None:
         """Land this flight and put the one that it replaced back in its place. Return that one.
 
-        Return None if there is none, or if it has landed meanwhile.
+        Return None if there is none, or if it has landed meanwhile. A flight that was itself put
+        back meanwhile stands for the one that it had replaced.
         """
-        before, flight.replaced = flight.replaced, None
-        if before is None or before.landed:
+        before = flight.replaced
+        while before is not None and before.landed:
+            before = before.replaced
+        flight.replaced = before
+        if before is None:
             return None
         with self._lock:
             if self._flights.get(flight.identity) is flight:

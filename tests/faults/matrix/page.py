@@ -205,6 +205,8 @@ SHORT = {
     "F7": "a fail-over of Redis, with and without `wait=`",
     "F8": "the memory of Redis is full",
     "F12": "the same key for another operation",
+    "F25": "code hangs in the process that is asked again",
+    "F28": "a lock is waited for longer than a lease; an owner asks again",
 }
 
 

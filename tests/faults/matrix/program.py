@@ -62,7 +62,7 @@ def chosen(wanted_rows: list[str], wanted_stores: list[str]) -> list[Entry]:
     """The cells of these rows and stores. Asking for what there is not is an error."""
     unknown = set(wanted_rows) - set(ROWS)
     if unknown:
-        raise SystemExit(f"there is no row {', '.join(sorted(unknown))}; rows are F1 to F24")
+        raise SystemExit(f"there is no row {', '.join(sorted(unknown))}; rows are F1 to {ROWS[-1]}")
     strangers = set(wanted_stores) - set(STORES)
     if strangers:
         raise SystemExit(f"there is no store {', '.join(sorted(strangers))}: {', '.join(STORES)}")

@@ -3,6 +3,7 @@
 import pytest
 
 from oncekey.observe.redaction import Redaction
+from tests.http.suite.site import Gate
 from tests.patience import PATIENCE
 
 
@@ -76,6 +77,24 @@ class TestTogether:
         assert site.post(key="other").status_code == 201
         assert site.record().key == "other"
         assert len(site.runs) == 1
+
+
+class TestHung:
+    @pytest.mark.row("W9")
+    @pytest.mark.parametrize("claim", ["first", "handler"])
+    def test_a_handler_that_hangs_loses_its_key_in_its_own_process(self, serve, claim):
+        site = serve(scope=None, heartbeat=False, lease="5min", claim=claim)
+        hung, hangs = site.start("/slow", "k"), site.gate
+        hangs.until_inside()
+        assert site.post("/slow", "k").status_code == 409
+        site.clock.advance("6min")
+        site.gate = Gate()
+        site.gate.go_on.set()
+        site.until(lambda: site.post("/slow", "k").status_code == 201)
+        again = site.post("/slow", "k")
+        hangs.go_on.set()
+        assert hung.result().content == again.content
+        assert len(site.runs) == 2
 
 
 class TestTwoProcesses:

@@ -65,10 +65,10 @@ def test_the_first_answer_closes_it(kept):
     assert _Knock(made, store).do() is None  # somebody else heard it first
 
 
-def test_an_answer_that_something_is_wrong_is_an_answer(kept):
+@pytest.mark.parametrize("error", [ConfigurationError("damaged"), PermissionError()])
+def test_an_answer_that_something_is_wrong_is_an_answer(kept, error):
     def wrong(do):
-        msg = "damaged"
-        raise ConfigurationError(msg)
+        raise error
 
     store = FaultyStore(MemoryStore())
     made = opened(store)

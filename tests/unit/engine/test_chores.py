@@ -464,7 +464,7 @@ def test_a_run_that_began_without_the_store_is_claimed_and_then_renewed(calling,
     flight, _ = flights.join(call.identity, monotonic())
     ticket = unprotected(call, flight)
     flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
-    chore = LateClaim(store, ticket)
+    chore = LateClaim(store, ticket, Flights())
     assert flight.good_until(1.0) == inf
     assert [chore.do(), chore.do()] == [pytest.approx(10), pytest.approx(10)]
     assert flight.good_until(1.0) < inf
@@ -479,7 +479,7 @@ def test_a_late_claim_that_was_granted_before_is_renewed_at_once(calling, store,
     flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
     store.claim(call.claim(ticket.record.nonce))  # and the reply was lost
     clock.advance("29s")
-    chore = LateClaim(store, ticket)
+    chore = LateClaim(store, ticket, Flights())
     assert chore.do() == 0.0
     assert flight.good_until(1.0) == inf  # what is left of the lease is no time to rely on
     assert chore.do() == pytest.approx(10)
@@ -490,14 +490,60 @@ def test_a_late_claim_that_was_granted_before_is_renewed_at_once(calling, store,
 def test_a_run_whose_claim_somebody_else_has_is_not_renewed(calling, store, clock):
     call = calling(policy=SOON)
     ticket = unprotected(call)
-    chore = LateClaim(store, ticket)
+    chore = LateClaim(store, ticket, Flights())
     chore.do()
     clock.advance("31s")
     store.claim(call.claim("somebody else"))
     assert chore.do() is None
-    assert LateClaim(store, unprotected(call)).do() is None
+    assert LateClaim(store, unprotected(call), Flights()).do() is None
+
+
+def late(calling, store, policy):
+    """A run that began without the store, its flight, and the chore that claims for it."""
+    flights, call = Flights(), calling(policy=policy)
+    flight, _ = flights.join(call.identity)
+    ticket = unprotected(call, flight)
+    flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
+    return ticket, flight, LateClaim(store, ticket, flights)
+
+
+def test_a_run_without_the_store_that_hangs_loses_its_lease(calling, store, clock, monkeypatch):
+    policy = Policy(lease="30s", ttl="1h", max_run="40s")
+    ticket, flight, chore = late(calling, store, policy)
+    now = [ticket.taken_at]
+    monkeypatch.setattr(chores, "monotonic", lambda: now[0])
+    assert chore.do() == pytest.approx(10)
+    now[0] += 30
+    assert chore.do() == pytest.approx(10)
+    assert end_of(store, ticket) == clock() + 10_000_000
+    now[0] += 11
+    assert chore.do() is None
+    assert flight.good_until(1.0) < inf
+
+
+def test_without_a_heartbeat_a_late_claim_is_not_renewed(calling, store):
+    ticket, flight, chore = late(calling, store, Policy(lease="30s", ttl="1h", heartbeat=False))
+    assert chore.do() is None
+    assert flight.good_until(1.0) < inf
+    assert not ticket.lost
+
+
+def test_a_run_without_the_store_whose_code_is_gone_is_not_claimed_for(calling, store):
+    ticket, flight, chore = late(calling, store, SOON)
+    ticket.runner = frame_that_has_ended()
+    assert chore.do() is None
+    assert flight.landed
+    assert store.get(None, "charge:42") is None
+
+
+def test_a_run_without_the_store_beside_a_record_of_another_waits_for_nobody(calling, store):
+    ticket, flight, chore = late(calling, store, SOON)
+    store.claim(ticket.call.claim("somebody else"))
+    assert chore.do() is None
+    assert flight.landed
+    assert ticket.lost
 
 
 def test_a_claim_that_is_refused_is_made_later(calling):
-    chore = LateClaim(SimpleNamespace(claim=broken), unprotected(calling()))
+    chore = LateClaim(SimpleNamespace(claim=broken), unprotected(calling()), Flights())
     assert chore.do() == RETRY

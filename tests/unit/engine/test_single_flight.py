@@ -340,3 +340,34 @@ def test_a_flight_that_lands_while_another_caller_joins_is_not_missed():
     torn.landed = True
     flights._flights = Landing(flights._flights)
     assert flights.join(ID, monotonic())[1]
+
+
+# Who was replaced, and who did not lead
+
+
+def test_who_was_replaced_twice_is_put_back():
+    """The one in the middle gives up first, and the last one still knows whose run goes on."""
+    flights = Flights()
+    run, _ = flights.join(ID, monotonic())
+    second = flights.replace(run, run.known_at)
+    third = flights.replace(second, second.known_at)
+    assert flights.put_back(second) is run
+    assert flights.put_back(third) is run
+    assert flights.join(ID, monotonic()) == (run, False)
+
+
+def test_a_run_that_did_not_lead_is_known_to_others():
+    flights = Flights()
+    leader, _ = flights.join(ID, monotonic())
+    lone = flights.apart(ID)
+    assert flights.beside(leader) is None
+    assert flights.beside(lone) is None  # who leads only asks
+    lone.ticket = object()
+    flights.adopt(lone)
+    assert flights.beside(leader) is lone
+    assert flights.beside(lone) is None
+    assert flights.join(ID, monotonic()) == (lone, False)
+    flights.land(lone)
+    assert flights.beside(leader) is None
+    flights.adopt(lone)  # superseded, and granted all the same
+    assert flights.join(ID, monotonic()) == (lone, False)
