@@ -501,7 +501,7 @@ def test_a_run_whose_claim_somebody_else_has_is_not_renewed(calling, store, cloc
 def late(calling, store, policy):
     """A run that began without the store, its flight, and the chore that claims for it."""
     flights, call = Flights(), calling(policy=policy)
-    flight, _ = flights.join(call.identity)
+    flight, _ = flights.join(call.identity, monotonic())
     ticket = unprotected(call, flight)
     flight.unclaimed(Answer(ticket.record, ticket.heard), ticket.taken_at)
     return ticket, flight, LateClaim(store, ticket, flights)
