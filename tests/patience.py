@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import select
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import isawaitable
+from pathlib import Path
 from typing import Any
 
 PATIENCE = float(os.environ.get("ONCEKEY_TEST_PATIENCE", "300"))
@@ -39,6 +42,28 @@ async def until_async(condition: Callable[[], Any], why: Callable[[], object] = 
             return found
         assert time.monotonic() < give_up, _never(why)
         await asyncio.sleep(_OFTEN)
+
+
+def run_while_it_prints(words: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Run a long command, which is given up only when it prints nothing for long.
+
+    Return its exit code and what it printed.
+    """
+    printed = b""
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        assert process.stdout is not None
+        while select.select([process.stdout], [], [], PATIENCE)[0]:
+            if not (chunk := os.read(process.stdout.fileno(), 65_536)):
+                return process.wait(), printed.decode()
+            printed += chunk
+        process.kill()
+    raise AssertionError(_never(lambda: f"It has printed {printed.decode()}"))
 
 
 def _never(why: Callable[[], object]) -> str:

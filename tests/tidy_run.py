@@ -4,6 +4,9 @@ The command gets a temporary directory of its own. When it has ended, no process
 may be alive, and neither files in that directory or in the folder of the project nor shared memory
 may be left. What is left is named and, outside the project, removed. The exit code is the command's
 own, or 1 when only the tidiness is missing.
+
+Shared memory does not say who made it. Where another run goes on beside this one, it may be that
+one's: the run that ends last is judged by it.
 """
 
 import ctypes
@@ -14,13 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tests.patience import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
 _OF_PYTHON = "sem.mp-"
+SHARED = Path("/dev/shm")  # noqa: S108 - that is where Linux shows them
+FOLDER = Path(os.environ.get("ONCEKEY_TEST_SHARED_MEMORY", SHARED))
+"""Where shared memory is looked for; the tests of this module use a folder of their own."""
 PYTEST = "pytest-of-"
 """The name of the folder that pytest keeps for its own, which goes with the directory."""
 
@@ -99,15 +105,29 @@ def _command_of(pid: int) -> str:
 
 
 def _unused_since(before: set[str]) -> set[str]:
-    """Return the new segments that stay unused: another run may be about to use or remove one."""
+    """Return the new segments that stay unused, unless another run goes on that may own them."""
     left = shared_memory() - before
     give_up = time.monotonic() + min(PATIENCE, 10.0)
-    while left:
+    while left and not _another_run():
         time.sleep(1)
         left &= shared_memory()
         if time.monotonic() > give_up:
-            break
-    return left
+            return left
+    return set()
+
+
+def _another_run() -> bool:
+    """Return whether another run of tests uses the shared memory that this one looks at."""
+    return FOLDER == SHARED and _runs_beside(b"tests.tidy_run", _ancestors())
+
+
+def _ancestors() -> set[int]:
+    """Return this process and those that it was started by."""
+    pid, found = os.getpid(), set()
+    while pid > 1:
+        found.add(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
+    return found
 
 
 def shared_memory() -> set[str]:
@@ -115,8 +135,7 @@ def shared_memory() -> set[str]:
 
     Only root can tell whether a process of another user uses one.
     """
-    folder = Path("/dev/shm")  # noqa: S108 - that is where Linux shows them
-    names = {path.name for path in folder.iterdir() if _ours(path)} if folder.is_dir() else set()
+    names = {path.name for path in FOLDER.iterdir() if _ours(path)} if FOLDER.is_dir() else set()
     used = set()
     if names:
         for maps in Path("/proc").glob("[0-9]*/maps"):
@@ -124,11 +143,12 @@ def shared_memory() -> set[str]:
                 text = maps.read_text("utf-8", "replace")
             except OSError:  # it has ended, or is somebody else's
                 continue
-            used |= {name for name in names if f"{folder}/{name}" in text}
+            used |= {name for name in names if f"{FOLDER}/{name}" in text}
     if any(name.startswith(_OF_PYTHON) for name in names) and _another_python():
         names = {name for name in names if not name.startswith(_OF_PYTHON)}
     table = Path("/proc/sysvipc/shm")
-    rows = table.read_text("ascii").splitlines()[1:] if table.is_file() else []
+    everybodys = FOLDER == SHARED and table.is_file()
+    rows = table.read_text("ascii").splitlines()[1:] if everybodys else []
     segments = {
         f"segment {number}"
         for _, number, _, _, _, _, users, owner, *_ in map(str.split, rows)
@@ -142,9 +162,14 @@ def _another_python() -> bool:
 
     Those that nobody has open may be its own: it opens them by name when it needs them.
     """
+    return _runs_beside(b"multiprocessing.resource_tracker")
+
+
+def _runs_beside(word: bytes, ours: Collection[int] = ()) -> bool:
+    """Return whether a process that is none of ours has the word in its command line."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"multiprocessing.resource_tracker" in path.read_bytes():
+            if word in path.read_bytes() and int(path.parent.name) not in ours:
                 return True
         except OSError:  # it has ended
             continue

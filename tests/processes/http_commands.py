@@ -66,10 +66,10 @@ class Command:
 
 
 def commands(page: Path) -> list[Command]:
-    """What the page shows, in order."""
+    """What the page sends to the server that it starts first, in order."""
     found = []
     for block in blocks(page.read_text("utf-8")):
-        if block.language == "console" and "curl" in block.code:
+        if block.language == "console" and f"curl -i {BASE}" in block.code:
             for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
                 typed = re.match(r"(?:.*\\\n)*.*", part)
                 assert typed is not None

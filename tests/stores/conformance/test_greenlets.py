@@ -1,13 +1,12 @@
 """The stores pass the suite in a process that gevent or eventlet has patched."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.heavy import HEAVY
-from tests.patience import PATIENCE
+from tests.patience import run_while_it_prints
 from tests.servers import postgres, redis
 
 ROOT = Path(__file__).parents[3]
@@ -31,12 +30,5 @@ def test_a_store_passes_the_suite_among_greenlets(library, store):
         NEEDED[store]()  # leaves the test out where no servers are started
     module, suite = STORES[store]
     words = ["-m", "tests.patched", library, "-q", f"{BESIDE / module}::{suite}"]
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    code, printed = run_while_it_prints([sys.executable, *words], ROOT)
+    assert code == 0, printed[-10_000:]
