@@ -54,7 +54,7 @@ class Calls:
 
     def report(self) -> None:
         """The test can read what happened here."""
-        facts = {"surface": "function", "task_type": "call"}
+        facts = {"surface": "function", "task_type": "call", "reason": "store-down"}
         counted = self.metrics.get_sample_value("oncekey_unprotected_runs_total", facts)
         said = {"answers": self.answers, "unprotected": self.unprotected, "counted": counted or 0}
         draft = self.folder / f"draft.{self.name}"

@@ -1,6 +1,7 @@
 """An application that is served below a prefix, as frameworks and servers have it."""
 
 import importlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -148,7 +149,10 @@ def shop(*patterns: str) -> Starlette:
     return app
 
 
-async def test_a_server_does_not_start_with_a_route_that_protects_nothing(caplog):
+async def test_a_server_does_not_start_with_a_route_that_protects_nothing(caplog, monkeypatch):
+    # A server that another test has started may have set up the logs of uvicorn.
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "propagate", True)
     for pattern, starts in (("/order", False), ("/orders", True)):
         config = uvicorn.Config(shop(pattern), log_config=None, ws="none")
         config.load()

@@ -172,8 +172,13 @@ class Try:
         self.over, self.ended = True, hub.now
         if process.breaker.open:
             self.world.seen.add("breaker opened")
-            reason = process.out_of_reach >= OPENS_AFTER
-            must(reason, "a store that answers, if only to refuse, is in reach")
+            if process.breaker._refusal:
+                self.world.seen.add("nothing was claimed while nothing was recorded")
+                refused = max(process.refused_at, process.trouble_at) >= 0
+                must(refused, "a store that refuses nothing records what it is told")
+            else:
+                reason = process.out_of_reach >= OPENS_AFTER
+                must(reason, "a store that answers, if only to refuse, is in reach")
 
     def _perform(self, call: Call, in_coroutine: bool) -> Any:
         process = self.process

@@ -35,6 +35,7 @@ PATHS: Final = (
     "outage",
     "full",
     "breaker opened",
+    "nothing was claimed while nothing was recorded",
     "arrived, and nobody heard of it",
     "fail-over that lost something",
     "store clock went back",

@@ -398,7 +398,7 @@ class World:
 
     def _fail_over(self, fault: Fault, process: Process) -> None:
         lost = self.store.fail_over(fault.long // 4)
-        for scope, _ in lost:
+        for scope in {scope for scope, _ in lost} & self._by_scope.keys():
             self._by_scope[scope].forget()
         if lost:
             self.seen.add("fail-over that lost something")
@@ -409,7 +409,7 @@ class World:
 
     def _evict(self, fault: Fault, process: Process) -> None:
         place = self.store.evict(fault.bits)
-        if place is not None:
+        if place is not None and place[0] in self._by_scope:
             self._by_scope[place[0]].forget()
             self.seen.add("evicted")
 

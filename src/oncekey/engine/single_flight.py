@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from threading import get_ident
 from time import monotonic
 from typing import Any, Final
 
@@ -101,7 +100,7 @@ class Flight(Struct, eq=False):
 
         Return None if this thread leads it, for a coroutine: it cannot land while this blocks.
         """
-        if self.thread == get_ident():
+        if self.thread == threading.get_ident():
             return self.landed or None
         event = threading.Event()
         self.wake.append(event.set)
@@ -111,7 +110,7 @@ class Flight(Struct, eq=False):
         """Wait until it has landed, for at most `seconds`. Return whether it has."""
         loop = running_loop()
         over: asyncio.Future[bool] = loop.create_future()
-        self.wake.append(partial(_has_landed, over, get_ident()))
+        self.wake.append(partial(_has_landed, over, threading.get_ident()))
         if self.landed:  # as above
             return True
         clock = loop.call_later(seconds, _tell, over, False)  # noqa: FBT003 - it did not, in time
@@ -124,7 +123,7 @@ class Flight(Struct, eq=False):
 def _has_landed(over: asyncio.Future[bool], thread: int) -> None:
     """Resolve the future of a waiting coroutine, on the loop of that thread."""
     try:
-        if get_ident() == thread:
+        if threading.get_ident() == thread:
             _tell(over, True)  # noqa: FBT003 - it did
         else:
             over.get_loop().call_soon_threadsafe(_tell, over, True)  # noqa: FBT003 - the same
@@ -152,7 +151,7 @@ class Flights:
 
     def join(self, identity: Identity, now: float) -> tuple[Flight, bool]:
         """Return the flight of this identity, and whether the caller leads it, from `now` on."""
-        mine = Flight(identity, get_ident(), now)
+        mine = Flight(identity, threading.get_ident(), now)
         flight = self._flights.setdefault(identity, mine)  # atomic: needs no lock
         if flight is not mine and flight.landed:  # a signal may have cut off its landing
             with self._lock:
@@ -163,7 +162,7 @@ class Flights:
 
     def apart(self, identity: Identity) -> Flight:
         """Return a flight that no other caller can join."""
-        return Flight(identity, get_ident(), monotonic())
+        return Flight(identity, threading.get_ident(), monotonic())
 
     def adopt(self, flight: Flight) -> None:
         """Let others join the flight, since it has led to a run.
@@ -191,7 +190,7 @@ class Flights:
         with self._lock:
             if self._flights.get(flight.identity) is not flight or flight.known_at != known_at:
                 return None
-            mine = Flight(flight.identity, get_ident(), monotonic(), replaced=flight)
+            mine = Flight(flight.identity, threading.get_ident(), monotonic(), replaced=flight)
             self._flights[flight.identity] = mine
             return mine
 
