@@ -159,6 +159,22 @@ def test_a_claim_that_is_torn_away_while_it_is_handed_over_is_given_back(once, m
     until(lambda: is_released(calm, "next"))  # which is watched as if nothing had been
 
 
+async def test_a_claim_of_a_coroutine_that_is_torn_away_is_given_back(once, monkeypatch):
+    calm = once.options(lease="5min", wait=0, fingerprint=None)
+
+    def torn(*_):
+        raise asyncio.CancelledError
+
+    async def work():
+        return 2
+
+    with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+        patch.setattr(engine_async, "Unbegun", torn)
+        await calm.run_async("torn", work)
+    until(lambda: is_released(calm, "torn"))
+    assert await calm.run_async("torn", work) == 2
+
+
 def test_what_is_torn_away_at_its_end_is_not_renewed(once, monkeypatch):
     """The code has raised, and the signal comes while its claim is released."""
     drop, times = keeper.drop, []

@@ -78,3 +78,16 @@ def test_one_node_asked_alone_points_to_the_cluster(cluster):
             for number in range(MANY):
                 store.claim(claim(number))
     assert told.value.happened is False
+
+
+def test_what_is_cut_off_closes_the_idle_connections_of_every_node(cluster):
+    with redis.RedisCluster(**cluster.address) as client:
+        store = RedisStore(client)
+        for number in range(MANY):
+            store.claim(claim(number))
+        with pytest.raises(KeyboardInterrupt), store.clients.using():
+            raise KeyboardInterrupt
+        nodes = [node.redis_connection for node in client.get_nodes() if node.redis_connection]
+        idle = [one for node in nodes for one in node.connection_pool._available_connections]
+        assert idle
+        assert not [one for one in idle if one.is_connected]

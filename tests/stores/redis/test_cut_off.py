@@ -14,6 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from oncekey.core.requests import Scan, Verdict
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.stores.redis import connection as redis_line
 from tests.heavy import HEAVY
@@ -207,3 +208,27 @@ def test_hiredis_is_given_no_numbers(monkeypatch):
 def test_commands_are_packed_as_hiredis_does():
     packed = redis_line.Packer().pack("CONFIG GET", 1, 2.5, "é", b"\xff")
     assert packed == [hiredis.pack_command(("CONFIG", "GET", 1, 2.5, "é", b"\xff"))]
+
+
+def test_a_connection_that_becomes_no_line_is_closed_and_given_back(empty_redis, monkeypatch):
+    def cut(_):
+        raise Cut
+
+    pool = redis.ConnectionPool.from_url(empty_redis.url)
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(redis_line, "Line", cut)
+        redis_line.open_line(pool)
+    (connection,) = pool._available_connections
+    assert not connection.is_connected
+    pool.disconnect()
+
+
+async def test_coroutines_settle_and_list_after_the_scripts_were_flushed(empty_redis):
+    store = AsyncRedisStore.from_url(empty_redis.url)
+    granted = await store.claim(ask())
+    with empty_redis.client() as client:
+        client.script_flush()
+    assert await store.settle(settle(granted.record)) is Verdict.DONE
+    for _ in range(2):  # the second time the script is there
+        assert [record.status for record in (await store.scan(Scan())).records] == ["completed"]
+    await store.aclose()
