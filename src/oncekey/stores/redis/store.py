@@ -260,9 +260,6 @@ class RedisStore:
             script = (self._scripts or self._load())["get"]
             with self.clients.using() as client:
                 replies = self._gets(client, script, places)
-                if any(isinstance(reply, NoScriptError) for reply in replies):
-                    client.script_load(script.text)
-                    replies = self._gets(client, script, places)
         except CAUGHT as error:
             raise self.explained(error) from error
         records: list[Record] = []
@@ -276,12 +273,18 @@ class RedisStore:
                 records.append(record)
         return records
 
-    def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:
+    def _gets(
+        self, client: Any, script: Script, places: list[codec.Place], *, load: bool = True
+    ) -> list[Any]:
+        """Return the replies to the script at these places. `load` it if the server lacks it."""
         line = client.pipeline(transaction=False)
         for scope, key in places:
             name = codec.name_of(self.prefix, scope or None, key)
             line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
         replies: list[Any] = line.execute(raise_on_error=False)
+        if load and any(isinstance(reply, NoScriptError) for reply in replies):
+            client.script_load(script.text)
+            return self._gets(client, script, places, load=False)
         return replies
 
 

@@ -265,9 +265,6 @@ class AsyncRedisStore:
             script = (self._scripts or await self._load())["get"]
             async with self.clients.using() as client:
                 replies = await self._gets(client, script, places)
-                if any(isinstance(reply, NoScriptError) for reply in replies):
-                    await client.script_load(script.text)
-                    replies = await self._gets(client, script, places)
         except CAUGHT as error:
             raise self.explained(error) from error
         records: list[Record] = []
@@ -281,12 +278,18 @@ class AsyncRedisStore:
                 records.append(record)
         return records
 
-    async def _gets(self, client: Any, script: Script, places: list[codec.Place]) -> list[Any]:
+    async def _gets(
+        self, client: Any, script: Script, places: list[codec.Place], *, load: bool = True
+    ) -> list[Any]:
+        """Return the replies to the script at these places. `load` it if the server lacks it."""
         line = client.pipeline(transaction=False)
         for scope, key in places:
             name = codec.name_of(self.prefix, scope or None, key)
             line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
         replies: list[Any] = await line.execute(raise_on_error=False)
+        if load and any(isinstance(reply, NoScriptError) for reply in replies):
+            await client.script_load(script.text)
+            return await self._gets(client, script, places, load=False)
         return replies
 
 
