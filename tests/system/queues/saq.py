@@ -16,7 +16,7 @@ from oncekey.jobs import Enqueued
 from oncekey.jobs.saq import enqueue_once, once_task
 from tests.jobs import queues
 from tests.jobs.work import BY_ORDER, JOBS, opened
-from tests.patience import PATIENCE
+from tests.patience import until
 from tests.system.queues.arq import CONTEXT, as_coroutine
 
 OPTIONS: dict[str, Any] = {"retries": 6, "timeout": 3600}
@@ -68,14 +68,14 @@ class Queue(queues.Queue):
         return first
 
     def put_once(self, job: str, *args: Any) -> Enqueued[str]:
-        until: Any = JOBS[job].until
+        rule: Any = JOBS[job].until
         named = self._named(job, args)
         sending = enqueue_once(
             self.native,
             self.functions[job],
             named,
             key=BY_ORDER,
-            until=until,
+            until=rule,
             function_name=job,
             **OPTIONS,
         )
@@ -84,7 +84,14 @@ class Queue(queues.Queue):
 
     def result(self, job_id: str) -> Any:
         job = self._do(self.native.job(job_id))
-        self._do(job.refresh(until_complete=PATIENCE))
+
+        def completed() -> bool:
+            self._do(
+                job.refresh()
+            )  # to wait for its message may be too late: it may have been sent
+            return bool(job.completed)
+
+        until(completed)
         if job.status is not Status.COMPLETE:
             raise queues.FailedError(job.error)
         return job.result
