@@ -6,18 +6,20 @@ import functools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar, Unpack, cast
 
 from oncekey.compat import pause, pause_async
 from oncekey.errors import ConfigurationError, ResultNotKeptError
-from oncekey.functions import checked_function, is_async, scope_of
+from oncekey.functions import UNSET, checked_function, is_async, scope_of
 from oncekey.jobs.enqueue import HEADER, Tag, free_tagged, free_tagged_async, read_tag
 from oncekey.jobs.job import Job, by_task_id
 from oncekey.jobs.protect import JobGuard, KeyFunction, comes_again, seconds_until
-from oncekey.once import Once
-from oncekey.policy import Errors
+from oncekey.once import Once, Reconciler
+from oncekey.policy import Errors, Policy, PolicyFields
 
 _log = logging.getLogger("oncekey")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 SHORTEST: Final = 0.05
 """Seconds that a job waits at least before it is tried again in place."""
@@ -78,6 +80,37 @@ class ArgumentProtection(ABC):
 
         self.wrapper: Callable[..., Any] = wrapper_async if is_async(function) else wrapper
         setattr(self.wrapper, PROTECTION, self)
+
+    @classmethod
+    def decorator(
+        cls,
+        once: Once,
+        key: KeyFunction = by_task_id,
+        *,
+        name: str | None = None,
+        scope: str | None = UNSET,
+        fingerprint: KeyFunction | None = None,
+        reconcile: Reconciler | None = None,
+        policy: Policy | None = None,
+        **fields: Unpack[PolicyFields],
+    ) -> Callable[[F], F]:
+        """Decorate a function that the queue runs: run jobs with the same key once.
+
+        `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name
+        of the function, unless `scope` is given.
+        """
+        said = {
+            "scope": scope,
+            "fingerprint": fingerprint,
+            "reconcile": reconcile,
+            "policy": policy,
+            **fields,
+        }
+
+        def decorate(function: F) -> F:
+            return cast("F", cls(once, function, key, name, said).wrapper)
+
+        return decorate
 
     # What each queue does in its own way
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
-from oncekey.functions import UNSET, is_async, name_of
+from oncekey.functions import is_async, name_of
 from oncekey.jobs.argument import ArgumentProtection, protection_of
 from oncekey.jobs.enqueue import (
     Enqueued,
@@ -28,10 +28,10 @@ from oncekey.jobs.enqueue import (
     enqueue_key,
     enqueue_known_async,
 )
-from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.job import Job
 from oncekey.jobs.protect import KeyFunction
-from oncekey.once import Once, Reconciler
-from oncekey.policy import Duration, Policy, PolicyFields
+from oncekey.once import Once
+from oncekey.policy import Duration
 
 with needing("arq", __name__):
     from arq.constants import (  # pyright: ignore[reportMissingImports]  # its pins disagree with ours
@@ -45,41 +45,26 @@ with needing("arq", __name__):
         RetryJob,
     )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def once_task(
-    once: Once,
-    key: KeyFunction = by_task_id,
-    *,
-    name: str | None = None,
-    scope: str | None = UNSET,
-    fingerprint: KeyFunction | None = None,
-    reconcile: Reconciler | None = None,
-    policy: Policy | None = None,
-    **fields: Unpack[PolicyFields],
-) -> Callable[[F], F]:
-    """Decorate a coroutine function that arq runs: run jobs with the same key once.
-
-    `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name of
-    the function, unless `scope` is given.
-    """
-    said = {"scope": scope, "fingerprint": fingerprint, "reconcile": reconcile, "policy": policy}
-
-    def decorate(function: F) -> F:
-        if not is_async(function):
-            msg = f"{name_of(function)} is no coroutine function, which arq needs"
-            raise ConfigurationError(msg)
-        return cast("F", ArqProtection(once, function, key, name, {**said, **fields}).wrapper)
-
-    return decorate
-
 
 class ArqProtection(ArgumentProtection):
     """A coroutine function that arq runs. Its first argument is the context."""
 
     control = (Retry, RetryJob)
     context = "the context as its first parameter"
+
+    def __init__(
+        self,
+        once: Once,
+        function: Callable[..., Any],
+        key: KeyFunction,
+        name: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Raise ConfigurationError for a blocking function: arq awaits them all."""
+        if not is_async(function):
+            msg = f"{name_of(function)} is no coroutine function, which arq needs"
+            raise ConfigurationError(msg)
+        super().__init__(once, function, key, name, options)
 
     def native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002 - as the others
         """Return the context of the job."""
@@ -111,6 +96,10 @@ class ArqProtection(ArgumentProtection):
     def is_over(self, native: Any, error: BaseException) -> bool:  # noqa: ARG002 - as the others
         """Return whether arq does not run the job again."""
         return not isinstance(error, (*self.control, asyncio.CancelledError))
+
+
+once_task = ArqProtection.decorator
+"""Decorate a coroutine function that arq runs."""
 
 
 async def enqueue_once(

@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, cast
+from collections.abc import Mapping
+from typing import Any, cast
 from uuid import uuid4
 
 from oncekey.extras import needing
-from oncekey.functions import UNSET
 from oncekey.jobs.argument import ArgumentProtection, protection_of
 from oncekey.jobs.enqueue import (
     Enqueued,
@@ -24,10 +23,9 @@ from oncekey.jobs.enqueue import (
     enqueue_key,
     enqueue_known,
 )
-from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.job import Job
 from oncekey.jobs.protect import KeyFunction
-from oncekey.once import Once, Reconciler
-from oncekey.policy import Duration, Policy, PolicyFields
+from oncekey.policy import Duration
 
 with needing("huey", __name__):
     from huey.api import Result, Task  # type: ignore[import-untyped]  # huey has no types
@@ -38,32 +36,6 @@ with needing("huey", __name__):
         TaskLockedException,
         TaskTimeout,
     )
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def once_task(
-    once: Once,
-    key: KeyFunction = by_task_id,
-    *,
-    name: str | None = None,
-    scope: str | None = UNSET,
-    fingerprint: KeyFunction | None = None,
-    reconcile: Reconciler | None = None,
-    policy: Policy | None = None,
-    **fields: Unpack[PolicyFields],
-) -> Callable[[F], F]:
-    """Decorate a function, below `@huey.task(context=True)`: run jobs with the same key once.
-
-    `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name of
-    the function, unless `scope` is given.
-    """
-    said = {"scope": scope, "fingerprint": fingerprint, "reconcile": reconcile, "policy": policy}
-
-    def decorate(function: F) -> F:
-        return cast("F", HueyProtection(once, function, key, name, {**said, **fields}).wrapper)
-
-    return decorate
 
 
 class HueyProtection(ArgumentProtection):
@@ -94,6 +66,10 @@ class HueyProtection(ArgumentProtection):
     def is_over(self, native: Any, error: BaseException) -> bool:
         """Return whether no retry is left."""
         return not native.retries and not isinstance(error, RetryTask)
+
+
+once_task = HueyProtection.decorator
+"""Decorate a function, below `@huey.task(context=True)`."""
 
 
 def enqueue_once(

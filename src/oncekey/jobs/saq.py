@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any
 from uuid import uuid4
 
 from oncekey.compat import pause, pause_async
 from oncekey.extras import needing
-from oncekey.functions import UNSET, name_of
+from oncekey.functions import name_of
 from oncekey.jobs.argument import SHORTEST, ArgumentProtection, protection_of
 from oncekey.jobs.enqueue import (
     Enqueued,
@@ -27,45 +27,18 @@ from oncekey.jobs.enqueue import (
     enqueue_key,
     enqueue_known_async,
 )
-from oncekey.jobs.job import Job, by_task_id
+from oncekey.jobs.job import Job
 from oncekey.jobs.protect import KeyFunction
-from oncekey.once import Once, Reconciler
-from oncekey.policy import Duration, Policy, PolicyFields
+from oncekey.policy import Duration
 
 with needing("saq", __name__):
     from saq import (  # pyright: ignore[reportMissingImports]  # its pins disagree with ours
         Job as NativeJob,
     )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 class PutBackError(Exception):
     """Raised to put a job back that could not begin here. It is no failure of the function."""
-
-
-def once_task(
-    once: Once,
-    key: KeyFunction = by_task_id,
-    *,
-    name: str | None = None,
-    scope: str | None = UNSET,
-    fingerprint: KeyFunction | None = None,
-    reconcile: Reconciler | None = None,
-    policy: Policy | None = None,
-    **fields: Unpack[PolicyFields],
-) -> Callable[[F], F]:
-    """Decorate a function that SAQ runs: run jobs with the same key once, and share the result.
-
-    `key` is a function of the `Job`. Keys are kept under `name`, by default the module and name of
-    the function, unless `scope` is given.
-    """
-    said = {"scope": scope, "fingerprint": fingerprint, "reconcile": reconcile, "policy": policy}
-
-    def decorate(function: F) -> F:
-        return cast("F", SaqProtection(once, function, key, name, {**said, **fields}).wrapper)
-
-    return decorate
 
 
 class SaqProtection(ArgumentProtection):
@@ -116,6 +89,10 @@ class SaqProtection(ArgumentProtection):
     def is_over(self, native: Any, error: BaseException) -> bool:  # noqa: ARG002 - as the others
         """Return whether no retry is left."""
         return not native.retryable
+
+
+once_task = SaqProtection.decorator
+"""Decorate a function that SAQ runs."""
 
 
 async def enqueue_once(
