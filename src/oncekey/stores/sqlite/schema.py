@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from typing import Final, TypeVar
 from oncekey.errors import ConfigurationError
 from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain, is_locked
 
+_log = logging.getLogger("oncekey")
+
 T = TypeVar("T")
 
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE name = 'oncekey_schema'"
@@ -21,9 +24,53 @@ _PAGES_IN_LOG: Final = 4000
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
 """Seconds between two questions whether the file is still locked."""
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two questions whether the file is still at its path."""
 
 
-def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Connection:
+class Connection(sqlite3.Connection):
+    """A connection that knows when its file was moved, removed or replaced.
+
+    SQLite goes on with the old file then, even if it has no name any more, while another process
+    opens the one that is at the path now. The same key would run in both.
+    """
+
+    _path: Path | None = None
+    _identity: tuple[int, int] | None = None
+
+    looks_at = 0.0
+    """When to look at the path again."""
+
+    def watch(self, path: Path) -> None:
+        """Remember which file is open."""
+        self._path, self._identity = path, _identity_of(path)
+        self.looks_at = time.monotonic() + _LOOK_EVERY
+
+    def has_moved(self) -> bool:
+        """Return whether another file, or none, is at the path. Look about once a second."""
+        now = time.monotonic()
+        if now < self.looks_at or self._path is None:
+            return False
+        self.looks_at = now + _LOOK_EVERY
+        if _identity_of(self._path) == self._identity:
+            return False
+        _log.error(
+            "%s was moved, removed or replaced while it was in use: the records in it are no longer"
+            " seen, and what is at this path now is used instead",
+            self._path,
+        )
+        return True
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def connect(path: Path, *, synchronous: str, busy_timeout: float) -> Connection:
     """Open the file in WAL mode, and migrate its tables to this release.
 
     Raise ConfigurationError or StoreError if that fails. Nothing was written then.
@@ -33,10 +80,15 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float) -> sqlite3.Con
         raise ConfigurationError(msg)
     try:
         connection = sqlite3.connect(
-            path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
+            path,
+            timeout=busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Connection,
         )
         try:
             _prepare(connection, synchronous, busy_timeout)
+            connection.watch(path)
         except BaseException:
             connection.close()
             raise

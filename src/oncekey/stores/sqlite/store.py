@@ -37,7 +37,7 @@ from oncekey.policy import Duration, seconds
 from oncekey.stores.base import checked_fast
 from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite import writer as sets
-from oncekey.stores.sqlite.schema import connect
+from oncekey.stores.sqlite.schema import Connection, connect
 from oncekey.stores.sqlite.writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class SQLiteStore:
     def _reset(self) -> None:
         self._read_lock = threading.Lock()
         self._forker: Runner | None = None
-        self._reader: sqlite3.Connection | None = None
+        self._reader: Connection | None = None
         self.writer = Writer(
             self._connect,
             lambda error: file.explain(error, self.path),
@@ -319,6 +319,8 @@ class SQLiteStore:
         """Read with the connection that reads. Return all rows."""
         with self._read_lock:
             try:
+                if self._reader is not None and self._reader.has_moved():
+                    self._close_reader()
                 if self._reader is None:
                     self._reader = self._connect()
                 return self._reader.execute(statement, values).fetchall()

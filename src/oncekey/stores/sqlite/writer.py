@@ -28,7 +28,7 @@ from oncekey.core import machine
 from oncekey.core.requests import Claim, Request, Verdict
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError
 from oncekey.stores.sqlite import statements as file
-from oncekey.stores.sqlite.schema import when_unlocked
+from oncekey.stores.sqlite.schema import Connection, when_unlocked
 from oncekey.stores.sqlite.statements import UNFIT, is_locked, unfit
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Connection],
         explain: Explain,
         clock: Callable[[], int],
         *,
@@ -111,7 +111,7 @@ class Writer:
         self._lock = threading.Lock()
         self._queue: deque[_Turn] = deque()
         self._leader: _Turn | Runner | None = None
-        self.connection: sqlite3.Connection | None = None
+        self.connection: Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
         """Return what `work` returns, or None if another caller leads now.
@@ -125,7 +125,9 @@ class Writer:
                 if self._leader is not None:
                     return None
                 self._leader = mine
-            connection = self.connection or self._open()
+            connection = self.connection
+            if connection is None or time.monotonic() > connection.looks_at:
+                connection = self._open()
             try:
                 return work(connection)
             except sqlite3.OperationalError as error:
@@ -276,7 +278,10 @@ class Writer:
                 following.leads = True
                 following.wake.release()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Connection:
+        if self.connection is not None and self.connection.has_moved():
+            connection, self.connection = self.connection, None
+            connection.close()
         if self.connection is None:
             connection = self._connect()
             connection.execute("PRAGMA busy_timeout = 0")

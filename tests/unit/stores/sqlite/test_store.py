@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import re
 import sqlite3
 import subprocess
@@ -85,6 +86,41 @@ def test_the_file_is_durable_and_in_wal_mode(store, path):
     assert loose._reader.execute("PRAGMA synchronous").fetchone() == (1,)
     assert loose._reader.execute("PRAGMA wal_autocheckpoint").fetchone() == (4000,)
     loose.close()
+
+
+@pytest.mark.parametrize("way", ["claim", "get"])
+@pytest.mark.parametrize("happens", ["moved", "removed", "replaced"])
+def test_a_file_that_is_not_at_its_path_any_more_is_given_up(
+    path, monkeypatch, caplog, happens, way
+):
+    monkeypatch.setattr(schema, "_LOOK_EVERY", 0.0)
+    with closing(SQLiteStore(path)) as store, closing(SQLiteStore(path)) as other:
+        store.claim(a_claim("old"))
+        store.get(None, "old")
+        if happens == "removed":
+            path.unlink()
+        else:
+            path.rename(path.with_suffix(".old"))
+        if happens == "replaced":
+            SQLiteStore(path).claim(a_claim("of the new file"))
+        other.claim(a_claim("k", "theirs"))
+        if way == "claim":
+            assert isinstance(store.claim(a_claim("k", "mine")), Busy)
+        else:
+            assert store.get(None, "k") is not None
+    assert str(path) in caplog.text
+    # Closing the old file must not take away the log of the new one.
+    with closing(SQLiteStore(path)) as later:
+        assert later.get(None, "k") is not None
+        assert later.get(None, "old") is None
+
+
+def test_a_file_that_stays_is_not_opened_again(store, monkeypatch):
+    monkeypatch.setattr(schema, "_LOOK_EVERY", 0.0)
+    store.claim(a_claim("k"))
+    before = store.writer.connection
+    store.claim(a_claim("another"))
+    assert store.writer.connection is before
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
@@ -278,6 +314,11 @@ class Broken:
         self.error = error or sqlite3.OperationalError("disk I/O error")
         self.after = False
 
+    looks_at = math.inf
+
+    def has_moved(self):
+        return False
+
     @property
     def in_transaction(self):
         return self.real.in_transaction
@@ -380,6 +421,11 @@ def test_who_comes_in_between_is_seen(path, verb):
 
         def __init__(self, real):
             self.real = real
+
+        looks_at = math.inf
+
+        def has_moved(self):
+            return False
 
         def execute(self, statement, values=()):
             if meddling and not statement.startswith(("SELECT", "BEGIN")):
