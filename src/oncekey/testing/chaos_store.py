@@ -54,7 +54,8 @@ class ChaosStore:
         request = arguments[0] if arguments else None
         nonce = getattr(request, "nonce", None)
         process = here.get() if nonce is None else self._owners.setdefault(nonce, here.get())
-        if threading.current_thread().name.startswith("oncekey-"):
+        left_behind = not process.alive and process is not here.get()  # asked as Python ends
+        if left_behind or threading.current_thread().name.startswith("oncekey-"):
             return self._behind(process, verb, real, arguments)
         if verb in _LOOKING:
             process.check()
@@ -81,13 +82,13 @@ class ChaosStore:
     def _behind(
         process: Process, verb: str, real: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
-        """Answer a request of the keeper's thread. It is no point, and ends with its process."""
+        """Answer a request of the keeper. It is no point, and ends with its process."""
         if process.alive:
             return real(*arguments)
-        if verb == "renew":
-            return Verdict.LOST
-        msg = "the process is gone"
-        raise GoneError(msg)
+        if verb == "claim":
+            msg = "the process is gone"
+            raise GoneError(msg)
+        return Verdict.LOST
 
 
 def _verb(name: str) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import threading
 from contextvars import ContextVar
 from typing import Final, Literal, NamedTuple
 
-from oncekey.errors import OncekeyError
+from oncekey.errors import UnreadableError
 
 Act = Literal["crash", "pause", "lose"]
 PATIENCE: Final = 30.0
@@ -22,8 +22,8 @@ class Crashed(BaseException):
     """Raised where the simulated process was killed."""
 
 
-class GoneError(OncekeyError):
-    """Raised in the library's own threads for a dead process, so that they do not try again."""
+class GoneError(UnreadableError):
+    """Raised in the keeper for a dead process. It does not repeat what cannot be read."""
 
 
 class Plan(NamedTuple):

@@ -6,13 +6,14 @@ import threading
 import pytest
 
 from oncekey import ConfigurationError, Done, InProgressError, NotDone, Once, current, current_async
+from oncekey.core.requests import Claim, Settle, Verdict
 from oncekey.functions import scope_of
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.jobs import handler
 from oncekey.testing import Chaos, ChaosError
 from oncekey.testing.chaos import Caller
 from oncekey.testing.chaos_store import ChaosStore
-from oncekey.testing.processes import Crashed, Plan, Process
+from oncekey.testing.processes import NOBODY, Crashed, GoneError, Plan, Process, here
 from tests.patience import PATIENCE, until
 
 
@@ -369,6 +370,23 @@ def test_a_crash_gives_nothing_back(place):
     status = None if found is None else found.status
     assert status == (None if place == 0 else "running")
     assert charge.count == [0, 0, 0, 1, 1, 2, 2][place]
+    chaos.close()
+
+
+def test_what_a_crash_left_undone_is_let_go_when_python_ends():
+    """The keeper asks for it once more then, in the main thread."""
+    chaos = Chaos()
+    dead = Process(1)
+    ask = Claim(None, "k", nonce="n", fingerprint=None, lease=10**8, ttl=10**8)
+    here.set(dead)
+    granted = chaos._store.claim(ask)
+    dead.alive = False
+    here.set(NOBODY)
+    owner = {"nonce": "n", "token": granted.record.token}
+    settle = Settle(None, "k", **owner, status="completed", result=None, error=None, ttl=10**8)
+    assert chaos._store.settle(settle) is Verdict.LOST
+    with pytest.raises(GoneError):
+        chaos._store.claim(ask)
     chaos.close()
 
 
