@@ -71,14 +71,23 @@ class Codec:
             data = _encode(value)
             back = self._decoder.decode(data)
             alike = _alike(value, back)
-        except Exception as error:  # noqa: BLE001 - user classes raise whatever they like
-            raise NotKeepableError(str(error)) from None
+        except Exception:  # noqa: BLE001 - user classes raise whatever they like
+            data, back, alike = self._encode_again(value)
         if not alike:
             msg = f"{type(value).__name__} would come back as {type(back).__name__}"
             if type(value) is type(back):
                 msg = f"a {type(value).__name__} would not come back equal"
             raise NotKeepableError(msg)
         return data
+
+    def _encode_again(self, value: object) -> tuple[bytes, object, bool]:
+        """Encode after an error: a signal handler may have raised it, whatever the value is."""
+        try:
+            data = _encode(value)
+            back = self._decoder.decode(data)
+            return data, back, _alike(value, back)
+        except Exception as error:  # noqa: BLE001 - user classes raise whatever they like
+            raise NotKeepableError(str(error)) from None
 
     def decode(self, data: bytes) -> Any:
         """Return a new value, decoded from `data`. Raise UnreadableBytesError if that fails."""

@@ -287,6 +287,26 @@ def test_a_value_that_refuses_to_be_compared_is_not_kept():
         Codec(Quarrelsome).encode(Quarrelsome())
 
 
+def test_an_error_that_a_signal_raises_while_encoding_loses_no_result():
+    raised = []
+
+    @dataclass
+    class Receipt:
+        number: int
+
+        def __eq__(self, other):
+            if not raised:
+                raised.append(1)
+                raise TimeoutError
+            return self.number == other.number
+
+        __hash__ = None
+
+    codec = Codec(Receipt)
+    assert codec.decode(codec.encode(Receipt(7))).number == 7
+    assert raised
+
+
 @pytest.mark.parametrize("annotation", [Any, float, list[float], dict[str, float]])
 def test_not_a_number_is_kept(annotation):
     nan = float("nan")
