@@ -205,7 +205,6 @@ class Try:
             return "failed" if terms.keep or terms.keep_all else "declined"
         if isinstance(error, ResultNotKeptError):
             kept = self.story.plan.value != "unkeepable"
-            kept = kept and not any(call.torn for call in self.world.tries)  # while it was encoded
             must(not kept, "a result that can be kept is kept", error)
             seen.add("result not kept")
             return "not kept"
