@@ -8,6 +8,8 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
+import psycopg
+
 from oncekey import Once, StoreError
 from oncekey.observe import Event
 from oncekey.stores import PostgresStore
@@ -197,7 +199,11 @@ def replies(lab: Lab, store: str) -> Result:
     done: dict[str, int] = {}
     with lab.places.alone(kind, *maker) as place:
         url = place.fresh()
-        troubles = _redis_troubles(place) if store == "redis" else _postgres_troubles(place)
+        if store == "redis":
+            troubles = _redis_troubles(place)
+        else:
+            troubles = _postgres_troubles(place, url)
+            url = _clerk(place, url)
         due = time.monotonic() + 0.3
 
         def trouble(_crowd: Crowd) -> None:
@@ -259,7 +265,27 @@ def _redis_troubles(place: RedisPlace) -> dict[str, Callable[[], None]]:
     }
 
 
-def _postgres_troubles(place: PostgresPlace) -> dict[str, Callable[[], None]]:
+_MAY_WRITE = "SELECT, INSERT, UPDATE, DELETE ON oncekey_records"
+
+
+def _clerk(place: PostgresPlace, url: str) -> str:
+    """The URL of the same store, for a role that may only do what it is granted."""
+    with closing(Once(url, observers=())) as once:
+        once.get("warm")  # which makes the tables
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("CREATE ROLE clerk LOGIN PASSWORD 'pw'")
+        owner.execute("GRANT SELECT ON oncekey_schema TO clerk")
+        owner.execute(f"GRANT {_MAY_WRITE} TO clerk")
+    return url.replace(f"postgres:{place.postgres.password}", "clerk:pw")
+
+
+def _postgres_troubles(place: PostgresPlace, url: str) -> dict[str, Callable[[], None]]:
+    def forbidden() -> None:
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute(f"REVOKE {_MAY_WRITE} FROM clerk")
+            time.sleep(0.05)
+            owner.execute(f"GRANT {_MAY_WRITE} TO clerk")
+
     def sql(statement: str) -> Callable[[], None]:
         def do() -> None:
             with place.connect() as connection:
@@ -272,6 +298,7 @@ def _postgres_troubles(place: PostgresPlace) -> dict[str, Callable[[], None]]:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             " AND backend_type = 'client backend'"
         ),
+        "42501 permission revoked": forbidden,
         "57014 statements cancelled": sql(
             "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             " AND backend_type = 'client backend'"
