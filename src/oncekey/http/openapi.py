@@ -130,8 +130,14 @@ class _Description:
         """Return what the key is, and for how long it counts."""
         lifetime = _duration(self._rules.terms.ttl / _SECOND)
         sameness = "" if self._profile.fingerprint is None else ", which must be the same request,"
+        shortest = self._profile.any_text
+        text = (
+            "1 to 255 printable ASCII characters"
+            if shortest is None
+            else f"{shortest} or more characters"
+        )
         return (
-            "the idempotency key: a text of 1 to 255 printable ASCII characters, such as a UUID, "
+            f"the idempotency key: a text of {text}, such as a UUID, "
             "made by the client for one operation and repeated with each try of it. A second "
             f"request with the same key{sameness} does not run again; it gets the first "
             f"response, which is kept for {lifetime}."
@@ -184,6 +190,8 @@ class _Description:
         yield "invalid-key"
         if profile.signature is not None:
             yield "invalid-signature"
+        if rules.required and rules.may_be_unowned:
+            yield "unprotected"
         yield "too-large"
         yield "in-progress"
         if profile.fingerprint is not None:

@@ -328,6 +328,8 @@ class Rules:
         self._when = when
         self._reconcile = reconcile
         self._scope = scoping(self.profile, scope, by_handler=self.by_handler)
+        self.may_be_unowned: Final = self.by_handler or callable(scope)
+        """Whether it can happen that nobody knows whose a request is, or that none claims it."""
         self.status: Final = self._status(status_path)
         self._headers = [
             (name, name.lower().encode("latin-1"))

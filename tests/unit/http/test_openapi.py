@@ -137,6 +137,30 @@ def test_refusals_are_problems_with_their_types():
     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"scope": lambda request: request.headers.get("x-tenant"), "required": True}, True),
+        ({"claim": "handler", "required": True}, True),
+        ({"scope": None, "required": True}, False),
+        ({"scope": lambda request: request.headers.get("x-tenant"), "required": False}, False),
+    ],
+)
+def test_a_request_that_nobody_owns_is_refused_only_where_a_key_is_required(settings, told):
+    operation, components = described(**settings)
+    assert ("403" in operation["responses"]) is told
+    if told:
+        schema = schema_of(operation, components, "403")
+        assert schema["properties"]["type"]["enum"] == ["urn:oncekey:unprotected"]
+
+
+def test_a_profile_that_takes_any_text_says_so():
+    document = deepcopy(DOCUMENT)
+    payments = Rules(Once("memory://"), profile="payments")
+    operation = describe(document, payments)["paths"]["/orders"]["post"]
+    assert "a text of 8 or more characters" in operation["description"]
+
+
 def test_types_are_below_the_documentation_where_it_is_known():
     operation, components = described(docs_url="https://shop.example/keys")
     schema = schema_of(operation, components, "422")
