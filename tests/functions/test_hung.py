@@ -158,23 +158,20 @@ def test_nothing_runs_beside_a_run_that_no_store_knows_of(impatient, store, gate
     running.outcome()
 
 
-def test_nothing_runs_beside_a_run_that_did_not_lead(impatient, store, gate, runs):
-    """Who leads still asks the store, which does not answer, when another goes without it."""
+def test_nothing_runs_beside_a_call_that_still_asks_the_store(impatient, store, runs):
+    """The store refuses the second call, and grants the claim of the first one later."""
     calm = impatient.options(fail_mode="open")
     go_on = store.block("claim")
     leader = start(lambda: calm.run("slow", runs.append, "leader"))
     until(lambda: store.calls["claim"])
     store.refuse("claim", 10_000)
-    running = start(lambda: calm.run("slow", gate.enter))
-    gate.until_inside()
     with pytest.raises(InProgressError):
         calm.run("slow", runs.append, "beside")
     assert not runs
     store.heal()
     go_on.set()
     leader.outcome()
-    gate.go_on.set()
-    running.outcome()
+    assert runs == ["leader"]
 
 
 @pytest.mark.usefixtures("_asks_always")

@@ -76,18 +76,6 @@ def test_unprotected_callers_here_share_one_run(once, store, gate, runs, events)
     assert runs == [1]
 
 
-def test_an_unprotected_caller_that_does_not_lead_runs_on_its_own(once, store, gate, runs):
-    go_on = store.block("claim")
-    leader = start(lambda: once.run("down", runs.append, 1))
-    until(lambda: store.calls["claim"])
-    store.refuse("claim", 10_000)
-    assert once.options(fail_mode="open", wait=0).run("down", runs.append, 1) is None
-    go_on.set()
-    leader.outcome()
-    assert runs == [1, 1]
-    store.heal()
-
-
 def test_a_claim_whose_reply_is_lost_is_asked_for_again(once, store, runs):
     store.lose_reply("claim", 2)
     assert once.run("lost", runs.append, 1) is None

@@ -175,11 +175,22 @@ class Flights:
                 self._flights[flight.identity] = flight
 
     def beside(self, flight: Flight) -> Flight | None:
-        """Return the flight of a run under the same identity, if it is another one."""
+        """Return the other flight under the same identity that has led to a run, or still may.
+
+        One that replaced this flight, and still asks the store, does not count: it gives way to
+        the run of this one.
+        """
+        asks: Flight | None = None
         other = self._flights.get(flight.identity)
-        while other is not None and (other is flight or other.landed or other.ticket is None):
+        while other is not None:
+            if other is flight:
+                asks = None
+            elif not other.landed:
+                if other.ticket is not None:
+                    return other
+                asks = asks or other
             other = other.replaced
-        return other
+        return asks
 
     def replace(self, flight: Flight, known_at: float) -> Flight | None:
         """Replace the flight. Return the new one, which the caller leads.

@@ -361,7 +361,7 @@ def test_a_run_that_did_not_lead_is_known_to_others():
     leader, _ = flights.join(ID, monotonic())
     lone = flights.apart(ID)
     assert flights.beside(leader) is None
-    assert flights.beside(lone) is None  # who leads only asks
+    assert flights.beside(lone) is leader  # whose question may still be granted
     lone.ticket = object()
     flights.adopt(lone)
     assert flights.beside(leader) is lone
@@ -371,3 +371,12 @@ def test_a_run_that_did_not_lead_is_known_to_others():
     assert flights.beside(leader) is None
     flights.adopt(lone)  # superseded, and granted all the same
     assert flights.join(ID, monotonic()) == (lone, False)
+
+
+def test_who_replaced_a_flight_and_only_asks_gives_way_to_it():
+    flights = Flights()
+    first, _ = flights.join(ID, monotonic())
+    second = flights.replace(first, first.known_at)
+    assert flights.beside(first) is None
+    second.ticket = object()
+    assert flights.beside(first) is second
