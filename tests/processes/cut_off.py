@@ -4,6 +4,7 @@ Afterwards no key may be refused for longer than its lease, and other keys go on
 been. It prints how many calls were cut off.
 """
 
+import faulthandler
 import random
 import signal
 import sys
@@ -110,5 +111,6 @@ def main(once: Once, cuts: int) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(PATIENCE * 0.8, exit=True)  # say where it hangs
     with using(sys.argv[1]) as opened:
         main(opened, int(sys.argv[2]))
