@@ -85,7 +85,7 @@ def test_what_a_power_cut_loses_is_said(safe_redis, look, fsync, severity):
 
 def test_a_server_that_is_nearly_full_is_noticed(safe_redis, look):
     with safe_redis.client() as client:
-        # So full that it is nearly full whatever is freed, and not so full that it refuses anything.
+        # Nearly full whatever is freed, and not so full that anything is refused.
         client.set("ballast", bytes(10_000_000))
         client.config_set("maxmemory", client.info("memory")["used_memory"] + 500_000)
         found = look(safe_redis)["redis.memory"]

@@ -532,9 +532,6 @@ class AsyncEngine:
             record = await self._store.get(call.scope, call.key)
         except OncekeyError:  # down, or unreadable: there is no other answer
             record = None
-        except BaseException:  # interrupted: let the callers that follow go on
-            self._end(ticket, None)
-            raise
         # A worker that was quicker than its producer has freed the record of an enqueued job.
         if record is not None or call.surface != "enqueue":
             self.observers.tell("lost", call, ticket.record.attempt)
