@@ -71,7 +71,9 @@ async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Me
                     yield message
             return
         if kind.__module__.startswith("aio_pika."):
-            async with _told(_of_amqp(delivered, queue), message_of(delivered)) as message:
+            most = rabbitmq.most_attempts(delivered, getattr(queue, "arguments", None) or {})
+            message = replace(message_of(delivered), max_attempts=most)
+            async with _told(_of_amqp(delivered, queue), message):
                 yield message
             return
     msg = (

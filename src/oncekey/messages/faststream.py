@@ -158,6 +158,15 @@ def _queue(subscriber: Any) -> tuple[str, bool]:
     return getattr(declared, "name", ""), bool(arguments.get("x-single-active-consumer"))
 
 
+def _limited(message: Message, subscriber: Any) -> Message:
+    """Return the message with the limit of attempts that its queue in RabbitMQ gives it."""
+    if _broker(message.native) != "rabbit":
+        return message
+    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
+    most = rabbitmq.most_attempts(message.native.raw_message, arguments)
+    return replace(message, max_attempts=most)
+
+
 @asynccontextmanager
 async def waiting(told: StreamMessage[Any], subscriber: Any, wait: float) -> AsyncIterator[float]:
     """Yield how many seconds a message may wait here that cannot be processed now."""
@@ -362,7 +371,7 @@ class HandlerGuard:
         """
         try:
             checked(subscriber)
-            message = messages_from(told) if many else message_from(told)
+            message = messages_from(told) if many else _limited(message_from(told), subscriber)
         except UnfitError as error:
             _log.error("a subscriber was stopped: %s", error)
             raise
