@@ -118,6 +118,8 @@ async def test_a_message_in_progress_then_broken_then_done(line, inbox, caplog):
             async with await line.next() as message, inbox.leased(message):
                 raise AssertionError("it is in progress")
             assert "a message was put back" in caplog.text
+            (pending,) = await line.client.xpending_range(line.name, "billing", "-", "+", 1)
+            assert pending["times_delivered"] == 1  # who only asked has not used up a delivery
         leave.set()
         with pytest.raises(BrokenError):
             await running

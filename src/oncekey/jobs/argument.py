@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, Unpack, cast
+
+from msgspec.structs import replace
 
 from oncekey.compat import pause, pause_async
 from oncekey.errors import ConfigurationError, ResultNotKeptError
@@ -26,6 +29,15 @@ SHORTEST: Final = 0.05
 
 PROTECTION: Final = "oncekey"
 """The attribute of a function that holds its protection."""
+
+
+class PutBackError(Exception):
+    """Raised to put a job back that could not begin here. It is no failure of the function."""
+
+    def __init__(self, seconds: float) -> None:
+        """Take the number of seconds after which the job should come back."""
+        super().__init__("another attempt is at it, or the store cannot be asked")
+        self.seconds = seconds
 
 
 class _ArgumentDelivery:
@@ -247,6 +259,20 @@ class ArgumentProtection(ABC):
                 await free_tagged_async(self.once, delivery.tag, "started")
             await free_tagged_async(self.once, delivery.tag, "succeeded")
             return value
+
+
+class ContextProtection(ArgumentProtection):
+    """A function to which the queue hands a context as its first argument."""
+
+    def enqueued_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+        """Return the job of a call that is to be enqueued, to which the queue adds the context."""
+        found = super().enqueued_job((None, *args), kwargs)
+        return replace(found, arguments=without_context(found.arguments))
+
+
+def without_context(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments by name, without the first."""
+    return dict(itertools.islice(arguments.items(), 1, None))
 
 
 def protection_of(function: object) -> ArgumentProtection:

@@ -19,7 +19,7 @@ from uuid import uuid4
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.functions import is_async, name_of
-from oncekey.jobs.argument import ArgumentProtection, protection_of
+from oncekey.jobs.argument import ContextProtection, protection_of, without_context
 from oncekey.jobs.enqueue import (
     Enqueued,
     EnqueueRule,
@@ -46,7 +46,7 @@ with needing("arq", __name__):
     )
 
 
-class ArqProtection(ArgumentProtection):
+class ArqProtection(ContextProtection):
     """A coroutine function that arq runs. Its first argument is the context."""
 
     control = (Retry, RetryJob)
@@ -76,17 +76,10 @@ class ArqProtection(ArgumentProtection):
         return Job(
             id=native["job_id"],
             name=self.guard.name,
-            arguments={one: value for one, value in arguments.items() if value is not native},
+            arguments=without_context(arguments),
             attempt=native["job_try"],
             native=native,
         )
-
-    def enqueued_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        """Return the job of a call that is to be enqueued, to which arq will add the context."""
-        found = super().enqueued_job((None, *args), kwargs)
-        first = next(iter(found.arguments))
-        del found.arguments[first]
-        return found
 
     async def again_async(self, native: Any, seconds: float) -> BaseException:
         """Return the exception by which arq delays the job, at no cost of a try."""

@@ -18,7 +18,13 @@ from uuid import uuid4
 from oncekey.compat import pause, pause_async
 from oncekey.extras import needing
 from oncekey.functions import name_of
-from oncekey.jobs.argument import SHORTEST, ArgumentProtection, protection_of
+from oncekey.jobs.argument import (
+    SHORTEST,
+    ContextProtection,
+    PutBackError,
+    protection_of,
+    without_context,
+)
 from oncekey.jobs.enqueue import (
     Enqueued,
     EnqueueRule,
@@ -37,11 +43,7 @@ with needing("saq", __name__):
     )
 
 
-class PutBackError(Exception):
-    """Raised to put a job back that could not begin here. It is no failure of the function."""
-
-
-class SaqProtection(ArgumentProtection):
+class SaqProtection(ContextProtection):
     """A function that SAQ runs. Its first argument is the context."""
 
     context = "the context as its first parameter"
@@ -54,21 +56,14 @@ class SaqProtection(ArgumentProtection):
 
     def job(self, native: Any, arguments: dict[str, Any]) -> Job:
         """Return the job, without the context. Its key is the same for all deliveries."""
-        first = next(iter(arguments))
         return Job(
             id=native.key,
             name=self.guard.name,
-            arguments={one: value for one, value in arguments.items() if one != first},
+            arguments=without_context(arguments),
             attempt=native.attempts,
             queue=native.get_queue().name,
             native=native,
         )
-
-    def enqueued_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        """Return the job of a call that is to be enqueued, to which SAQ will add the context."""
-        found = super().enqueued_job((None, *args), kwargs)
-        del found.arguments[next(iter(found.arguments))]
-        return found
 
     def longest_pause(self, native: Any) -> float:
         """Return a third of the time limit: the job waits here, as SAQ cannot delay one retry."""
@@ -78,13 +73,13 @@ class SaqProtection(ArgumentProtection):
         """Wait. Return the error after which SAQ tries the job again, at no cost of a retry."""
         pause(max(seconds, SHORTEST))
         native.attempts -= 1
-        return PutBackError("another attempt is at it")
+        return PutBackError(seconds)
 
     async def again_async(self, native: Any, seconds: float) -> BaseException:
         """Do the same on an event loop."""
         await pause_async(max(seconds, SHORTEST))
         native.attempts -= 1
-        return PutBackError("another attempt is at it")
+        return PutBackError(seconds)
 
     def is_over(self, native: Any, error: BaseException) -> bool:  # noqa: ARG002 - as the others
         """Return whether no retry is left."""

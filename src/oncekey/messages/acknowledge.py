@@ -71,7 +71,9 @@ async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Me
                     yield message
             return
         if kind.__module__.startswith("aio_pika."):
-            async with _told(_of_amqp(delivered, queue), message_of(delivered)) as message:
+            most = rabbitmq.most_attempts(delivered, getattr(queue, "arguments", None) or {})
+            message = replace(message_of(delivered), max_attempts=most)
+            async with _told(_of_amqp(delivered, queue), message):
                 yield message
             return
     msg = (
@@ -90,13 +92,27 @@ async def acknowledged_entry(
 ) -> AsyncIterator[Message]:
     """Do the same for an entry of a Redis stream, with a client of `redis.asyncio`.
 
-    An entry that is not acknowledged stays pending, and XAUTOCLAIM delivers it again.
+    An entry that is not acknowledged stays pending, and XAUTOCLAIM delivers it again. One that
+    cannot be processed now gets its count of deliveries back, as some consumers limit that.
     """
+    number = entry[0]
 
     async def done() -> None:
-        await client.xack(stream, group, entry[0])
+        await client.xack(stream, group, number)
 
-    line = _Answers(done, _leave_it, _leave_it, _leave_it)
+    async def later(why: Exception) -> None:
+        try:
+            for one in await client.xpending_range(stream, group, number, number, 1):
+                before = max(0, one["times_delivered"] - 1)
+                owner = one["consumer"]
+                # JUSTID: the claim itself is no delivery.
+                await client.xclaim(
+                    stream, group, owner, 0, [number], retrycount=before, justid=True
+                )
+        except Exception as error:  # noqa: BLE001 - the entry is pending all the same
+            _log.debug("the delivery of an entry was counted (%s): %r", why, error)
+
+    line = _Answers(done, later, _leave_it, _leave_it)
     async with _told(line, from_redis_stream(stream, entry)) as message:
         yield message
 
@@ -146,5 +162,5 @@ def _of_amqp(delivered: Any, queue: Any) -> _Answers:
     return _Answers(delivered.ack, later, again, never)
 
 
-async def _leave_it(error: Exception | None = None) -> None:
+async def _leave_it() -> None:
     """Do nothing, so that the entry stays pending."""

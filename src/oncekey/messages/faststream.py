@@ -18,8 +18,10 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
+from weakref import WeakSet
 
 from msgspec import json
 from msgspec.structs import replace
@@ -41,7 +43,7 @@ from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.errors import worth_another_try
 from oncekey.messages.inbox_async import AsyncInbox
 from oncekey.messages.message import Message, from_redis_stream, message_of
-from oncekey.policy import Duration, seconds
+from oncekey.policy import SECOND, Duration, seconds
 
 with needing("faststream", __name__):
     from faststream import BaseMiddleware, Context, ContextRepo
@@ -101,6 +103,45 @@ def checked(subscriber: Any) -> None:
         raise UnfitError(msg)
 
 
+_warned: Final[WeakSet[Any]] = WeakSet()
+
+
+def warn_of_limit(subscriber: Any, lease: float) -> None:
+    """Log once if the broker gives a message up before the lease of a dead consumer is over.
+
+    Its limit is the number of redeliveries; the message is held here for so long in each of them.
+    """
+    if subscriber in _warned or (found := _redeliveries(subscriber)) is None:
+        return
+    _warned.add(subscriber)
+    count, hold = found
+    patience = count * hold if count > 0 else 0.0
+    if patience < lease:
+        _log.warning(
+            "the broker delivers a message of %s again %d times, so that one whose consumer has "
+            "died is given up %.0f s later, before its lease of %.0f s is over: raise the limit "
+            "(x-delivery-limit, max_deliver), or choose a shorter lease",
+            _queue(subscriber)[0] or getattr(subscriber, "subject", "") or "a subscriber",
+            count,
+            patience,
+            lease,
+        )
+
+
+def _redeliveries(subscriber: Any) -> tuple[int, float] | None:
+    """Return the limit of redeliveries, if there is one, and for how many seconds each can last."""
+    module = type(subscriber).__module__
+    if module.startswith("faststream.nats."):
+        most = getattr(getattr(subscriber, "config", None), "max_deliver", None)
+        return (most - 1, jetstream.LONGEST_HOLD) if isinstance(most, int) and most > 0 else None
+    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
+    limit = arguments.get("x-delivery-limit")
+    if not isinstance(limit, int) or limit < 0:
+        return None
+    # What is delayed in a queue of its own costs no delivery.
+    return limit, rabbitmq.LONGEST_HOLD if _queue(subscriber)[1] else inf
+
+
 def message_from(told: StreamMessage[Any]) -> Message:
     """Return the message as the inbox sees it. Ignore ids that FastStream makes up."""
     raw = told.raw_message
@@ -156,6 +197,15 @@ def _queue(subscriber: Any) -> tuple[str, bool]:
     declared = getattr(subscriber, "_queue_obj", None)
     arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
     return getattr(declared, "name", ""), bool(arguments.get("x-single-active-consumer"))
+
+
+def _limited(message: Message, subscriber: Any) -> Message:
+    """Return the message with the limit of attempts that its queue in RabbitMQ gives it."""
+    if _broker(message.native) != "rabbit":
+        return message
+    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
+    most = rabbitmq.most_attempts(message.native.raw_message, arguments)
+    return replace(message, max_attempts=most)
 
 
 @asynccontextmanager
@@ -340,6 +390,11 @@ class HandlerGuard:
         """The name of the consumer."""
         return self.inbox.config.rules.consumer
 
+    @property
+    def lease(self) -> float:
+        """The seconds of a lease, or 0 in atomic mode, which has none."""
+        return 0.0 if self.transaction else self.inbox.config.rules.terms.lease / SECOND
+
     def of(self, handler: str) -> HandlerGuard:
         """Return a guard for one of several handlers, which is a consumer of its own."""
         return HandlerGuard(
@@ -362,7 +417,8 @@ class HandlerGuard:
         """
         try:
             checked(subscriber)
-            message = messages_from(told) if many else message_from(told)
+            warn_of_limit(subscriber, self.lease)
+            message = messages_from(told) if many else _limited(message_from(told), subscriber)
         except UnfitError as error:
             _log.error("a subscriber was stopped: %s", error)
             raise
@@ -616,9 +672,13 @@ class InboxMiddleware:
         return _OneMessage(msg, context=context, known=self.known)
 
     def check(self, broker: Any) -> None:
-        """Raise UnfitError now, and not at the first message, if a subscriber does not fit."""
+        """Raise UnfitError now, and not at the first message, if a subscriber does not fit.
+
+        Log a warning where the broker gives messages up before a lease is over.
+        """
         for subscriber in broker.subscribers:
             checked(subscriber)
+            warn_of_limit(subscriber, self._guard.lease)
 
     def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, HandlerReplyCodec]:
         """Return the guard for messages of the handler, and the codec for its replies."""

@@ -41,7 +41,8 @@ class Leased:
         core, active, call = self._config.once.use(self._asked, self._rules.terms)
         self._engine = core.engine()
         running = run.enter(self._engine, call, active=active)
-        if not running.ticket.duplicate and self._rules.too_often(running.record.attempt):
+        most = self._message.max_attempts
+        if not running.ticket.duplicate and self._rules.too_often(running.record.attempt, most):
             self._bury(running, None)
             running = run.enter(self._engine, call, active=active)
         self._run = running

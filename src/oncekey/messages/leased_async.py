@@ -39,7 +39,8 @@ class AsyncLeased:
         core, active, call = self._config.once.use(self._asked, self._rules.terms)
         self._engine = core.engine_async()
         running = await run_async.enter(self._engine, call, active=active)
-        if not running.ticket.duplicate and self._rules.too_often(running.record.attempt):
+        most = self._message.max_attempts
+        if not running.ticket.duplicate and self._rules.too_often(running.record.attempt, most):
             await self._bury(running, None)
             running = await run_async.enter(self._engine, call, active=active)
         self._run = running

@@ -29,6 +29,8 @@ class Message(Struct, kw_only=True):
     native: Any = None
     wait: float = 0.0
     """How many seconds `leased` waits in place while the message is in progress elsewhere."""
+    max_attempts: int | None = None
+    """How often `leased` begins with the message, for an inbox that has no `max_attempts`."""
 
     def find(self, path: str) -> Any:
         """Return the value at a dotted path in the body, which may be JSON.

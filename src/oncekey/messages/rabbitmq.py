@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil
 from typing import Any, Final
@@ -27,6 +27,8 @@ DELAY_EXCHANGE: Final = "oncekey.delay"
 BACK_EXCHANGE: Final = "oncekey.back"
 TRIES: Final = "oncekey-tries"
 """The header that counts how often the message was delayed."""
+COUNT: Final = "oncekey-deliveries"
+"""The header that sums up what a quorum queue had counted whenever the message was delayed."""
 _QUEUE: Final = "oncekey-queue"
 _SECONDS: Final = "oncekey-delay"
 
@@ -37,6 +39,8 @@ _LONGEST: Final = 6
 """The longest delay is 2 ** 6 seconds."""
 _PATIENCE: Final = 10.0
 _TTL_IN_QUORUM_QUEUES: Final = (3, 10)
+_USUAL_LIMIT: Final = 20
+"""The delivery limit of a quorum queue, unless another one is set, since RabbitMQ 4."""
 
 _delays: Final[WeakKeyDictionary[Any, _Delays]] = WeakKeyDictionary()
 _held: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
@@ -44,7 +48,7 @@ _held: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
 
 def came_back(delivered: Any) -> bool:
     """Return whether the broker has delivered the message before, so that it may count."""
-    return bool(delivered.redelivered or (delivered.headers or {}).get("x-delivery-count"))
+    return bool(delivered.redelivered or _count(delivered))
 
 
 def queue_of(delivered: Any) -> str:
@@ -56,6 +60,22 @@ def queue_of(delivered: Any) -> str:
     if isinstance(known, str):
         return known
     return "" if delivered.exchange else delivered.routing_key or ""
+
+
+def most_attempts(delivered: Any, arguments: Mapping[str, Any]) -> int | None:
+    """Return how often the message may be begun if its queue would have given it up by now.
+
+    Return None otherwise. A queue counts the deliveries of each delayed copy anew, so that it would
+    go on for ever with a message that kills its consumers. `arguments` are those of the queue.
+    """
+    headers = delivered.headers or {}
+    before = headers.get(COUNT)
+    limit = arguments.get("x-delivery-limit")
+    if limit is None and _version(delivered.channel.connection) >= (4, 0):
+        limit = _USUAL_LIMIT
+    if not isinstance(before, int) or not isinstance(limit, int) or limit < 0:
+        return None
+    return limit + 1 if before + _count(delivered) > limit else None
 
 
 @contextmanager
@@ -110,8 +130,23 @@ def _bucket(delivered: Any, why: Exception) -> int:
 
 
 def _tries(delivered: Any) -> int:
-    count = (delivered.headers or {}).get(TRIES)
-    return count if isinstance(count, int) else 0
+    return _number(delivered, TRIES)
+
+
+def _count(delivered: Any) -> int:
+    """Return how often a quorum queue has delivered the message before."""
+    return _number(delivered, "x-delivery-count")
+
+
+def _number(delivered: Any, header: str) -> int:
+    found = (delivered.headers or {}).get(header)
+    return found if isinstance(found, int) else 0
+
+
+def _version(connection: Any) -> tuple[int, ...]:
+    """Return the version of the server as numbers, such as (4, 1)."""
+    said = str(connection.server_properties.get("version", "")).split(".")
+    return tuple(int(part) for part in said[:2] if part.isdigit())
 
 
 class _Delays:
@@ -158,8 +193,7 @@ class _Delays:
 
     def _arguments(self, seconds: int) -> dict[str, Any]:
         arguments = {"x-message-ttl": seconds * 1000, "x-dead-letter-exchange": BACK_EXCHANGE}
-        version = str(self._connection.server_properties.get("version", "")).split(".")
-        if tuple(int(part) for part in version[:2] if part.isdigit()) >= _TTL_IN_QUORUM_QUEUES:
+        if _version(self._connection) >= _TTL_IN_QUORUM_QUEUES:
             # Other queues may lose a message on its way back, should its queue be out of reach.
             arguments |= {
                 "x-queue-type": "quorum",
@@ -182,12 +216,14 @@ def _copied(delivered: Any, queue: str, seconds: int) -> Any:
     headers = {
         name: value
         for name, value in (delivered.headers or {}).items()
-        if name != "x-delivery-count" and name not in (TRIES, _QUEUE, _SECONDS)
+        if name not in ("x-delivery-count", TRIES, _QUEUE, _SECONDS)
     }
     deaths = [one for one in headers.pop("x-death", None) or () if not _of_ours(one)]
     if deaths:  # retries of the user, who may count them
         headers["x-death"] = deaths
     headers |= {TRIES: _tries(delivered) + 1, _QUEUE: queue, _SECONDS: str(seconds)}
+    if counted := _number(delivered, COUNT) + _count(delivered):
+        headers[COUNT] = counted
     if not delivered.message_id:  # aiormq makes one up, which must not become the key
         headers[AMQP_WITHOUT_ID] = True
     copy = delivered.properties

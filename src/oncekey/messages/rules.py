@@ -109,9 +109,10 @@ class InboxRules(Struct, frozen=True, kw_only=True):
             raise InvalidKeyError(msg)
         return made
 
-    def too_often(self, number: int) -> bool:
-        """Return whether an attempt with this number exceeds `max_attempts`."""
-        return self.max_attempts is not None and number > self.max_attempts
+    def too_often(self, number: int, most: int | None = None) -> bool:
+        """Return whether an attempt with this number exceeds `max_attempts`, or else `most`."""
+        limit = most if self.max_attempts is None else self.max_attempts
+        return limit is not None and number > limit
 
     def is_last(self, number: int, error: BaseException) -> bool:
         """Return whether the message is dead after this error in the attempt with this number."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -13,52 +12,13 @@ from arq.connections import RedisSettings
 from arq.constants import in_progress_key_prefix, result_key_prefix
 from arq.jobs import Job
 
-from oncekey import Once, current_async
+from oncekey import Once
 from oncekey.jobs import Enqueued
 from oncekey.jobs.arq import enqueue_once, once_task
 from tests.jobs import queues
-from tests.jobs.work import BY_ORDER, JOBS, NotYetError, effect, flaky, hear, opened, say, stall
+from tests.jobs.context import as_coroutine
+from tests.jobs.work import BY_ORDER, JOBS, NotYetError, opened
 from tests.patience import PATIENCE
-
-CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_ONLY)
-
-
-async def stall_async(order: str) -> str:
-    """The same as `stall`."""
-    attempt = current_async()
-    receipt: str = await attempt.step("charge", on_thread, effect, order, "charge")
-    await on_thread(say, order, "inside")
-    await on_thread(hear, order)
-    return receipt
-
-
-async def flaky_async(order: str, failures: int) -> list[Any]:
-    """The same as `flaky`."""
-    attempt = current_async()
-    receipt = await attempt.step("reserve", on_thread, effect, order, "reserve")
-    await attempt.note(seen=[*attempt.notes.get("seen", []), attempt.number])
-    if attempt.number <= failures:
-        raise NotYetError
-    return [receipt, attempt.notes["seen"], await on_thread(effect, order, "charge")]
-
-
-on_thread = asyncio.to_thread
-COROUTINES: dict[Any, Any] = {stall: stall_async, flaky: flaky_async}
-
-
-def as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the job as a coroutine function that takes a context."""
-
-    @functools.wraps(function)
-    async def coroutine(_ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        if function in COROUTINES:
-            return await COROUTINES[function](*args, **kwargs)
-        return await on_thread(function, *args, **kwargs)
-
-    given = inspect.signature(function)
-    parameters = [CONTEXT, *given.parameters.values()]
-    coroutine.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions have it
-    return coroutine
 
 
 def retried(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,8 +1,9 @@
-"""A site for each queue that has an environment of its own, for the suite of `tests/jobs`."""
+"""A site for each queue that has a process of its own, for the suite of `tests/jobs`."""
 
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -12,31 +13,42 @@ from oncekey.jobs import Enqueued  # noqa: E402 - see above
 from tests.jobs import queues  # noqa: E402 - see above
 from tests.jobs.site import Site  # noqa: E402 - see above
 from tests.outside.environment import ROOT  # noqa: E402 - see above
+from tests.servers.postgres_fixtures import postgres  # noqa: E402 - see above
 from tests.servers.redis import RedisServer  # noqa: E402 - see above
 from tests.system.queues import environment  # noqa: E402 - see above
 
-QUEUES = ("arq", "saq")
+__all__ = ["postgres"]
+
 WORDS = {
     "arq": ("-m", "arq", "tests.system.queues.arq.WorkerSettings"),
+    "django": ("-m", "tests.system.queues.django"),
+    "procrastinate": (
+        *("-m", "procrastinate", "--app", "tests.system.queues.procrastinate.app", "worker"),
+        *("--concurrency=1", "--fetch-job-polling-interval=0.2"),
+    ),
     "saq": ("-m", "saq", "tests.system.queues.saq.settings"),
 }
+OF_ITS_OWN = ("arq", "saq")
+"""Those that want another redis-py than ours have another environment."""
+IN_POSTGRES = ("django", "procrastinate")
 PATHS = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
 
 
 class Queue(queues.Queue):
     """The queue is in another process, which does what it is told."""
 
-    def __init__(self, name, python, url, store):
+    def __init__(self, name, python, url, store, ledger):
         self.url = url
         self._name, self._python = name, str(python)
         self._process = subprocess.Popen(
             [python, "-m", "tests.system.queues.program", name, url, store],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": PATHS},
+            env={**os.environ, "PYTHONPATH": PATHS, "JOBS_LEDGER": ledger},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._answer()  # it is ready
 
     def words(self):
         return [self._python, *WORDS[self._name]]
@@ -63,6 +75,9 @@ class Queue(queues.Queue):
     def _ask(self, method, *args):
         self._process.stdin.write(f"{json.dumps([method, args])}\n")
         self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self):
         answer = json.loads(self._process.stdout.readline())
         if "failed" in answer:
             raise queues.FailedError(answer["failed"])
@@ -70,7 +85,7 @@ class Queue(queues.Queue):
 
 
 @pytest.fixture(scope="session")
-def open_site(tmp_path_factory):
+def open_site(tmp_path_factory, postgres):
     sites, servers = {}, []
 
     def server():
@@ -79,13 +94,14 @@ def open_site(tmp_path_factory):
 
     def site_of(name):
         if name not in sites:
-            python, broker, store = environment.prepare(), server(), server()
-            sites[name] = Site(
-                lambda url, _once: Queue(name, python, url, store.url),
-                broker,
-                store,
-                tmp_path_factory.mktemp(name),
-            )
+            python = environment.prepare() if name in OF_ITS_OWN else sys.executable
+            broker, store = server(), server()
+
+            def opened(url, _once):
+                place = postgres.new_database() if name in IN_POSTGRES else url
+                return Queue(name, python, place, store.url, f"{broker.url[:-1]}1")
+
+            sites[name] = Site(opened, broker, store, tmp_path_factory.mktemp(name))
             sites[name].environment["PYTHONPATH"] = PATHS
             for _ in range(2):
                 sites[name].start()
@@ -101,8 +117,11 @@ def open_site(tmp_path_factory):
 @pytest.fixture(
     params=[
         # One process makes the environment.
-        pytest.param(name, marks=pytest.mark.xdist_group("queues"))
-        for name in QUEUES
+        pytest.param(
+            name,
+            marks=pytest.mark.xdist_group("queues" if name in OF_ITS_OWN else f"queue {name}"),
+        )
+        for name in WORDS
     ]
 )
 def site(request, open_site):

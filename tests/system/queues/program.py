@@ -13,6 +13,7 @@ from tests.jobs.queues import FailedError
 
 def main(name: str, broker: str, store: str) -> None:
     queue = importlib.import_module(f"tests.system.queues.{name}").Queue(broker, Once(store))
+    _write({"value": "ready"})  # and its tables are there
     for line in sys.stdin:
         method, args = json.loads(line)
         try:
@@ -23,9 +24,13 @@ def main(name: str, broker: str, store: str) -> None:
             if method == "put_once":
                 found = [found.handle, found.duplicate]
             answer = {"value": found}
-        sys.stdout.write(f"{json.dumps(answer)}\n")
-        sys.stdout.flush()
+        _write(answer)
     queue.close()
+
+
+def _write(answer: object) -> None:
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """SAQ on Redis: functions of both colours; jobs of a dead worker come back when a test says so."""
 
 import asyncio
-import functools
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -15,31 +13,18 @@ from oncekey import Once
 from oncekey.jobs import Enqueued
 from oncekey.jobs.saq import enqueue_once, once_task
 from tests.jobs import queues
+from tests.jobs.context import as_blocking, as_coroutine, named
 from tests.jobs.work import BY_ORDER, JOBS, opened
 from tests.patience import until
-from tests.system.queues.arq import CONTEXT, as_coroutine
 
 OPTIONS: dict[str, Any] = {"retries": 6, "timeout": 3600}
-
-
-def blocking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """SAQ runs it on a thread."""
-
-    @functools.wraps(function)
-    def with_context(_ctx: Any, **kwargs: Any) -> Any:
-        return function(**kwargs)
-
-    given = inspect.signature(function)
-    parameters = [CONTEXT, *given.parameters.values()]
-    with_context.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions have it
-    return with_context
 
 
 def protect(once: Once) -> dict[str, Callable[..., Any]]:
     """Every other job blocks."""
     made = {}
     for number, (name, kind) in enumerate(JOBS.items()):
-        function = blocking(kind.function) if number % 2 else as_coroutine(kind.function)
+        function = as_blocking(kind.function) if number % 2 else as_coroutine(kind.function)
         made[name] = once_task(once, kind.key, name=name, **kind.options)(function)
     return made
 
@@ -56,24 +41,25 @@ class Queue(queues.Queue):
         return [sys.executable, "-m", "saq", "tests.system.queues.saq.settings"]
 
     def put(self, job: str, *args: Any) -> str:
-        found: str = self._do(self.native.enqueue(job, **OPTIONS, **self._named(job, args))).key
+        given = named(JOBS[job].function, args)
+        found: str = self._do(self.native.enqueue(job, **OPTIONS, **given)).key
         return found
 
     def put_twice(self, job: str, *args: Any) -> str:
         """SAQ refuses a key that is in the queue."""
         first = self.put(job, *args)
         self.result(first)
-        again = self.native.enqueue(job, key=first, **OPTIONS, **self._named(job, args))
+        again = self.native.enqueue(job, key=first, **OPTIONS, **named(JOBS[job].function, args))
         assert self._do(again) is not None
         return first
 
     def put_once(self, job: str, *args: Any) -> Enqueued[str]:
         rule: Any = JOBS[job].until
-        named = self._named(job, args)
+        given = named(JOBS[job].function, args)
         sending = enqueue_once(
             self.native,
             self.functions[job],
-            named,
+            given,
             key=BY_ORDER,
             until=rule,
             function_name=job,
@@ -104,9 +90,6 @@ class Queue(queues.Queue):
         self._do(self.native.disconnect())
         self._do(self.once.aclose())
         self.loop.close()
-
-    def _named(self, job: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        return inspect.signature(JOBS[job].function).bind(*args).arguments
 
     def _do(self, coroutine: Any) -> Any:
         return self.loop.run_until_complete(coroutine)

@@ -6,7 +6,7 @@ import signal
 from functools import partial
 
 from faststream import AckPolicy, BaseMiddleware
-from faststream.rabbit import RabbitBroker
+from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue
 
 from oncekey.messages import AsyncInbox
 from oncekey.messages.faststream import CurrentConnection, InboxMiddleware
@@ -38,3 +38,26 @@ async def bill(number: int, connection: CurrentConnection) -> str:
     """The order is in the database, and the reply says so."""
     await connection.execute("INSERT INTO orders (number) VALUES (%s)", (str(number),))
     return f"receipt of {number}"
+
+
+def die_of_messages(url, name, arguments, database, busy):
+    """Until a message kills it. Tell when one is in progress elsewhere, and so is delayed."""
+    asyncio.run(_die_of_messages(url, name, arguments, database, busy))
+
+
+async def _die_of_messages(url, name, arguments, database, busy):
+    def tell(event):
+        if event.name == "busy":
+            busy.set()
+
+    queue = RabbitQueue(name, queue_type=QueueType.QUORUM, durable=True, arguments=arguments)
+    inbox = AsyncInbox(database, "billing", lease="1h", observers=[tell])
+    broker = RabbitBroker(url, middlewares=[InboxMiddleware(inbox, wait=0)], logger=None)
+    broker.subscriber(queue, ack_policy=AckPolicy.NACK_ON_ERROR)(deadly)
+    await broker.start()
+    await asyncio.Event().wait()
+
+
+async def deadly(order: dict[str, int]) -> None:
+    """As if there were too little memory for it."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,19 +1,24 @@
 """A quorum queue counts deliveries: who waits for a message elsewhere must not use them up."""
 
 import asyncio
+import multiprocessing
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import aio_pika
+import psycopg
 import pytest
 from faststream import AckPolicy
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
 
 from oncekey import Once, StoreError
 from oncekey.messages import AsyncInbox, Message, acknowledged, by_fields
+from oncekey.messages.dead_letters import dead_letters
 from oncekey.messages.faststream import InboxMiddleware
 from tests.patience import PATIENCE, until_async
+from tests.system.rabbitmq.consumer import die_of_messages
 
+FORKS = multiprocessing.get_context("forkserver")
 NAMES = count(1)
 LIMIT = 1
 
@@ -236,3 +241,35 @@ async def test_a_message_that_cannot_be_delayed_is_held(queue, caplog):
                 break
     assert (delivered.redelivered, message.deliveries) == (True, 2)
     await inbox.aclose()
+
+
+async def test_a_message_that_kills_its_consumers_is_given_up_as_its_queue_would(
+    queue, postgres_url
+):
+    """The queue counts the deliveries of each delayed copy anew, and we do not."""
+    inbox = AsyncInbox(postgres_url, "billing")
+    await inbox.migrate()
+    await inbox.aclose()
+    await queue.declare(queue.channel)
+    await queue.place()
+    deaths = 0
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        while not (letters := dead_letters(postgres_url)):
+            busy = FORKS.Event()
+            arguments = (queue.url, queue.name, queue.arguments, postgres_url, busy)
+            consumer = FORKS.Process(target=die_of_messages, args=arguments, daemon=True)
+            consumer.start()
+
+            def ended(busy=busy, consumer=consumer):
+                if busy.is_set():  # the message is delayed, and then its time has come
+                    connection.execute("UPDATE processed_messages SET lease_end = now()")
+                return dead_letters(postgres_url) or not consumer.is_alive()
+
+            await until_async(ended)
+            deaths += not consumer.is_alive()
+            consumer.kill()
+            consumer.join()
+            assert deaths <= LIMIT + 1
+    assert [one.key for one in letters] == ["m-1"]
+    assert deaths == LIMIT + 1
+    assert await queue.dead_letters() == 0  # it is among those of the inbox

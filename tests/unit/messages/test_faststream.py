@@ -1,6 +1,7 @@
 """What FastStream's messages, subscribers and replies are to the inbox, without any broker."""
 
 import logging
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,15 @@ from faststream import AckPolicy, Response, confluent, kafka
 from faststream.exceptions import StopConsume
 from faststream.message import StreamMessage
 from faststream.nats import NatsBroker, NatsResponse, NatsRouter, TestNatsBroker
-from faststream.rabbit import RabbitExchange, RabbitResponse
+from faststream.rabbit import (
+    QueueType,
+    RabbitBroker,
+    RabbitExchange,
+    RabbitQueue,
+    RabbitResponse,
+)
 from faststream.redis import RedisBroker, RedisResponse
+from nats.js.api import ConsumerConfig
 
 from oncekey import ConfigurationError, InProgressError, Once
 from oncekey.core.codec import NotKeepableError, UnreadableBytesError
@@ -174,6 +182,44 @@ def test_a_broker_is_looked_through_before_it_starts(inbox):
     popped.subscriber(list="orders")(print)
     with pytest.raises(ConfigurationError, match="MANUAL"):
         middleware.check(popped)
+
+
+def rabbit_limit(limit, **more):
+    broker = RabbitBroker()
+    arguments = {"x-delivery-limit": limit, **more}
+    queue = RabbitQueue("orders", queue_type=QueueType.QUORUM, durable=True, arguments=arguments)
+    broker.subscriber(queue, ack_policy=AckPolicy.NACK_ON_ERROR)(print)
+    return broker
+
+
+def nats_limit(limit):
+    broker = NatsBroker()
+    config = ConsumerConfig(max_deliver=limit)
+    policy = AckPolicy.NACK_ON_ERROR
+    broker.subscriber("orders", stream="ORDERS", config=config, ack_policy=policy)(print)
+    return broker
+
+
+@pytest.mark.parametrize(
+    ("broker", "lease", "told"),
+    [
+        (partial(rabbit_limit, 0), "30s", "0 s later"),
+        (partial(rabbit_limit, 1), "1h", ""),  # it is delayed elsewhere
+        (partial(rabbit_limit, 1, **{"x-single-active-consumer": True}), "1h", "600 s later"),
+        (partial(rabbit_limit, 20, **{"x-single-active-consumer": True}), "1h", ""),
+        (partial(nats_limit, 1), "30s", "0 s later"),
+        (partial(nats_limit, 2), "30s", ""),
+        (partial(nats_limit, -1), "1h", ""),
+    ],
+)
+def test_a_limit_that_ends_before_the_lease_is_told_at_the_start(broker, lease, told, caplog):
+    made = broker()
+    guard = InboxMiddleware(AsyncInbox("memory://", "billing", lease=lease))
+    for _ in range(2):
+        guard.check(made)
+    found = [one for one in caplog.messages if "before its lease" in one]
+    assert len(found) == bool(told)
+    assert all(told in one for one in found)
 
 
 async def test_an_unfit_subscriber_is_stopped_and_said_so(inbox, caplog):

@@ -1,6 +1,7 @@
 """What a delayed copy of a message carries, and how long it waits, without a RabbitMQ."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import aio_pika
 import pytest
@@ -43,7 +44,28 @@ def test_what_its_deliveries_added_is_left_out():
     assert (copy.expiration, copy.user_id, copy.delivery_mode) == (None, None, 2)
     assert (copy.message_id, copy.timestamp) == ("m-1", NOW)
     ours = {"oncekey-tries": 1, "oncekey-queue": "orders", "oncekey-delay": "4"}
-    assert copy.headers == {"mark": "1"} | ours
+    assert copy.headers == {"mark": "1", "oncekey-deliveries": 3} | ours
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "limit", "version", "most"),
+    [
+        (3, None, 3, "3.10.8", None),  # the queue would go on
+        (3, 1, 3, "3.10.8", 4),
+        (4, None, 3, "3.10.8", 4),
+        (None, 9, 3, "3.10.8", None),  # it was never delayed: the queue decides
+        (99, None, None, "3.10.8", None),  # no limit
+        (99, None, -1, "4.1.0", None),
+        (20, 1, None, "4.1.0", 21),
+    ],
+)
+def test_a_delayed_message_has_the_limit_of_its_queue(before, now, limit, version, most):
+    counts = {"oncekey-deliveries": before, "x-delivery-count": now}
+    headers = {name: one for name, one in counts.items() if one is not None}
+    connection = SimpleNamespace(server_properties={"version": version})
+    said = SimpleNamespace(headers=headers, channel=SimpleNamespace(connection=connection))
+    arguments = {} if limit is None else {"x-delivery-limit": limit}
+    assert rabbitmq.most_attempts(said, arguments) == most
 
 
 @pytest.mark.parametrize(
