@@ -107,15 +107,17 @@ return told
 
 
 class ScanStep(NamedTuple):
-    """The cursor of a page: the node, the cursor of its SCAN, and the place in that step.
+    """The cursor of a page: the node, the cursor of its SCAN, and what was told of that step.
 
-    A step may return more keys than fit on a page. They are returned in the order of their digests,
-    and `told` is the last digest.
+    A step is never cut at a place, because it may have other keys when it is repeated: the server
+    grows and shrinks its table, and others write. So `told` has the digest of each key of the step
+    that came on an earlier page, and only these are left out. There are a few: a page asks for
+    smaller steps until one fits, and the smallest is one bucket of the table.
     """
 
     node: int = 0
     cursor: int = 0
-    told: str = ""
+    told: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, after: str | None) -> ScanStep:
@@ -124,7 +126,8 @@ class ScanStep(NamedTuple):
             return cls()
         try:
             node, cursor, told = after.split(".")
-            return cls(whole_number(node), whole_number(cursor, 2**64), told)
+            digests = frozenset(filter(None, told.split("-")))
+            return cls(whole_number(node), whole_number(cursor, 2**64), digests)
         except ValueError:
             raise bad_cursor(after) from None
 
@@ -135,7 +138,7 @@ class ScanStep(NamedTuple):
         return ScanStep(self.node + 1) if self.node + 1 < nodes else None
 
     def __str__(self) -> str:
-        return f"{self.node}.{self.cursor}.{self.told}"
+        return f"{self.node}.{self.cursor}.{'-'.join(sorted(self.told))}"
 
 
 def nodes_of(client: Any) -> list[Any]:
@@ -148,7 +151,7 @@ def nodes_of(client: Any) -> list[Any]:
 
 def digest_of(name: bytes) -> str:
     """Return the digest of a key for a cursor, which may be shown where keys must not."""
-    return sha1(name, usedforsecurity=False).hexdigest()[:16]
+    return sha1(name, usedforsecurity=False).hexdigest()[:12]
 
 
 def scan_pattern(prefix: bytes, ask: RecordQuery) -> bytes:
@@ -239,24 +242,18 @@ def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
     nodes = nodes_of(store.clients.client())
     if here.node >= len(nodes):
         raise bad_cursor(ask.after)
-    node, plain = nodes[here.node], ask == RecordQuery(after=ask.after, limit=ask.limit)
-    count = ask.limit if plain else max(_STEP, ask.limit)
-    following, names = scan_step(node, here.cursor, count, scan_pattern(store.prefix, ask))
-    if ask.status is not None:
-        read = read_statuses(node, names)
-        fit = (ask.status, UNKNOWN)
-        names = [name for name, status in zip(names, read, strict=True) if status in fit]
-    if here.told or len(names) > ask.limit:
-        names = sorted((name for name in names if digest_of(name) > here.told), key=digest_of)
-    batch = names[: ask.limit] if plain else names
-    now, found = _read(store, node, batch)
-    told = [one for one in found if wanted(one.record, ask, now)]
+    plain = ask == RecordQuery(after=ask.after, limit=ask.limit)
+    # A step has a few keys more than it was asked for.
+    count = ask.limit - ask.limit // 8 if plain else max(_STEP, ask.limit)
+    while True:
+        following, now, told = _step(store, ask, nodes[here.node], here, count)
+        if len(told) <= ask.limit or count == 1:
+            break
+        count = max(1, count * ask.limit // (2 * len(told)))
     after = here.following(following, len(nodes))
     if len(told) > ask.limit:
         told = told[: ask.limit]
-        after = here._replace(told=digest_of(told[-1].name))
-    elif len(batch) < len(names):
-        after = here._replace(told=digest_of(batch[-1]))
+        after = here._replace(told=here.told | {digest_of(one.name) for one in told})
     return RecordPage(
         records=[one.record for one in told],
         sizes=[one.size or None for one in told],
@@ -264,6 +261,21 @@ def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
         newest_first=False,
         now=now,
     )
+
+
+def _step(
+    store: RedisStore, ask: RecordQuery, node: Any, here: ScanStep, count: int
+) -> tuple[int, int, list[StoredRecord]]:
+    """Return the cursor that follows, the time, and the records of this step that match."""
+    following, names = scan_step(node, here.cursor, count, scan_pattern(store.prefix, ask))
+    if here.told:
+        names = [name for name in names if digest_of(name) not in here.told]
+    if ask.status is not None:
+        read = read_statuses(node, names)
+        fit = (ask.status, UNKNOWN)
+        names = [name for name, status in zip(names, read, strict=True) if status in fit]
+    now, found = _read(store, node, names)
+    return following, now, [one for one in found if wanted(one.record, ask, now)]
 
 
 def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
