@@ -22,7 +22,9 @@ def record(key):
 
 def view(*keys, exact=True, new=None, complete=True):
     by_status = {"running": len(keys), "held": 1_234_567}
-    counts = RecordCounts(total=1_234_570, by_status=by_status, exact=exact, looked_at=400, now=NOW)
+    counts = RecordCounts(
+        total=1_234_570, by_status=by_status, exact=exact, held_exact=exact, looked_at=400, now=NOW
+    )
     return WatchView(
         counts=counts, records=[record(key) for key in keys], new=new, complete=complete
     )
@@ -43,9 +45,9 @@ def test_the_head_says_where_when_and_how_many(frame):
     title, counts, remark, *_ = drawn(frame, view("a", new=3, exact=False, complete=False), 160)
     assert title.startswith("oncekey  postgresql://db:5432/shop ")
     assert title.endswith("UTC, every 2s, Ctrl-C ends")
-    assert counts == "running 1   held 1,234,567   total 1,234,570"
+    assert counts == "running about 1   held about 1,234,567   total about 1,234,570"
     assert remark == (
-        "counts sampled from 400 records; still walking over the store for the newest; "
+        "estimated from 400 records; still walking over the store for the newest; "
         "3 new since the last look"
     )
 

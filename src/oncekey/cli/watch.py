@@ -28,7 +28,7 @@ from oncekey.cli.output import COLOURS, console, fields_of, fitting, print_json,
 from oncekey.cli.stats import fields_of_counts
 from oncekey.core.record import Status
 from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
-from oncekey.inspection.text import iso, moment, now, printable
+from oncekey.inspection.text import iso, moment, now, number_of, printable
 from oncekey.policy import seconds
 from oncekey.stores import Store
 from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
@@ -141,10 +141,10 @@ class Screen:
 
 def _counts(view: WatchView) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
-    for status, count in view.counts.by_status.items():
+    for status in view.counts.by_status:
         line.append(f"{printable(status)} ", style=COLOURS.get(status, ""))
-        line.append(f"{count:,}   ")
-    line.append(f"total {view.counts.total:,}", style="bold")
+        line.append(f"{number_of(view.counts, status)}   ")
+    line.append(f"total {number_of(view.counts)}", style="bold")
     return line
 
 
@@ -154,7 +154,7 @@ def _remark(view: WatchView | None, trouble: StoreError | None) -> Text:
         return Text(printable(str(trouble)), style="bold red", no_wrap=True, overflow="ellipsis")
     words: list[str] = []
     if view is not None and not view.counts.exact:
-        words.append(f"counts sampled from {view.counts.looked_at:,} records")
+        words.append(f"estimated from {view.counts.looked_at:,} records")
     if view is not None and not view.complete:
         words.append("still walking over the store for the newest")
     if view is not None and view.new:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from oncekey.dashboard.counter import CallCounts
 from oncekey.dashboard.queries import CountTrend
 from oncekey.dashboard.text import number
+from oncekey.inspection.text import number_of
 from oncekey.stores.browse import STATUSES, RecordCounts
 
 # Paths and widths for SVG, which needs no style and no script for them.
@@ -79,10 +80,10 @@ def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
     """Return everything on the overview that changes by itself."""
     counts = trend.counts
     told = {
-        "total": about(counts.total, counts),
+        "total": about(counts),
         "change": _change(trend),
         "basis": basis(counts),
-        **{f"status-{name}": about(counts.by_status.get(name, 0), counts) for name in STATUSES},
+        **{f"status-{name}": about(counts, name) for name in STATUSES},
     }
     said = f"{told['total']} records, {told['status-held']} held"
     if calls is None or not calls.total:
@@ -107,9 +108,9 @@ def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
     return Figures(told, paths, bar(counts.by_status), said)
 
 
-def about(count: int, counts: RecordCounts) -> str:
-    """Return the number, marked with `~` if it is an estimate."""
-    return number(count) if counts.exact else f"~\N{NARROW NO-BREAK SPACE}{number(count)}"
+def about(counts: RecordCounts, status: str | None = None) -> str:
+    """Return the number of a status, or of all records; with a word if it is an estimate."""
+    return number_of(counts, status, "\N{NARROW NO-BREAK SPACE}")
 
 
 def basis(counts: RecordCounts) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.errors import UnreadableError
+from oncekey.stores.browse import RecordCounts
 
 _MEANING: Final = {
     "running": "An attempt is running; a duplicate waits for it, or is told to come back.",
@@ -77,6 +78,18 @@ def plain(value: object) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if isinstance(value, datetime) else repr(value)
+
+
+def number_of(told: RecordCounts, status: str | None = None, separator: str = ",") -> str:
+    """Return how many records there are of this status, or of all. Say if that is an estimate.
+
+    A sample in which there is none does not tell that there is none in the store.
+    """
+    count = told.total if status is None else told.by_status.get(status, 0)
+    number = f"{count:,}".replace(",", separator)
+    if told.exact if status is None else told.counted(status):
+        return number
+    return f"about {number}" if count else "none seen"
 
 
 SECOND: Final = 1_000_000

@@ -41,7 +41,9 @@ class OnMovedTime:
     @pytest.fixture
     def clock(self, empty_redis):
         with empty_redis.client() as client:
-            yield MovedTime(client)
+            clock = MovedTime(client)
+            yield clock
+            clock.check_held()
 
     @pytest.fixture
     def scripts(self, empty_redis):

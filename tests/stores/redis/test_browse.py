@@ -76,7 +76,7 @@ def test_a_page_is_one_step_and_nothing_asks_for_all_keys(store, client):
     list_records(store, RecordQuery())
     list_records(store, RecordQuery(status="held"))
     count_records(store)
-    assert (commands(client, "scan"), commands(client, "keys")) == (3, 0)
+    assert (commands(client, "scan"), commands(client, "keys")) == (2, 0)
 
 
 @pytest.mark.parametrize("limit", [7, 100, 5000])

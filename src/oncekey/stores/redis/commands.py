@@ -151,6 +151,11 @@ def place_of(prefix: bytes, name: bytes) -> Place | None:
     return place if stored_key(place[0] or None, place[1]) == stored else None
 
 
+def held_set(prefix: bytes) -> bytes:
+    """Return the key of the sorted set of held records. No record has such a key."""
+    return prefix + b"/held"
+
+
 def pattern_of(prefix: bytes) -> bytes:
     """Return the pattern with which SCAN finds all records."""
     special = b"\\*?[]^"
@@ -344,13 +349,13 @@ OLDEST: Final = (6, 2)
 _KNOWS_FLAGS: Final = (7, 0)
 # The parts of each script, in their order. They share local variables, so they need no functions.
 _PARTS: Final = {
-    "claim": ("record", "claim", "save", "granted"),
+    "claim": ("record", "claim", "held", "save", "granted"),
     "renew": ("record", "owner", "renew", "save", "done"),
     "note": ("record", "owner", "note", "save", "done"),
-    "settle": ("record", "owner", "settle", "ending", "wake", "save", "done"),
-    "release": ("record", "owner", "release", "wake", "save", "done"),
-    "resolve": ("record", "resolve", "ending", "wake", "save", "done"),
-    "forget": ("record", "forget", "wake", "done"),
+    "settle": ("record", "owner", "settle", "ending", "wake", "held", "save", "done"),
+    "release": ("record", "owner", "release", "wake", "held", "save", "done"),
+    "resolve": ("record", "resolve", "ending", "wake", "held", "save", "done"),
+    "forget": ("record", "forget", "wake", "held", "done"),
     "get": ("record", "get"),
     "watch": ("record", "watch"),
 }
@@ -369,8 +374,11 @@ class Script(NamedTuple):
 Scripts = Mapping[str, Script]
 
 
-def scripts_for(facts: Mapping[str, Any]) -> Scripts:
+def scripts_for(facts: Mapping[str, Any], held: bytes | None = None) -> Scripts:
     """Return the scripts for a server with this INFO, which may be empty if it is unknown.
+
+    `held` is the key of the set of held records, or None for a cluster, where a script may write
+    only to the slot of its record.
 
     Raise ConfigurationError if the server is too old.
     """
@@ -383,16 +391,27 @@ def scripts_for(facts: Mapping[str, Any]) -> Scripts:
             f"newer, or Valkey: upgrade the server"
         )
         raise ConfigurationError(msg)
-    return written(flags=version >= _KNOWS_FLAGS)
+    return written(flags=version >= _KNOWS_FLAGS, held=held)
+
+
+def keeps_held(facts: Mapping[str, Any]) -> bool:
+    """Return whether scripts may keep a set of held records on a server with this INFO."""
+    return facts.get("redis_mode") != "cluster"
 
 
 @cache
-def written(*, flags: bool) -> Scripts:
-    """Return all scripts, with flags if the server can read them."""
+def written(*, flags: bool, held: bytes | None) -> Scripts:
+    """Return all scripts, with flags if the server can read them, and with the set of held ones."""
     made: dict[str, Script] = {}
+    named = (
+        "" if held is None else "local HELD_SET = '" + "".join(map("\\{:03}".format, held)) + "'"
+    )
     for verb, parts in _PARTS.items():
         first = "#!lua flags=allow-oom\n" if flags and verb in _WHEN_FULL else ""
-        text = first + "\n".join(map(_text, parts))
+        texts = {part: _text(part) for part in parts if part != "held" or held is not None}
+        if "held" in texts:
+            texts["held"] = f"{named}\n{texts['held']}"
+        text = first + "\n".join(texts.values())
         made[verb] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest().encode())
     return made
 

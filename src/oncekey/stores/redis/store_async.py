@@ -64,6 +64,7 @@ class AsyncRedisStore:
         self.prefix = prefix.encode()
         self.replicas = replicas_of(wait, self.clients.settings)
         self._scripts: Scripts | None = None
+        self._held: bytes | None = None
 
     @classmethod
     def from_url(
@@ -241,8 +242,16 @@ class AsyncRedisStore:
             facts = await self.clients.facts()
         except NoPermissionError:  # then use the oldest form, which every server can read
             facts = {}
-        self._scripts = scripts_for(facts)
+        single = self.clients.settings is not None and codec.keeps_held(facts)
+        self._held = codec.held_set(self.prefix) if single else None
+        self._scripts = scripts_for(facts, self._held)
         return self._scripts
+
+    async def held_set(self) -> bytes | None:
+        """Return the key of the set of held records, or None in a cluster, which has none."""
+        if self._scripts is None:
+            await self._load()
+        return self._held
 
     def explained(self, error: Exception) -> Exception:
         """Return the error to raise in place of one of redis-py."""

@@ -4,3 +4,4 @@ if alive and (token ~= asked or ((status == RUNNING or status == HELD) and force
   return LOST
 end
 redis.call('DEL', KEYS[1])
+status = nil

@@ -31,6 +31,9 @@ CREATE TABLE oncekey_records (
 
 CREATE INDEX oncekey_records_due ON oncekey_records (due) WHERE due > 0;
 
+-- Only held records never expire. They wait for a person, who finds and counts them by this index.
+CREATE INDEX oncekey_records_held ON oncekey_records (expires) WHERE expires = 0;
+
 -- How many migrations this file has seen. One row.
 CREATE TABLE oncekey_schema (version INTEGER NOT NULL);
 INSERT INTO oncekey_schema VALUES (0);
