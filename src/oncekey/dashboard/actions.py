@@ -38,6 +38,7 @@ async def forget(visit: Visit) -> Response:
     )
     if not done:
         raise _changed()
+    visit.site.queries.outdate()
     return RedirectResponse(visit.address("/records?done=forgotten"), 303)
 
 
@@ -63,6 +64,7 @@ async def resolve(visit: Visit) -> Response:
         return _again(visit, found, 400, str(error))
     if not done:
         raise _changed()
+    visit.site.queries.outdate()
     return RedirectResponse(visit.address(f"/record?{views.query_of(found)}&done=resolved"), 303)
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/", pages.overview),
-    ("GET", "/live", pages.live),
     ("GET", "/records", pages.records),
     ("GET", "/record", pages.record),
     ("GET", "/doctor", pages.doctor),

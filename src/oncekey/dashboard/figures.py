@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from oncekey.dashboard.counter import CallCounts
-from oncekey.dashboard.queries import CountTrend
+from oncekey.dashboard.queries import Look
 from oncekey.dashboard.text import number
 from oncekey.inspection.text import number_of
 from oncekey.stores.browse import STATUSES, RecordCounts
@@ -76,12 +76,12 @@ class Figures(Struct):
     """The same in one sentence, for screen readers."""
 
 
-def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
+def figures(look: Look, calls: CallCounts | None) -> Figures:
     """Return everything on the overview that changes by itself."""
-    counts = trend.counts
+    counts = look.counts
     told = {
         "total": about(counts),
-        "change": _change(trend),
+        "change": _change(look),
         "basis": basis(counts),
         **{f"status-{name}": about(counts, name) for name in STATUSES},
     }
@@ -138,9 +138,9 @@ def rate(per_second: float) -> str:
     return f"{per_second:.1f} /s" if per_second < _SMALL else f"{number(per_second)} /s"
 
 
-def _change(trend: CountTrend) -> str:
-    if not trend.counts.exact:
+def _change(look: Look) -> str:
+    if not look.counts.exact:
         return "change not known: two estimates cannot be compared"
-    if trend.per_minute is None:
+    if look.per_minute is None:
         return "change not known yet"
-    return "steady" if round(trend.per_minute) == 0 else f"{trend.per_minute:+,.0f} /min"
+    return "steady" if round(look.per_minute) == 0 else f"{look.per_minute:+,.0f} /min"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.responses import HTMLResponse, Response
 
+from oncekey.core.key import stored_key
 from oncekey.dashboard.access import Admitted, ByCallable, ByToken
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import HEIGHT, WIDTH
@@ -74,6 +75,7 @@ class Templates:
             moment=moment,
             beside=beside_or_now,
             tone=severity_tone,
+            part=lambda text: stored_key(None, text),
         )
         self._environment.globals.update(
             **everywhere,

@@ -141,8 +141,6 @@ class Site:
         self, request: Request, status: int, sentence: str, admitted: Admitted | None = None
     ) -> Response:
         """Return the page that says what is wrong."""
-        if request.scope["path"].endswith("/live"):
-            return Response(status_code=status)
         return self.templates.page(
             request, "sorry.html", status, admitted, code=status, sentence=sentence
         )

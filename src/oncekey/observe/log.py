@@ -72,9 +72,10 @@ class LogObserver:
             "idempotency_key": told.key,
             "task_type": event.label,
             "idempotency_scope": told.scope,
+            "idempotency_record": told.name,
             "attempt": event.attempt,
         }
-        about = f" [{told.key}]" if event.key else ""
+        about = f" [{told.name}]" if event.key else ""
         if event.name == "purged":
             about = f" ({event.count})"
         detail = f": {told.detail}" if told.detail else ""

@@ -6,8 +6,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from oncekey import Once
-from oncekey.dashboard import Dashboard
+from oncekey import Once, StoreError
+from oncekey.dashboard import Dashboard, queries
 from oncekey.stores import SQLiteStore
 from tests.dashboard.conftest import HOLDING, TOKEN, hold
 from tests.dashboard.server import serving
@@ -150,7 +150,7 @@ def test_what_is_stored_does_nothing_in_a_browser(page, let_in, once, site):
 
 
 def test_nothing_without_the_token(page, site, once, complaints):
-    for path in (*PAGES, "/live"):
+    for path in PAGES:
         response = page.goto(f"{site}{path}")
         assert response.status == 401
         assert "charge" not in page.locator("main").inner_text()
@@ -232,10 +232,43 @@ def test_a_dashboard_that_has_gone_is_noticed(page, let_in, context, complaints)
     let_in(page)
     context.set_offline(True)
     page.clock.run_for(2000)
-    expect(page.locator("[data-live-state]")).to_have_text("The dashboard does not answer")
+    state = page.locator("[data-live-state]")
+    expect(state).to_have_text(re.compile("The dashboard does not answer; this is of 20.* UTC"))
+    expect(page.locator("[data-live]")).to_have_class(re.compile("is-old"))
     context.set_offline(False)
     page.clock.run_for(2000)
-    expect(page.locator("[data-live-state]")).to_have_text("Live")
+    expect(state).to_have_text("Live")
+    expect(page.locator("[data-live]")).not_to_have_class(re.compile("is-old"))
+    complaints.clear()
+
+
+def test_what_is_held_is_shown_at_once_in_the_number_and_in_the_list(page, let_in, once):
+    once.forget("charge:9", scope="billing", force=True)
+    let_in(page)
+    expect(page.get_by_text("Nothing is held.")).to_be_visible()
+    page.get_by_role("link", name="All records").focus()
+    hold(once, "later")
+    expect(page.locator(".rows a", has_text="later")).to_be_visible()
+    expect(page.locator('[data-text="status-held"]')).to_have_text("1")
+    expect(page.get_by_text("Nothing is held.")).not_to_be_visible()
+    expect(page.get_by_role("link", name="All records")).to_be_focused()
+
+
+def test_old_numbers_are_not_shown_as_if_they_were_true(
+    page, let_in, once, complaints, monkeypatch
+):
+    page.clock.install()
+    let_in(page)
+
+    def refuse(*_, **__):
+        raise StoreError("the store is away", happened=False)
+
+    monkeypatch.setattr(queries, "count_records", refuse)
+    state = page.locator("[data-live-state]")
+    for _ in range(4):
+        page.clock.run_for(2000)
+    expect(state).to_have_text(re.compile("The store does not answer; this is of 20.* UTC"))
+    expect(page.locator("[data-live]")).to_have_class(re.compile("is-old"))
     complaints.clear()
 
 
