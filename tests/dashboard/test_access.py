@@ -259,3 +259,11 @@ def test_an_async_store_is_refused_with_what_to_do():
     once = Once(AsyncRedisStore.from_url("redis://127.0.0.1:1/0"))
     with pytest.raises(ConfigurationError, match="a Once of its own"):
         Dashboard(once, token=TOKEN)
+
+
+async def test_metrics_are_for_those_who_have_the_token(app, browse):
+    assert (await browse(app).get("/metrics")).status_code == 401
+    response = await browse(app).get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "\noncekey_held_records 0\n" in response.text

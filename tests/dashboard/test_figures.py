@@ -10,7 +10,7 @@ from oncekey.dashboard import figures, queries
 from oncekey.dashboard.counter import RECENT, SLOTS, CallCounter
 from oncekey.dashboard.counter import SLOT_SECONDS as SLOT
 from oncekey.dashboard.figures import HEIGHT, WIDTH, area, bar, line
-from oncekey.dashboard.queries import Look, Queries, Shared, _change
+from oncekey.dashboard.queries import Queries, Shared, StoreView, _change
 from oncekey.errors import StoreError
 from oncekey.stores.browse import STATUSES, RecordCounts, RecordPage
 from tests.dashboard.conftest import HOLDING, hold, tell
@@ -30,9 +30,9 @@ def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -
     )
 
 
-def look(counts: RecordCounts, per_minute: float | None = None) -> Look:
+def look(counts: RecordCounts, per_minute: float | None = None) -> StoreView:
     nothing = RecordPage(records=[], sizes=[], after=None, newest_first=True, now=counts.now)
-    return Look(counts=counts, per_minute=per_minute, held=nothing, newest=nothing)
+    return StoreView(counts=counts, per_minute=per_minute, held=nothing, newest=nothing)
 
 
 @pytest.fixture

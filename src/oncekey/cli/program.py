@@ -12,6 +12,7 @@ from oncekey.cli import errors
 from oncekey.cli.dashboard import dashboard
 from oncekey.cli.dead_letters import dead_letters
 from oncekey.cli.doctor import doctor
+from oncekey.cli.exporter import exporter
 from oncekey.cli.forget import forget
 from oncekey.cli.ls import ls
 from oncekey.cli.migrate import migrate
@@ -26,7 +27,7 @@ from oncekey.inspection.text import printable
 
 _COMMANDS: Final = (
     *(ls, show, watch, stats, forget, resolve, dead_letters, purge, migrate),
-    *(doctor, dashboard, router),
+    *(doctor, dashboard, exporter, router),
 )
 # Newer releases of typer bundle their own click; this finds the right class in all of them.
 _UsageError: Final[Any] = typer.BadParameter.__base__

@@ -29,6 +29,7 @@ _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/records", pages.records),
     ("GET", "/record", pages.record),
     ("GET", "/doctor", pages.doctor),
+    ("GET", "/metrics", pages.metrics),
     ("GET", "/record/forget", actions.ask_forget),
     ("POST", "/record/forget", actions.forget),
     ("POST", "/record/resolve", actions.resolve),

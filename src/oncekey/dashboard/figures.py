@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from oncekey.dashboard.counter import CallCounts
-from oncekey.dashboard.queries import Look
+from oncekey.dashboard.queries import StoreView
 from oncekey.dashboard.text import number
 from oncekey.inspection.text import number_of
 from oncekey.stores.browse import STATUSES, RecordCounts
@@ -76,7 +76,7 @@ class Figures(Struct):
     """The same in one sentence, for screen readers."""
 
 
-def figures(look: Look, calls: CallCounts | None) -> Figures:
+def figures(look: StoreView, calls: CallCounts | None) -> Figures:
     """Return everything on the overview that changes by itself."""
     counts = look.counts
     told = {
@@ -138,7 +138,7 @@ def rate(per_second: float) -> str:
     return f"{per_second:.1f} /s" if per_second < _SMALL else f"{number(per_second)} /s"
 
 
-def _change(look: Look) -> str:
+def _change(look: StoreView) -> str:
     if not look.counts.exact:
         return "change not known: two estimates cannot be compared"
     if look.per_minute is None:

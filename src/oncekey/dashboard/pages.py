@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlencode
 
 from msgspec.structs import replace
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from oncekey.core.record import FORMAT, Record
@@ -15,6 +16,7 @@ from oncekey.dashboard.figures import figures
 from oncekey.dashboard.site import Visit
 from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, InvalidKeyError, OncekeyError
+from oncekey.exporter import CONTENT_TYPE, exposition
 from oncekey.inspection.actions import state_of
 from oncekey.inspection.text import SECOND, meaning, now
 from oncekey.records import place as scope_and_key
@@ -54,6 +56,12 @@ async def overview(visit: Visit) -> Response:
         examined=len(findings),
         unasked=unasked,
     )
+
+
+async def metrics(visit: Visit) -> Response:
+    """Return the numbers of the store for Prometheus."""
+    text = await run_in_threadpool(exposition, visit.site.once.store)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def records(visit: Visit) -> Response:

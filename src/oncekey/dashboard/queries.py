@@ -31,7 +31,7 @@ _SHORT: Final = 0.25
 _MINUTE: Final = 60_000_000
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class StoreView(Struct, frozen=True, kw_only=True):
     """What the overview shows of the store, all of it read together."""
 
     counts: RecordCounts
@@ -99,7 +99,7 @@ class Queries:
         """Return one record, or None. Read one of a newer release as far as possible."""
         return await run_in_threadpool(lambda: find_record(self._once.store, *place))
 
-    async def look(self) -> Look:
+    async def look(self) -> StoreView:
         """Return what there is, as it was at most a few seconds ago."""
         return await run_in_threadpool(self._look)
 
@@ -107,7 +107,7 @@ class Queries:
         """Let the next look read the store again, because something was changed here."""
         self._look.outdate()
 
-    def _looked(self) -> Look:
+    def _looked(self) -> StoreView:
         store = self._once.store
         newest = fill_page(store, RecordQuery(limit=FEW))
         held = fill_page(store, RecordQuery(status="held", limit=FEW), _SHORT)
@@ -115,7 +115,9 @@ class Queries:
         _agree(present, held)
         before = next((one for one in self._seen if present.now - one.now < 5 * _MINUTE), None)
         self._seen.append(present)
-        return Look(counts=present, per_minute=_change(before, present), held=held, newest=newest)
+        return StoreView(
+            counts=present, per_minute=_change(before, present), held=held, newest=newest
+        )
 
 
 def _agree(counts: RecordCounts, held: RecordPage) -> None:
