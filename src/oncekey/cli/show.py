@@ -15,10 +15,13 @@ from oncekey.cli.keys import name_of, named_record
 from oncekey.cli.options import ChosenStore, Json, Key, Redact, Scope, StoreUrl, opened_records
 from oncekey.cli.output import COLOURS, console, fields_of, print_json
 from oncekey.core.record import FORMAT
+from oncekey.inspection.listing import audit_of
 from oncekey.inspection.text import (
     as_text,
     beside,
     brief,
+    done_by_hand,
+    iso,
     meaning,
     moment,
     notes_and_steps,
@@ -129,9 +132,14 @@ def show(
     """Show one record: its life, and what can be done next."""
     with opened_records(ctx, store) as once:
         record = named_record(once, key, scope)
+        by_hand = audit_of(once.store, record)
     if as_json:
         size = None if record.result is None else len(record.result)
-        print_json(fields_of(record, size, result=result, redact=redact))
+        fields = fields_of(record, size, result=result, redact=redact)
+        fields["by_hand"] = [
+            {"at": iso(one.at), "done": done_by_hand(one, personal=not redact)} for one in by_hand
+        ]
+        print_json(fields)
         return
     out, present = console(), now()
     status = Text(printable(record.status), style=COLOURS.get(record.status, ""))
@@ -140,15 +148,16 @@ def show(
         line = Text.assemble("  ", (name.ljust(_WIDTH), "dim"), "  ", value)
         out.print(line, soft_wrap=True)
     out.print()
-    _print_life(out, record, present, redact=redact)
+    hands = [(one.at, printable(done_by_hand(one, personal=not redact))) for one in by_hand]
+    _print_life(out, [*life(record, present, redact=redact), *reversed(hands)], present)
     if not redact:
         out.print()
         for sentence in advice(record, ctx.obj, present):
             out.print(Text(sentence), soft_wrap=True)
 
 
-def _print_life(out: Console, record: Record, present: int, *, redact: bool) -> None:
-    for at, what in life(record, present, redact=redact):
+def _print_life(out: Console, lines: list[tuple[int, str]], present: int) -> None:
+    for at, what in lines:
         when = moment(at, milliseconds=True) if at else ""
         ago = beside(at, present) if at else ""
         line = Text.assemble("  ", (f"{when:<{_WHEN}}  {ago:<{_AGO}}", "dim"), "  ", what)

@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.record import FORMAT, Record
 from oncekey.errors import UnreadableError
 from oncekey.stores.browse import RecordCounts
@@ -78,6 +79,23 @@ def plain(value: object) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if isinstance(value, datetime) else repr(value)
+
+
+_DONE: Final = {
+    "retry": "freed to run again",
+    "forget": "forgotten",
+    "purge": "purged",
+    "import": "imported",
+}
+
+
+def done_by_hand(entry: AuditEntry, *, personal: bool = True) -> str:
+    """Return what an entry of the audit trail says; without who and why unless `personal`."""
+    done = f"resolved as {entry.became}" if entry.action == "resolve" else _DONE[entry.action]
+    if not personal:
+        return done
+    why = f": {entry.reason}" if entry.reason else ""
+    return f"{done} by {entry.by or 'somebody'}{why}"
 
 
 def number_of(told: RecordCounts, status: str | None = None, separator: str = ",") -> str:

@@ -29,6 +29,8 @@ LINES: Final[dict[Name, tuple[int, str]]] = {
         "task completed, but never recorded",
     ),
     "renewal_failed": (logging.WARNING, "lease not renewed, trying again"),
+    "resolved": (logging.INFO, "outcome resolved by hand"),
+    "forgotten": (logging.INFO, "record forgotten by hand"),
     "purged": (logging.DEBUG, "expired records purged"),
     "breaker_opened": (
         logging.WARNING,

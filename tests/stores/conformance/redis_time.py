@@ -7,9 +7,11 @@ removes by its own clock in reality, `tick` removes.
 
 from hashlib import sha1
 
-from oncekey.stores.redis.commands import Script, held_set, record_of, scripts_for
+from oncekey.stores.redis.commands import Script, audit_list, held_set, record_of, scripts_for
 
 HELD = held_set(b"idempotency:")
+BESIDE = (HELD, audit_list(b"idempotency:"))
+"""Keys that are no records."""
 CLOCK = "the-clock-of-the-test"
 FAR_AWAY = 2_208_988_800_000_000
 """The year 2040: Redis itself removes nothing that expires then."""
@@ -36,7 +38,7 @@ class MovedTime:
 
     def _expire(self):
         for name in self._client.scan_iter(self._records, count=1000):
-            if name == HELD:
+            if name in BESIDE:
                 continue
             expires = record_of(None, "", self._client.get(name)).expires
             moment = self._client.pttl(name)
@@ -46,7 +48,9 @@ class MovedTime:
 
     def check_held(self):
         """The set of held records has those that are held, and no others."""
-        names = [one for one in self._client.scan_iter(self._records, count=1000) if one != HELD]
+        names = [
+            one for one in self._client.scan_iter(self._records, count=1000) if one not in BESIDE
+        ]
         held = {name for name in names if self._client.getrange(name, 0, 5).endswith(b"\x04")}
         assert set(self._client.zrange(HELD, 0, -1)) == held
 
@@ -58,8 +62,8 @@ def moved(facts, tag=""):
     """The scripts with the moved clock."""
     read = f"local now = tonumber(redis.call('GET', '{tag}{CLOCK}'))\n"
     made = {}
-    held = None if tag else HELD  # a cluster has no such set
-    for verb, script in scripts_for(facts, held).items():
+    prefix = None if tag else b"idempotency:"  # a cluster has no such set
+    for verb, script in scripts_for(facts, prefix).items():
         assert script.text.count(_REAL) == 1
         text = script.text.replace(_REAL, read)
         made[verb] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest().encode())

@@ -170,6 +170,8 @@ def test_an_observer_must_be_callable(wrong):
 
 DEBUG, WARNING, ERROR = logging.DEBUG, logging.WARNING, logging.ERROR
 LINES: dict[Name, tuple[int, str]] = {
+    "resolved": (logging.INFO, "outcome resolved by hand"),
+    "forgotten": (logging.INFO, "record forgotten by hand"),
     "new": (DEBUG, "task claimed"),
     "taken_over": (WARNING, "task taken over after an uncertain end"),
     "duplicate": (DEBUG, "duplicate task skipped"),

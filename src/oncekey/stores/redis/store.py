@@ -119,11 +119,13 @@ class RedisStore:
 
     def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
-        return self._write("resolve", ask.scope, ask.key, codec.resolve(ask))
+        verdict = self._write("resolve", ask.scope, ask.key, codec.resolve(ask))
+        return self._written_down(ask, verdict)
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        return self._write("forget", ask.scope, ask.key, codec.forget(ask))
+        verdict = self._write("forget", ask.scope, ask.key, codec.forget(ask))
+        return self._written_down(ask, verdict)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
@@ -161,6 +163,22 @@ class RedisStore:
         """Do nothing and return 0: the server removes expired records."""
         return 0
 
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        name = codec.audit_list(self.prefix)
+        try:
+            self.clients.ask(("EVAL", codec.ADD_ENTRY, 1, name, entry))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        try:
+            listed = self.clients.ask(("LRANGE", codec.audit_list(self.prefix), 0, limit - 1))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+        return codec.entries(listed)
+
     def close(self) -> None:
         """Close our own connections. The next use opens new ones."""
         self.clients.close()
@@ -178,6 +196,12 @@ class RedisStore:
 
     def _write(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Verdict:
         return codec.verdict(scope, key, self._run(verb, scope, key, arguments))
+
+    def _written_down(self, ask: Resolve | Forget, verdict: Verdict) -> Verdict:
+        """Add the entry of the request where the script could not: in a cluster."""
+        if ask.audit and self._held is None and verdict is Verdict.DONE:
+            self.audit(ask.audit)
+        return verdict
 
     def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:
         """Run the script of a verb and return its reply."""
@@ -239,7 +263,7 @@ class RedisStore:
             facts = {}
         single = self.clients.settings is not None and codec.keeps_held(facts)
         self._held = codec.held_set(self.prefix) if single else None
-        self._scripts = scripts_for(facts, self._held)
+        self._scripts = scripts_for(facts, self.prefix if single else None)
         return self._scripts
 
     def held_set(self) -> bytes | None:
