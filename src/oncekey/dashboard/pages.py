@@ -18,11 +18,13 @@ from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, InvalidKeyError, OncekeyError
 from oncekey.exporter import CONTENT_TYPE, exposition
 from oncekey.inspection.actions import state_of
+from oncekey.inspection.listing import audit_of, read_audit
 from oncekey.inspection.text import SECOND, meaning, now
 from oncekey.records import place as scope_and_key
 from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
 _MANY: Final = 50
+_MOST_ENTRIES: Final = 200
 _DAY: Final = 86_400 * SECOND
 AGES: Final = {
     "1h": ("newer", _DAY // 24, "in the last hour"),
@@ -56,6 +58,13 @@ async def overview(visit: Visit) -> Response:
         examined=len(findings),
         unasked=unasked,
     )
+
+
+async def audit(visit: Visit) -> Response:
+    """Return what people did by hand, the newest first."""
+    store = visit.site.once.store
+    entries = await run_in_threadpool(lambda: read_audit(store, _MOST_ENTRIES))
+    return visit.page("audit.html", entries=entries, now=now())
 
 
 async def metrics(visit: Visit) -> Response:
@@ -117,7 +126,10 @@ def _in_scope(query: RecordQuery, typed: str) -> RecordQuery:
 async def record(visit: Visit) -> Response:
     """Return the page about one record, with the forms to change it."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
-    return visit.page("record.html", **about(visit, found), sentence="", typed={})
+    facts = about(visit, found)
+    store = visit.site.once.store
+    facts["by_hand"] = await run_in_threadpool(lambda: audit_of(store, found))
+    return visit.page("record.html", **facts, sentence="", typed={})
 
 
 async def doctor(visit: Visit) -> Response:
@@ -148,6 +160,7 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
         "seen": state_of(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
+        "by_hand": [],
         "meaning": meaning(found, present),
         "timeline": views.life(found, present),
         "now": present,
