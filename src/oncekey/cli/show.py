@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
@@ -30,6 +29,7 @@ from oncekey.inspection.text import (
     shortened,
 )
 from oncekey.inspection.timeline import timeline
+from oncekey.stores.url import has_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,8 +64,7 @@ def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> 
     """Return the command quoted for a shell. A key that looks like an option goes last."""
     where: list[str] = []
     if chosen.typed:
-        secret = urlsplit(chosen.url).password is not None
-        where = ["--store", "URL" if secret else chosen.url]
+        where = ["--store", "URL" if has_secrets(chosen.url) else chosen.url]
     name = name_of(record)
     named = [*where, *options, "--", name] if name.startswith("-") else [name, *where, *options]
     return shlex.join(["oncekey", command, *named])
