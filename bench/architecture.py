@@ -23,6 +23,7 @@ YOURS: Final = "your code"
 PURPOSE: Final = {
     "cli": "the command oncekey: ls, show, resolve, purge, doctor",
     "dashboard": "the same records in a browser",
+    "exporter": "what is held, for Prometheus",
     "inspection": "records for people: list, describe, change; both of the above stand on it",
     "http": "middlewares and a client",
     "jobs": "Celery, Dramatiq, RQ, Taskiq",

@@ -62,7 +62,7 @@ from oncekey.policy import (
     seconds,
     switched_off,
 )
-from oncekey.records import MISSING, AsyncRecords, Records, resolution
+from oncekey.records import MISSING, AsyncRecords, Records, by_hand, resolution
 from oncekey.stores import AsyncStore, Store
 
 # The attempt block, for blocking code and for coroutines.
@@ -365,13 +365,22 @@ class Once:
             within, any_scope=scope is UNSET, status=_checked_status(status)
         )
 
-    def forget(self, key: str, *, scope: str | None = UNSET, force: bool = False) -> bool:
+    def forget(
+        self,
+        key: str,
+        *,
+        scope: str | None = UNSET,
+        force: bool = False,
+        by: str = "",
+        reason: str = "",
+    ) -> bool:
         """Forget the key. Return whether there was a record.
 
         A running or held record is forgotten only with `force`, and its attempt is lost. Without
-        it, InProgressError or OutcomeUnknownError is raised.
+        it, InProgressError or OutcomeUnknownError is raised. If `by` or `reason` says who wants it
+        and why, the store keeps that in its audit trail.
         """
-        return self._records().forget(self._in(scope), key, force=force)
+        return self._records().forget(self._in(scope), key, force=force, hand=by_hand(by, reason))
 
     def resolve(
         self,
@@ -381,21 +390,32 @@ class Once:
         result: object = MISSING,
         error: BaseException | None = None,
         retry: bool = False,
+        by: str = "",
+        reason: str = "",
     ) -> bool:
         """End a held record with a result or an error, or let it run again with `retry`.
 
         Return False if the record is not held. Raise ConfigurationError unless exactly one of
-        `result`, `error` and `retry` is given.
+        `result`, `error` and `retry` is given. If `by` or `reason` says who decided it and why, the
+        store keeps that in its audit trail.
         """
         ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return self._records().resolve(self._in(scope), key, ended)
+        return self._records().resolve(self._in(scope), key, ended, by_hand(by, reason))
 
-    def purge(self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None) -> int:
+    def purge(
+        self,
+        *,
+        grace: Duration = 0,
+        progress: Callable[[int], None] | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> int:
         """Remove the records that expired longer ago than `grace`. Return how many.
 
-        `progress` is called with the count so far after each batch.
+        `progress` is called with the count so far after each batch. If `by` or `reason` is given,
+        the store keeps an entry about it in its audit trail.
         """
-        return self._records().purge(_grace(grace), progress)
+        return self._records().purge(_grace(grace), progress, by_hand(by, reason))
 
     async def get_async(self, key: str, *, scope: str | None = UNSET) -> Record | None:
         """Return the record of the key, or None if there is none."""
@@ -410,10 +430,18 @@ class Once:
         return records.scan(within, any_scope=scope is UNSET, status=_checked_status(status))
 
     async def forget_async(
-        self, key: str, *, scope: str | None = UNSET, force: bool = False
+        self,
+        key: str,
+        *,
+        scope: str | None = UNSET,
+        force: bool = False,
+        by: str = "",
+        reason: str = "",
     ) -> bool:
         """Forget the key. Return whether there was a record. See `forget`."""
-        return await self._records_async().forget(self._in(scope), key, force=force)
+        return await self._records_async().forget(
+            self._in(scope), key, force=force, hand=by_hand(by, reason)
+        )
 
     async def resolve_async(
         self,
@@ -423,16 +451,23 @@ class Once:
         result: object = MISSING,
         error: BaseException | None = None,
         retry: bool = False,
+        by: str = "",
+        reason: str = "",
     ) -> bool:
         """End a held record. Return False if it is not held. See `resolve`."""
         ended = resolution(result=result, error=error, retry=retry, ttl=self._terms.ttl)
-        return await self._records_async().resolve(self._in(scope), key, ended)
+        return await self._records_async().resolve(self._in(scope), key, ended, by_hand(by, reason))
 
     async def purge_async(
-        self, *, grace: Duration = 0, progress: Callable[[int], None] | None = None
+        self,
+        *,
+        grace: Duration = 0,
+        progress: Callable[[int], None] | None = None,
+        by: str = "",
+        reason: str = "",
     ) -> int:
         """Remove the records that expired longer ago than `grace`. Return how many. See `purge`."""
-        return await self._records_async().purge(_grace(grace), progress)
+        return await self._records_async().purge(_grace(grace), progress, by_hand(by, reason))
 
     def _records(self) -> Records:
         return Records(self.core, self.core.store)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from oncekey.core.audit import Action, AuditEntry
 from oncekey.core.call import Identity
 from oncekey.core.codec import PLAIN, Codec, NotKeepableError, encode_error
 from oncekey.core.key import checked_key, checked_scope
@@ -45,6 +46,51 @@ def forgettable(record: Record, *, force: bool) -> None:
     if record.status == "held":
         msg = f"{record.key!r} is held; resolve it, or forget it with force=True"
         raise OutcomeUnknownError(msg, key=record.key, scope=record.scope)
+
+
+class Hand(Struct, frozen=True):
+    """Who changes a record by hand, and why."""
+
+    by: str
+    reason: str
+
+    def entry(
+        self, action: Action, record: Record | None = None, became: str = "", count: int = 1
+    ) -> AuditEntry:
+        """Return the entry for the audit trail."""
+        if record is None:
+            return AuditEntry(action=action, by=self.by, reason=self.reason, count=count)
+        return AuditEntry(
+            action=action,
+            by=self.by,
+            reason=self.reason,
+            scope=record.scope,
+            key=record.key,
+            was=record.status,
+            became=became,
+        )
+
+
+def by_hand(by: str, reason: str) -> Hand | None:
+    """Return who and why, or None if neither was said: then nothing is written down."""
+    return Hand(by, reason) if by or reason else None
+
+
+def tell(core: Core, entry: AuditEntry | None) -> None:
+    """Tell the observers what was done by hand."""
+    if entry is not None:
+        why = f": {entry.reason}" if entry.reason else ""
+        core.observers.hand(
+            Event(
+                name="forgotten" if entry.action == "forget" else "resolved",
+                scope=entry.scope,
+                key=entry.key,
+                detail=f"{_TOLD[entry.action]}, by {entry.by or 'somebody'}{why}",
+            )
+        )
+
+
+_TOLD: Final = {"resolve": "it has ended", "retry": "it may run again", "forget": "it was removed"}
 
 
 class Resolution(Struct):
@@ -130,7 +176,7 @@ class Records:
                 return
             ask.after = page.after
 
-    def forget(self, scope: str | None, key: str, *, force: bool) -> bool:
+    def forget(self, scope: str | None, key: str, *, force: bool, hand: Hand | None = None) -> bool:
         """Forget the key. Return whether there was a record.
 
         Raise InProgressError or OutcomeUnknownError for a running or held record without `force`.
@@ -141,35 +187,57 @@ class Records:
             if record is None:
                 return False
             forgettable(record, force=force)
+            entry = hand.entry("forget", record) if hand else None
             ask = Forget(*identity, token=record.token, force=force)
+            if entry is not None:
+                ask.audit = entry.encode()
             if self._store.forget(ask) is Verdict.DONE:
                 self.core.forgotten(identity)
+                tell(self.core, entry)
                 return True
         return False
 
-    def resolve(self, scope: str | None, key: str, resolution: Resolution) -> bool:
+    def resolve(
+        self, scope: str | None, key: str, resolution: Resolution, hand: Hand | None = None
+    ) -> bool:
         """End the held record. Return False if it is not held, or not any more."""
         identity = place(scope, key)
         record = self._store.get(*identity)
         if record is None or record.status != "held":
             return False
-        return self._store.resolve(resolution.request(record)) is Verdict.DONE
+        ask, entry = resolution.request(record), None
+        if hand:
+            entry = hand.entry(
+                "retry" if ask.status == "released" else "resolve", record, ask.status
+            )
+            ask.audit = entry.encode()
+        if self._store.resolve(ask) is not Verdict.DONE:
+            return False
+        tell(self.core, entry)
+        return True
 
-    def purge(self, grace: int, progress: Callable[[int], None] | None) -> int:
+    def purge(
+        self, grace: int, progress: Callable[[int], None] | None, hand: Hand | None = None
+    ) -> int:
         """Remove the records that expired longer ago than `grace`. Return how many.
 
         `progress` is called with the count so far after each batch.
         """
         total = 0
-        while True:
-            count = self._store.purge(grace, PURGE_BATCH)
-            total += count
-            if progress is not None:
-                progress(total)
-            if count:
-                self.core.observers.hand(Event(name="purged", count=count))
-            if count < PURGE_BATCH:
-                return total
+        try:
+            while True:
+                count = self._store.purge(grace, PURGE_BATCH)
+                total += count
+                if progress is not None:
+                    progress(total)
+                if count:
+                    self.core.observers.hand(Event(name="purged", count=count))
+                if count < PURGE_BATCH:
+                    return total
+        finally:
+            audit = getattr(self._store, "audit", None)
+            if hand and total and audit is not None:
+                audit(hand.entry("purge", count=total).encode())
 
 
 # For coroutines.
@@ -200,7 +268,9 @@ class AsyncRecords:
                 return
             ask.after = page.after
 
-    async def forget(self, scope: str | None, key: str, *, force: bool) -> bool:
+    async def forget(
+        self, scope: str | None, key: str, *, force: bool, hand: Hand | None = None
+    ) -> bool:
         """Forget the key. Return whether there was a record.
 
         Raise InProgressError or OutcomeUnknownError for a running or held record without `force`.
@@ -211,32 +281,54 @@ class AsyncRecords:
             if record is None:
                 return False
             forgettable(record, force=force)
+            entry = hand.entry("forget", record) if hand else None
             ask = Forget(*identity, token=record.token, force=force)
+            if entry is not None:
+                ask.audit = entry.encode()
             if await self._store.forget(ask) is Verdict.DONE:
                 self.core.forgotten(identity)
+                tell(self.core, entry)
                 return True
         return False
 
-    async def resolve(self, scope: str | None, key: str, resolution: Resolution) -> bool:
+    async def resolve(
+        self, scope: str | None, key: str, resolution: Resolution, hand: Hand | None = None
+    ) -> bool:
         """End the held record. Return False if it is not held, or not any more."""
         identity = place(scope, key)
         record = await self._store.get(*identity)
         if record is None or record.status != "held":
             return False
-        return await self._store.resolve(resolution.request(record)) is Verdict.DONE
+        ask, entry = resolution.request(record), None
+        if hand:
+            entry = hand.entry(
+                "retry" if ask.status == "released" else "resolve", record, ask.status
+            )
+            ask.audit = entry.encode()
+        if await self._store.resolve(ask) is not Verdict.DONE:
+            return False
+        tell(self.core, entry)
+        return True
 
-    async def purge(self, grace: int, progress: Callable[[int], None] | None) -> int:
+    async def purge(
+        self, grace: int, progress: Callable[[int], None] | None, hand: Hand | None = None
+    ) -> int:
         """Remove the records that expired longer ago than `grace`. Return how many.
 
         `progress` is called with the count so far after each batch.
         """
         total = 0
-        while True:
-            count = await self._store.purge(grace, PURGE_BATCH)
-            total += count
-            if progress is not None:
-                progress(total)
-            if count:
-                self.core.observers.hand(Event(name="purged", count=count))
-            if count < PURGE_BATCH:
-                return total
+        try:
+            while True:
+                count = await self._store.purge(grace, PURGE_BATCH)
+                total += count
+                if progress is not None:
+                    progress(total)
+                if count:
+                    self.core.observers.hand(Event(name="purged", count=count))
+                if count < PURGE_BATCH:
+                    return total
+        finally:
+            audit = getattr(self._store, "audit", None)
+            if hand and total and audit is not None:
+                await audit(hand.entry("purge", count=total).encode())

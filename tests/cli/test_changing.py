@@ -12,6 +12,7 @@ from oncekey.cli import keys
 from oncekey.inspection.listing import find_record
 from oncekey.messages import Inbox, Message
 from tests.cli.shop import url_of
+from tests.patience import until
 
 HELD = ("billing/charge:1043",)
 
@@ -126,3 +127,48 @@ def test_purge_of_an_inbox_alone(inbox, run, shop):
         file.execute("DROP TABLE oncekey_schema")
     assert run("ls").exit_code == 2
     assert run("purge").stdout == "2 messages purged\n"
+
+
+# the audit trail
+
+
+def test_who_did_what_and_why_is_kept_when_the_record_is_gone(shop, run, monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "ann")
+    run("resolve", *HELD, "--result", "1", "--reason", "the gateway says it was paid")
+    shown = run("show", *HELD).stdout
+    assert "resolved as completed by ann@" in shown
+    assert ": the gateway says it was paid\n" in shown
+    (done,) = json.loads(run("show", *HELD, "--json").stdout)["by_hand"]
+    assert "by ann@" in done["done"]
+    run("forget", *HELD, "--reason", "tried in staging")
+    told = [json.loads(line) for line in run("audit", "--json").stdout.splitlines()]
+    assert [(one["action"], one["was"], one["became"]) for one in told] == [
+        ("forget", "completed", None),
+        ("resolve", "held", "completed"),
+    ]
+    assert {one["name"] for one in told} == {*HELD}
+    assert all(one["by"].startswith("ann@") for one in told)
+    assert [one["reason"] for one in told] == ["tried in staging", "the gateway says it was paid"]
+    assert len(run("audit", *HELD).stdout.splitlines()) == 2
+    assert run("audit", "another").stderr == "nothing was done by hand\n"
+    hidden = run("audit", "--redact").stdout
+    assert "ann" not in hidden
+    assert "charge" not in hidden
+    assert "staging" not in hidden
+
+
+def test_a_purge_by_hand_is_kept_too(shop, run):
+    once = Once(url_of(shop), observers=())
+    once.options(ttl="1ms").run("short", lambda: 1)
+    until(lambda: once.get("short") is None)
+    assert run("purge", "--grace", "0", "--reason", "space").exit_code == 0
+    once.close()
+    (told,) = [json.loads(line) for line in run("audit", "--json").stdout.splitlines()]
+    assert (told["action"], told["count"], told["reason"]) == ("purge", 2, "space")
+    assert run("audit").stdout.split("  ")[1] == "2 records"
+
+
+def test_only_what_was_done_is_kept(shop, run):
+    assert run("resolve", "import:42", "--retry").exit_code == 1
+    assert run("forget", *HELD).exit_code == 3
+    assert run("audit", "--json").stdout == ""

@@ -276,13 +276,24 @@ def test_stats_count_and_say_what_the_numbers_are_worth(shop, run, monkeypatch):
         "released   1   20%",
         "held       1   20%",
         "total      5",
+        "the oldest one is held for 2 h",
     ]
     told = json.loads(run("stats", "--json").stdout)
     assert (told["total"], told["exact"], told["looked_at"]) == (5, True, 5)
     monkeypatch.setattr("oncekey.stores.sqlite.browse.COUNTED", 1)
     monkeypatch.setattr("oncekey.stores.sqlite.browse._RUN", 1)
-    assert "sampled from" in run("stats").stdout.splitlines()[-1]
-    assert run("stats", "--exact").stdout.splitlines()[-1] == "total      5"
+    monkeypatch.setattr("oncekey.stores.sqlite.browse._NEWEST", 1)
+    said = run("stats").stdout
+    assert "held" in said
+    assert re.search(r"^held +1 ", said, re.MULTILINE)
+    assert re.search(r"^released +(none seen|about \d)", said, re.MULTILINE)
+    assert "estimated from" in said.splitlines()[-1]
+    told = json.loads(run("stats", "--json").stdout)
+    assert told["by_status"] == {"held": 1}
+    assert "total" not in told
+    assert set(told["estimated"]["by_status"]) == {"running", "completed", "failed", "released"}
+    assert 0 not in told["estimated"]["by_status"].values()
+    assert "total      5" in run("stats", "--exact").stdout.splitlines()
 
 
 def test_ls_of_all_goes_from_page_to_page(shop, run, monkeypatch):

@@ -96,9 +96,7 @@ def test_watch_walks_over_a_store_without_an_order_of_time(empty_redis):
 
 def test_migrate_makes_a_file_and_says_so(folder, run):
     done = run("migrate")
-    assert done.stdout == (
-        "made the tables in oncekey.db, schema 1\nmade the index oncekey_records_held\n"
-    )
+    assert done.stdout == "made the tables in oncekey.db, schema 1\n"
     assert run("migrate").stdout == "everything is up to date\n"
     assert run("ls").stderr == "no records\n"
     assert lines(run("migrate", "--json")) == [{"done": "everything is up to date"}]
@@ -121,6 +119,8 @@ def test_migrate_cannot_make_a_file_where_no_file_can_be(folder, run):
 
 def test_held_records_are_found_by_the_index(shop, run):
     before = run("ls", "--status", "held").stdout
+    with closing(sqlite3.connect(shop)) as file:
+        file.execute("DROP INDEX oncekey_records_held")
     assert run("migrate").stdout == "made the index oncekey_records_held\n"
     assert run("ls", "--status", "held").stdout == before
     assert run("ls", "--status", "held", "--older", "1d").stdout == ""

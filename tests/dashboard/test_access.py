@@ -9,8 +9,9 @@ from oncekey import ConfigurationError, Once
 from oncekey.dashboard import Dashboard
 from oncekey.dashboard.access import LASTING, TICKET_LASTING, Sessions, Tickets
 from oncekey.dashboard.app import _PAGES
+from oncekey.inspection.listing import read_audit
 from oncekey.stores import AsyncRedisStore
-from tests.dashboard.conftest import TOKEN, hidden
+from tests.dashboard.conftest import TOKEN, hidden, hold
 
 AT = "at=k-1"
 
@@ -73,9 +74,9 @@ async def test_nobody_is_led_elsewhere(app, browse, back):
 
 
 async def test_a_program_sends_the_token_itself(app, browse):
-    response = await browse(app).get("/live", headers={"Authorization": f"Bearer {TOKEN}"})
+    response = await browse(app).get("/", headers={"Authorization": f"Bearer {TOKEN}"})
     assert response.status_code == 200
-    assert response.json()["texts"]["total"] == "1"
+    assert 'data-text="total">1<' in response.text
 
 
 async def test_a_ticket_works_once(app, browse):
@@ -104,9 +105,9 @@ def test_a_ticket_is_good_for_a_while():
     tickets = Tickets(lambda: clock[0])
     late, early = tickets.issue(), tickets.issue()
     clock[0] = TICKET_LASTING - 1
-    assert tickets.spend(early)
+    assert tickets.spend(early) == ""
     clock[0] = TICKET_LASTING
-    assert not tickets.spend(late)
+    assert tickets.spend(late) is None
     tickets.issue()
     late = tickets.issue()
     clock[0] += TICKET_LASTING
@@ -118,7 +119,7 @@ def test_a_forked_child_does_not_take_the_tickets_of_its_parent():
     tickets = Tickets()
     ticket = tickets.issue()
     tickets.after_fork()
-    assert not tickets.spend(ticket)
+    assert tickets.spend(ticket) is None
 
 
 def test_a_session_ends():
@@ -126,16 +127,16 @@ def test_a_session_ends():
     sessions = Sessions(TOKEN, lambda: clock[0])
     value = sessions.begun()
     clock[0] += LASTING - 1
-    assert sessions.name_of(value)
+    assert sessions.read(value)
     clock[0] += 1
-    assert sessions.name_of(value) is None
+    assert sessions.read(value) is None
 
 
 def test_a_session_belongs_to_its_token():
     sessions = Sessions(TOKEN)
     value = sessions.begun()
-    assert Sessions(TOKEN).name_of(value) is not None
-    assert Sessions("another token").name_of(value) is None
+    assert Sessions(TOKEN).read(value) is not None
+    assert Sessions("another token").read(value) is None
     assert Sessions("another token").cookie != sessions.cookie
 
 
@@ -144,21 +145,101 @@ def test_a_changed_cookie_is_nobody(place):
     sessions = Sessions(TOKEN)
     value = list(sessions.begun())
     value[place] = "A" if value[place] != "A" else "B"
-    assert sessions.name_of("".join(value)) is None
+    assert sessions.read("".join(value)) is None
 
 
 @pytest.mark.parametrize("value", ["", ".", "..", "a.b.c", "a", "\xff.1.x"])
 def test_what_is_no_cookie_is_nobody(value):
-    assert Sessions(TOKEN).name_of(value) is None
+    assert Sessions(TOKEN).read(value) is None
 
 
 async def test_whoever_logs_out_is_out(app, inside):
     browser = await inside(app)
+    kept = dict(browser.cookies)
     text = (await browser.get("/")).text
     response = await browser.post("/logout", data=hidden(text))
     assert response.status_code == 303
     assert not browser.cookies
     assert (await browser.get("/")).status_code == 401
+    browser.cookies.update(kept)  # somebody has copied the cookie
+    assert (await browser.get("/")).status_code == 401
+
+
+async def test_a_session_that_has_ended_has_ended_in_other_processes_too(
+    memory, dashboard, inside, browse
+):
+    one, other = dashboard(memory), dashboard(memory)
+    browser = await inside(one)
+    elsewhere, late = browse(other), browse(dashboard(memory))
+    elsewhere.cookies.update(browser.cookies)
+    late.cookies.update(browser.cookies)
+    assert (await elsewhere.get("/")).status_code == 200
+    await browser.post("/logout", data=hidden((await browser.get("/")).text))
+    assert (await late.get("/")).status_code == 401
+    other._site.access.ended._looked.clear()  # some seconds later
+    assert (await elsewhere.get("/")).status_code == 401
+
+
+async def test_sessions_are_listed_and_ended(app, browse):
+    ann, bob = browse(app), browse(app)
+    await ann.post("/login", data={"token": TOKEN, "name": "ann"})
+    await bob.post("/login", data={"token": TOKEN, "name": "bob"})
+    assert (await bob.get("/")).status_code == 200
+    text = (await ann.get("/sessions")).text
+    assert "this browser" in text
+    assert all(name in text for name in ("ann", "bob", "127.0.0.1"))
+    assert all(cookie.split(".")[0] not in text for cookie in bob.cookies.values())
+    assert (await ann.post("/sessions/end", data=hidden(text))).status_code == 303
+    assert (await bob.get("/")).status_code == 401
+    assert (await ann.get("/")).status_code == 200
+    assert "bob" not in (await ann.get("/sessions")).text
+
+
+async def test_wrong_tokens_are_logged_and_slowed_down(app, browse, caplog):
+    clock = [100.0]
+    app._site.access.guesses._clock = lambda: clock[0]
+    browser = browse(app)
+    for _ in range(5):
+        assert (await browser.post("/login", data={"token": "wrong"})).status_code == 401
+    assert "wrong token for the dashboard from 127.0.0.1, 5 in a row" in caplog.text
+    refused = await browser.post("/login", data={"token": TOKEN})  # not even looked at
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert "Too many wrong tokens" in refused.text
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    assert (await browser.get("/", headers=bearer)).status_code == 401
+    clock[0] += 1.1
+    for _ in range(9):
+        assert (await browser.post("/login", data={"token": "wrong"})).status_code == 401
+        clock[0] += 60
+    assert (await browser.post("/login", data={"token": TOKEN})).status_code == 303
+    assert (await browse(app).post("/login", data={"token": TOKEN})).status_code == 303
+    assert "wrong\n" not in caplog.text
+
+
+async def test_the_link_opened_again_by_whoever_is_in_just_works(app, browse):
+    browser, other = browse(app), browse(app)
+    link = f"/enter?ticket={app.ticket('ann')}"
+    assert (await browser.get(link)).status_code == 303
+    again = await browser.get(link)
+    assert (again.status_code, again.headers["location"]) == (303, "/")
+    assert "ann" in (await browser.get("/sessions")).text
+    assert (await other.get(link)).status_code == 401
+
+
+async def test_what_is_done_on_the_page_is_written_down_with_the_user(memory, dashboard, browse):
+    app = dashboard(memory)
+    browser = browse(app)
+    await browser.post("/login", data={"token": TOKEN, "name": "ann"})
+    hold(memory, "k-9")
+    assert "Nobody has resolved" in (await browser.get("/audit")).text
+    form = hidden((await browser.get("/record?at=k-9")).text.split("Forget it")[0])
+    said = {**form, "ending": "retry", "confirmed": "yes", "reason": "the bank says no"}
+    assert (await browser.post("/record/resolve", data=said)).status_code == 303
+    (entry,) = read_audit(memory.store, 10)
+    assert (entry.by, entry.reason, entry.action) == ("ann", "the bank says no", "retry")
+    text = (await browser.get("/audit")).text
+    assert "freed to run again by ann: the bank says no" in text
+    assert "freed to run again by ann" in (await browser.get("/record?at=k-9")).text
 
 
 async def test_a_link_on_another_site_is_asked_for_again_by_our_own_page(app, browse):
@@ -193,6 +274,42 @@ async def test_only_true_is_a_yes(memory, browse, answer):
     response = await browse(Dashboard(memory, auth=says(answer))).get("/")
     assert response.status_code == 403
     assert "does not let you in" in response.text
+
+
+async def test_the_application_says_who_it_is_and_forms_are_signed(memory, browse):
+    user, secret = says("ann"), "a secret that nobody guesses"
+    app = Dashboard(memory, auth=says(True), user=user, secret=secret)
+    memory.run("k-1", lambda: 1)
+    browser = browse(app)
+    form = await browser.form("/record/forget?at=k-1")
+    forged = {**form, "form": Sessions("").form(next(iter(browser.cookies.values())))}
+    assert (await browser.post("/record/forget", data=forged)).status_code == 403
+    same = browse(Dashboard(memory, auth=says(True), user=user, secret=secret))
+    same.cookies.update(browser.cookies)
+    assert (await same.post("/record/forget", data=form)).status_code == 303
+    (entry,) = read_audit(memory.store, 10)
+    assert (entry.by, entry.action) == ("ann", "forget")
+
+
+async def test_without_a_secret_each_process_signs_for_itself(memory, browse):
+    memory.run("k-1", lambda: 1)
+    one, other = (
+        browse(Dashboard(memory, auth=says(True))),
+        browse(Dashboard(memory, auth=says(True))),
+    )
+    form = await one.form("/record/forget?at=k-1")
+    other.cookies.update(one.cookies)
+    refused = await other.post("/record/forget", data=form)
+    assert refused.status_code == 403
+    assert "give them one secret=" in refused.text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"token": TOKEN, "secret": "x" * 20}, {"auth": says(True), "secret": "short"}]
+)
+def test_a_secret_belongs_to_auth_and_is_one(memory, wrong):
+    with pytest.raises(ConfigurationError):
+        Dashboard(memory, **wrong)
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -259,3 +376,11 @@ def test_an_async_store_is_refused_with_what_to_do():
     once = Once(AsyncRedisStore.from_url("redis://127.0.0.1:1/0"))
     with pytest.raises(ConfigurationError, match="a Once of its own"):
         Dashboard(once, token=TOKEN)
+
+
+async def test_metrics_are_for_those_who_have_the_token(app, browse):
+    assert (await browse(app).get("/metrics")).status_code == 401
+    response = await browse(app).get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "\noncekey_held_records 0\n" in response.text

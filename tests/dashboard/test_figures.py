@@ -1,25 +1,38 @@
 """The live numbers: counted in this process, or said not to be known."""
 
+import re
 import threading
 
 import pytest
 
 from oncekey import Once
-from oncekey.dashboard import figures
+from oncekey.dashboard import figures, queries
 from oncekey.dashboard.counter import RECENT, SLOTS, CallCounter
 from oncekey.dashboard.counter import SLOT_SECONDS as SLOT
 from oncekey.dashboard.figures import HEIGHT, WIDTH, area, bar, line
-from oncekey.dashboard.queries import CountTrend, Queries, Shared, _change
+from oncekey.dashboard.queries import Queries, Shared, StoreView, _change
 from oncekey.errors import StoreError
-from oncekey.stores.browse import STATUSES, RecordCounts
-from tests.dashboard.conftest import HOLDING, tell
+from oncekey.stores.browse import STATUSES, RecordCounts, RecordPage
+from tests.dashboard.conftest import HOLDING, hold, tell
 
 MINUTE = 60_000_000
 
 
 def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -> RecordCounts:
     statuses = dict.fromkeys(STATUSES, 0) | by_status
-    return RecordCounts(total=total, by_status=statuses, exact=exact, looked_at=1000, now=now)
+    return RecordCounts(
+        total=total,
+        by_status=statuses,
+        exact=exact,
+        held_exact=True,
+        looked_at=1000,
+        now=now,
+    )
+
+
+def look(counts: RecordCounts, per_minute: float | None = None) -> StoreView:
+    nothing = RecordPage(records=[], sizes=[], after=None, newest_first=True, now=counts.now)
+    return StoreView(counts=counts, per_minute=per_minute, held=nothing, newest=nothing)
 
 
 @pytest.fixture
@@ -92,17 +105,15 @@ def test_a_forked_child_counts_its_own(counter):
 async def test_the_page_counts_what_this_process_does(memory, dashboard, inside):
     browser = await inside(dashboard(memory))
     assert "No protected call has come through this process" in (await browser.get("/")).text
-    assert "saved" not in (await browser.get("/live")).json()["texts"]
     for _ in range(4):
         memory.run("k-1", lambda: 1)
     text = (await browser.get("/")).text
     assert 'data-text="saved">3<' in text
     assert 'data-text="share">75 %<' in text
     assert "<svg" in text
-    live = (await browser.get("/live")).json()
-    assert live["texts"]["ran"] == "1"
-    assert live["paths"]["saved-line"].startswith("M0.0 ")
-    assert live["said"].startswith("3 duplicates saved, ")
+    assert 'data-text="ran">1<' in text
+    assert ' d="M0.0 ' in text
+    assert 'data-said="3 duplicates saved, ' in text
 
 
 async def test_a_process_that_only_looks_does_not_claim_to_know(memory, dashboard, inside):
@@ -110,8 +121,7 @@ async def test_a_process_that_only_looks_does_not_claim_to_know(memory, dashboar
     memory.run("k-1", lambda: 1)
     memory.run("k-1", lambda: 1)
     text = (await browser.get("/")).text
-    assert "not known here" in text
-    assert "idempotency_check_total" in text
+    assert "Duplicates saved" not in text
     assert 'data-text="saved"' not in text
 
 
@@ -125,8 +135,8 @@ def test_a_change_is_told_from_two_counts():
 def test_two_estimates_are_not_compared():
     before, later = counted(100, exact=False), counted(160, exact=False, now=MINUTE)
     assert _change(before, later) is None
-    told = figures.figures(CountTrend(later, None), None)
-    assert told.texts["total"] == "~\N{NARROW NO-BREAK SPACE}160"
+    told = figures.figures(look(later), None)
+    assert told.texts["total"] == "about 160"
     assert told.texts["basis"] == "estimated from 1\N{NARROW NO-BREAK SPACE}000 records"
     assert "cannot be compared" in told.texts["change"]
 
@@ -136,7 +146,7 @@ def test_two_estimates_are_not_compared():
     [(None, "change not known yet"), (0.2, "steady"), (12.0, "+12 /min"), (-1500.0, "-1,500 /min")],
 )
 def test_the_words_for_a_change(per_minute, words):
-    assert figures.figures(CountTrend(counted(1), per_minute), None).texts["change"] == words
+    assert figures.figures(look(counted(1), per_minute), None).texts["change"] == words
 
 
 @pytest.mark.parametrize(
@@ -190,8 +200,35 @@ def test_a_refusal_serves_everybody_for_a_while_too():
 
 async def test_counts_are_shared_between_those_who_look(tmp_path):
     once = Once(f"sqlite:///{tmp_path / 'records.db'}", observers=(), policy=HOLDING)
-    queries = Queries(once)
-    first = await queries.trend()
+    shared = Queries(once)
+    first = await shared.look()
     once.run("k-1", lambda: 1)
-    assert await queries.trend() is first
+    assert await shared.look() is first
+    shared.outdate()
+    assert (await shared.look()).counts.total == 1
+    once.close()
+
+
+@pytest.mark.parametrize("later", ["held", "resolved"])
+async def test_numbers_and_lists_agree_whatever_happens_between_them(
+    tmp_path, monkeypatch, dashboard, inside, later
+):
+    """The list is read first, then the numbers, and somebody holds or resolves in between."""
+    once = Once(f"sqlite:///{tmp_path / 'records.db'}", observers=(), policy=HOLDING)
+    hold(once, "first")
+    real = queries.count_records
+
+    def between(store):
+        if later == "held":
+            hold(once, "second")
+        else:
+            once.resolve("first", retry=True)
+        return real(store)
+
+    monkeypatch.setattr(queries, "count_records", between)
+    text = (await (await inside(dashboard(once))).get("/")).text
+    assert 'data-text="status-held">1<' in text
+    assert text.count('href="/record?at=first"') == 2  # among the held and the newest ones
+    assert "Nothing is held" not in text
+    assert re.search(r"All of this is of <time[^>]*>\d{4}-\d\d-\d\d \d\d:", text)
     once.close()

@@ -3,6 +3,7 @@
 import html
 import re
 from itertools import product
+from urllib.parse import quote
 
 import pytest
 
@@ -118,7 +119,7 @@ async def test_results_notes_and_errors_are_hidden_unless_somebody_said_so(fille
             assert word not in (await hidden.get(path)).text
             assert word in (await shown.get(path)).text
         assert "hidden" in (await hidden.get(path)).text
-    for path in ("/", "/records", "/records?status=held", "/live"):
+    for path in ("/", "/records", "/records?status=held"):
         text = (await shown.get(path)).text
         assert not [word for words in secrets.values() for word in words[:2] if word in text]
 
@@ -180,3 +181,39 @@ async def test_what_json_does_not_know_is_written_as_python_does(memory, dashboa
     memory.run("odd", lambda: {(1, 2): b"bytes"})
     text = (await (await inside(dashboard(memory, show_results=True))).get("/record?at=odd")).text
     assert "(1, 2)" in text
+
+
+@pytest.mark.parametrize("typed", ["billing/charge:1043", " billing/charge:1043 ", "alone"])
+async def test_a_key_that_was_pasted_is_found(memory, dashboard, inside, typed):
+    memory.options(scope="billing").run("charge:1043", lambda: 1)
+    memory.options(scope="billing").run("charge:10431", lambda: 1)
+    memory.run("alone", lambda: 1)
+    memory.run("alone-2", lambda: 1)
+    browser = await inside(dashboard(memory))
+    found = await browser.get("/records", params={"key": typed})
+    assert found.status_code == 303
+    assert found.headers["location"].endswith(f"?at={quote(typed.strip(), safe='')}")
+    page = await browser.get(found.headers["location"])
+    assert page.status_code == 200
+
+
+async def test_every_name_on_a_page_can_be_pasted(memory, dashboard, inside):
+    memory.options(scope="a/b").run("50%/c", lambda: 1)
+    browser = await inside(dashboard(memory))
+    listed = (await browser.get("/records")).text
+    name = re.sub("<[^>]+>", "", re.search('<td role="cell" class="c-key">(.*?)</td>', listed)[1])
+    assert name == "a%2Fb/50%25%2Fc"
+    found = await browser.get("/records", params={"key": name})
+    assert found.status_code == 303
+    headed = (await browser.get(found.headers["location"])).text
+    assert re.sub("<[^>]+>", "", re.search("<h1[^>]*>(.*?)</h1>", headed)[1]) == name
+
+
+async def test_the_beginning_of_a_key_in_a_scope_is_searched(memory, dashboard, inside):
+    memory.options(scope="billing").run("charge:1043", lambda: 1)
+    memory.options(scope="other").run("charge:1044", lambda: 1)
+    browser = await inside(dashboard(memory))
+    found = (await browser.get("/records", params={"key": "billing/charge:10"})).text
+    assert "charge:1043" in found
+    assert "charge:1044" not in found
+    assert (await browser.get("/records", params={"key": "//\x01"})).status_code == 200

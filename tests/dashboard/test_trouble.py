@@ -41,8 +41,6 @@ async def test_a_store_that_does_not_answer_is_a_page_with_the_reason(
         assert "127.0.0.1:1" in response.text or "here.db" in response.text
         assert "Traceback" not in response.text
         assert "hunter2" not in response.text
-    live = await browser.get("/live")
-    assert (live.status_code, live.content) == (503, b"")
     once.close()
 
 

@@ -4,12 +4,14 @@ import pytest
 import redis
 import redis.asyncio
 
+from oncekey import Once
 from oncekey.doctor import examine, examine_async
 from oncekey.doctor.examination import conduct
 from oncekey.doctor.redis import Server, examination
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import Bus, Stages
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
+from oncekey.stores.redis.browse import correct_held
 from tests.doctor.conftest import SAFE
 from tests.heavy import HEAVY
 from tests.servers.redis_cluster import SLOTS, RedisCluster
@@ -38,7 +40,7 @@ def test_a_safe_server_is_fine(safe_redis, look):
     assert set(severities(found).values()) == {"fine"}
     assert set(found) == {
         *("redis.version", "redis.role", "redis.eviction", "redis.persistence", "redis.fsync"),
-        *("redis.replication", "redis.clock"),
+        *("redis.replication", "redis.clock", "redis.held"),
     }
     assert found["redis.fsync"].evidence == "appendfsync=everysec"
 
@@ -49,6 +51,29 @@ def test_a_safe_valkey_is_fine(tmp_path, look):
         assert set(severities(look(server)).values()) == {"fine"}
     finally:
         server.stop()
+
+
+def test_held_records_are_compared_with_the_set_that_counts_them(safe_redis, look):
+    once = Once(safe_redis.url, observers=()).options(on_crash="hold")
+    for key in ("a", "b", "c"):
+        with pytest.raises(TimeoutError), once.attempt(key):
+            raise TimeoutError
+    assert look(safe_redis)["redis.held"].severity == "fine"
+    with safe_redis.client() as client:
+        client.delete("idempotency:a")  # as somebody may do who does not know better
+        client.zrem("idempotency:/held", "idempotency:b")
+        found = look(safe_redis)["redis.held"]
+        assert found.severity == "warning"
+        assert "oncekey migrate" in found.fix
+        assert correct_held(once.store) == 2
+        assert sorted(client.zrange("idempotency:/held", 0, -1)) == [
+            b"idempotency:b",
+            b"idempotency:c",
+        ]
+        assert int(client.zscore("idempotency:/held", "idempotency:b")) == once.get("b").updated
+    assert look(safe_redis)["redis.held"].severity == "fine"
+    assert correct_held(once.store) == 0
+    once.close()
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
@@ -159,6 +184,7 @@ def test_a_server_that_tells_nothing_is_said_to_tell_nothing(safe_redis, by_chec
     store = user(safe_redis, "+@all", "-config", "-info", "-time")
     found = by_check(examine(store))
     store.close()
+    assert found.pop("redis.held").severity == "fine"  # which needs only what the store needs
     assert set(severities(found).values()) == {"warning"}
     assert set(found) == {
         *("redis.version", "redis.role", "redis.eviction", "redis.persistence"),

@@ -14,6 +14,9 @@ from oncekey.inspection.listing import (
 )
 from oncekey.stores import MemoryStore, PostgresStore, SQLiteStore, browse
 from oncekey.stores.browse import STATUSES, RecordCounts, RecordQuery
+from oncekey.stores.postgres import browse as postgres_browse
+from oncekey.stores.redis import browse as redis_browse
+from oncekey.stores.sqlite import browse as sqlite_browse
 
 HOUR = 3_600_000_000
 NEWEST_FIRST = (MemoryStore, SQLiteStore, PostgresStore)
@@ -117,11 +120,54 @@ def test_few_are_counted_exactly(store):
         total=11,
         by_status={"running": 1, "completed": 7, "failed": 1, "released": 1, "held": 1},
         exact=True,
+        held_exact=True,
+        held_since=find_record(store, None, "held").updated,
         looked_at=11,
         now=told.now,
     )
     assert list(told.by_status) == list(STATUSES)
     assert count_records(store, exact=True).total == 11
+
+
+def test_what_needs_a_person_is_counted_among_many(store, monkeypatch):
+    """An estimate from a part is no count, and a part may have none of what is rare."""
+    keys = filled(store, 30)
+    monkeypatch.setattr(sqlite_browse, "COUNTED", 5)
+    monkeypatch.setattr(sqlite_browse, "_NEWEST", 1)
+    monkeypatch.setattr(sqlite_browse, "choices", lambda numbers, k: numbers[:k][:1])
+    monkeypatch.setattr(sqlite_browse, "_RUN", 1)
+    monkeypatch.setattr(postgres_browse, "_SMALL", 0)
+    monkeypatch.setattr(postgres_browse, "_SAMPLED", 1)
+    monkeypatch.setattr(redis_browse, "_SAMPLE", 1)
+    monkeypatch.setattr(browse, "_STEP", 2)
+    monkeypatch.setattr(browse, "_MOST", 4)
+    told = count_records(store)
+    held = find_record(store, None, "held")
+    if type(store).__name__ == "Unknown":
+        assert (told.held_exact, told.exact) == (False, False)
+        return
+    assert (told.counted("held"), told.by_status["held"]) == (True, 1)
+    assert told.counted("running") == told.exact == isinstance(store, MemoryStore)
+    assert told.held_since == held.updated
+    Once(store, observers=()).resolve("held", retry=True)
+    told = count_records(store)
+    assert (told.by_status["held"], told.held_since) == (0, None)
+    assert sorted(all_keys(store, limit=3)) == sorted(keys)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_held_ones_are_listed_and_forgotten(store, limit):
+    once = Once(store, observers=(), cache=False).options(on_crash="hold", heartbeat=False)
+    for number in range(7):
+        with pytest.raises(TimeoutError), once.options(label=f"l{number % 2}").attempt(f"{number}"):
+            raise TimeoutError
+    once.run("other", lambda: 1)
+    assert sorted(all_keys(store, limit=limit, status="held")) == [*"0123456"]
+    assert sorted(all_keys(store, limit=limit, status="held", label="l1")) == [*"135"]
+    once.forget("3", force=True)
+    once.resolve("5", result=1)
+    assert sorted(all_keys(store, limit=limit, status="held")) == [*"01246"]
+    assert count_records(store).by_status["held"] == 5
 
 
 def test_none_are_counted(store):

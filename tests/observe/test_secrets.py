@@ -115,4 +115,4 @@ async def test_what_happened_is_told_under_a_name_that_stays_the_same(watched, s
         f"duplicate task skipped [{name}]",
     ]
     assert {one.idempotency_scope for one in told} == {hashed(USER)}
-    assert {one.task_type for one in told} == {"POST"}
+    assert {one.task_type for one in told} == {"POST /pay"}

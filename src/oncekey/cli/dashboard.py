@@ -9,7 +9,7 @@ import typer
 
 from oncekey import Once
 from oncekey.cli.errors import WRONG, CommandError
-from oncekey.cli.options import StoreUrl, opened_records
+from oncekey.cli.options import StoreUrl, opened_records, who
 from oncekey.extras import needing
 from oncekey.inspection.listing import count_records
 
@@ -66,7 +66,7 @@ def _serve(once: Once, line: socket.socket, *, show_results: bool) -> None:
         timeout_graceful_shutdown=2,
     )
     where = f"http://{_HOST}:{line.getsockname()[1]}"
-    typer.echo(f"{where}/enter?ticket={board.ticket()}")
+    typer.echo(f"{where}/enter?ticket={board.ticket(who())}")
     typer.echo("The link works once, within 15 minutes. Ctrl-C ends the dashboard.", err=True)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[line])

@@ -8,7 +8,7 @@ import typer
 from oncekey import InProgressError, Once, OutcomeUnknownError, Record
 from oncekey.cli.errors import NOTHING, REFUSED, CommandError
 from oncekey.cli.keys import name_of, named_record
-from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes, opened_records
+from oncekey.cli.options import Json, Key, Reason, Scope, StoreUrl, Yes, opened_records, who
 from oncekey.cli.output import print_json
 from oncekey.inspection.actions import needs_force, state_of
 from oncekey.inspection.text import length, now, printable
@@ -22,6 +22,7 @@ def forget(
     force: Annotated[
         bool, typer.Option("--force", help="Even if it is running (its attempt is lost) or held.")
     ] = False,
+    reason: Reason = "",
     yes: Yes = False,
     as_json: Json = False,
     store: StoreUrl = None,
@@ -34,7 +35,9 @@ def forget(
         if not yes and sys.stdin.isatty():
             _ask(once, record)
         try:
-            forgotten = once.forget(record.key, scope=record.scope, force=force)
+            forgotten = once.forget(
+                record.key, scope=record.scope, force=force, by=who(), reason=reason
+            )
         except (InProgressError, OutcomeUnknownError):  # its status has changed since we looked
             raise _refusal(named_record(once, record.key, record.scope or "")) from None
     if not forgotten:

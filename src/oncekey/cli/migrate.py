@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Final
+from typing import Final, cast
 
 import typer
 
@@ -41,6 +41,12 @@ def _done(store: Store, url: str) -> Iterator[str]:
     with closing(store):
         before = schema_of(store) if isinstance(store, SQLiteStore) else None
         store.get(None, _ANY_KEY)  # raises if the server does not answer
+        if type(store).__name__ == "RedisStore":
+            from oncekey.stores import RedisStore
+            from oncekey.stores.redis.browse import correct_held
+
+            if corrected := correct_held(cast("RedisStore", store)):
+                yield f"corrected the set of held records, in {corrected} places"
         if not isinstance(store, SQLiteStore):
             return
         after = schema_of(store)

@@ -1,5 +1,8 @@
 """Options that several commands share, and opening the store that they name."""
 
+import getpass
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Final, NamedTuple
@@ -61,6 +64,21 @@ Redact = Annotated[
     bool, typer.Option("--redact", help="Hash keys and scopes; leave out what may be personal.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first, as on a terminal.")]
+
+
+Reason = Annotated[
+    str,
+    typer.Option(metavar="TEXT", help="Why; it is kept in the audit trail, with your login."),
+]
+
+
+def who() -> str:
+    """Return the login of the person at the shell, and the machine, for the audit trail."""
+    try:
+        login = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        login = f"uid {os.getuid()}"
+    return f"{login}@{socket.gethostname()}"
 
 
 def remember_store(ctx: typer.Context, store: str | None, *, typed: bool = False) -> None:

@@ -172,7 +172,13 @@ def table_of(rows: Rows, *, titles: bool = True, fold: bool = True) -> Table:
     )
     for title in rows[0]:
         key = title == "KEY"
-        table.add_column(title, no_wrap=not (key and fold), overflow="fold" if fold else "ellipsis")
+        wide = max(len(row[0]) for row in rows) if title == "STATUS" else None  # it is never cut
+        table.add_column(
+            title,
+            no_wrap=not (key and fold),
+            overflow="fold" if fold else "ellipsis",
+            min_width=wide,
+        )
     for status, *rest in rows[1:]:
         table.add_row(Text(status, style=COLOURS.get(status, "")), *map(Text, rest))
     return table

@@ -9,9 +9,11 @@ from typer.core import TyperGroup
 
 from oncekey import OncekeyError, __version__
 from oncekey.cli import errors
+from oncekey.cli.audit import audit
 from oncekey.cli.dashboard import dashboard
 from oncekey.cli.dead_letters import dead_letters
 from oncekey.cli.doctor import doctor
+from oncekey.cli.exporter import exporter
 from oncekey.cli.forget import forget
 from oncekey.cli.ls import ls
 from oncekey.cli.migrate import migrate
@@ -25,8 +27,8 @@ from oncekey.cli.watch import watch
 from oncekey.inspection.text import printable
 
 _COMMANDS: Final = (
-    *(ls, show, watch, stats, forget, resolve, dead_letters, purge, migrate),
-    *(doctor, dashboard, router),
+    *(ls, show, watch, stats, forget, resolve, audit, dead_letters, purge, migrate),
+    *(doctor, dashboard, exporter, router),
 )
 # Newer releases of typer bundle their own click; this finds the right class in all of them.
 _UsageError: Final[Any] = typer.BadParameter.__base__

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from oncekey import Once
 from oncekey.cli.errors import NoTablesError
-from oncekey.cli.options import Json, StoreUrl, Yes, opened_records
+from oncekey.cli.options import Json, Reason, StoreUrl, Yes, opened_records, who
 from oncekey.cli.output import console, print_json
 from oncekey.inspection.listing import count_due
 from oncekey.policy import microseconds, seconds
@@ -27,6 +27,7 @@ def purge(
         str,
         typer.Option(metavar="TIME", help="Keep what expired less long ago: 30min, 12h, 7d, 0."),
     ] = "7d",
+    reason: Reason = "",
     yes: Yes = False,
     as_json: Json = False,
     store: StoreUrl = None,
@@ -46,7 +47,7 @@ def purge(
             typer.confirm(question, abort=True, err=True)
         if once is not None:
             with _progress("records", expected) as heard:
-                gone["purged"] = once.purge(grace=grace, progress=heard)
+                gone["purged"] = once.purge(grace=grace, progress=heard, by=who(), reason=reason)
         if messages is not None:
             with _progress("messages", messages) as heard:
                 gone["messages"] = purge_messages(ctx.obj.url, grace=grace, progress=heard)

@@ -9,7 +9,7 @@ import typer
 from oncekey import Record
 from oncekey.cli.errors import NOTHING, WRONG, CommandError
 from oncekey.cli.keys import name_of, named_record
-from oncekey.cli.options import Json, Key, Scope, StoreUrl, Yes, opened_records
+from oncekey.cli.options import Json, Key, Reason, Scope, StoreUrl, Yes, opened_records, who
 from oncekey.cli.output import print_json
 from oncekey.inspection.actions import ending
 from oncekey.inspection.text import printable
@@ -30,6 +30,7 @@ def resolve(
         bool, typer.Option("--retry", help="It was not done; the next call runs it.")
     ] = False,
     scope: Scope = None,
+    reason: Reason = "",
     yes: Yes = False,
     as_json: Json = False,
     store: StoreUrl = None,
@@ -46,7 +47,7 @@ def resolve(
             raise CommandError(msg, NOTHING)
         if not yes and sys.stdin.isatty():
             _ask(record, said)
-        if not once.resolve(record.key, scope=record.scope, **said):
+        if not once.resolve(record.key, scope=record.scope, by=who(), reason=reason, **said):
             msg = f"{name_of(record)!r} is not held any more; look again"
             raise CommandError(msg, NOTHING)
         after = once.get(record.key, scope=record.scope)

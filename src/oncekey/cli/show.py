@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
@@ -15,10 +14,13 @@ from oncekey.cli.keys import name_of, named_record
 from oncekey.cli.options import ChosenStore, Json, Key, Redact, Scope, StoreUrl, opened_records
 from oncekey.cli.output import COLOURS, console, fields_of, print_json
 from oncekey.core.record import FORMAT
+from oncekey.inspection.listing import audit_of
 from oncekey.inspection.text import (
     as_text,
     beside,
     brief,
+    done_by_hand,
+    iso,
     meaning,
     moment,
     notes_and_steps,
@@ -27,6 +29,7 @@ from oncekey.inspection.text import (
     shortened,
 )
 from oncekey.inspection.timeline import timeline
+from oncekey.stores.url import has_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,8 +64,7 @@ def _typed(record: Record, chosen: ChosenStore, command: str, *options: str) -> 
     """Return the command quoted for a shell. A key that looks like an option goes last."""
     where: list[str] = []
     if chosen.typed:
-        secret = urlsplit(chosen.url).password is not None
-        where = ["--store", "URL" if secret else chosen.url]
+        where = ["--store", "URL" if has_secrets(chosen.url) else chosen.url]
     name = name_of(record)
     named = [*where, *options, "--", name] if name.startswith("-") else [name, *where, *options]
     return shlex.join(["oncekey", command, *named])
@@ -129,9 +131,14 @@ def show(
     """Show one record: its life, and what can be done next."""
     with opened_records(ctx, store) as once:
         record = named_record(once, key, scope)
+        by_hand = audit_of(once.store, record)
     if as_json:
         size = None if record.result is None else len(record.result)
-        print_json(fields_of(record, size, result=result, redact=redact))
+        fields = fields_of(record, size, result=result, redact=redact)
+        fields["by_hand"] = [
+            {"at": iso(one.at), "done": done_by_hand(one, personal=not redact)} for one in by_hand
+        ]
+        print_json(fields)
         return
     out, present = console(), now()
     status = Text(printable(record.status), style=COLOURS.get(record.status, ""))
@@ -140,15 +147,16 @@ def show(
         line = Text.assemble("  ", (name.ljust(_WIDTH), "dim"), "  ", value)
         out.print(line, soft_wrap=True)
     out.print()
-    _print_life(out, record, present, redact=redact)
+    hands = [(one.at, printable(done_by_hand(one, personal=not redact))) for one in by_hand]
+    _print_life(out, [*life(record, present, redact=redact), *reversed(hands)], present)
     if not redact:
         out.print()
         for sentence in advice(record, ctx.obj, present):
             out.print(Text(sentence), soft_wrap=True)
 
 
-def _print_life(out: Console, record: Record, present: int, *, redact: bool) -> None:
-    for at, what in life(record, present, redact=redact):
+def _print_life(out: Console, lines: list[tuple[int, str]], present: int) -> None:
+    for at, what in lines:
         when = moment(at, milliseconds=True) if at else ""
         ago = beside(at, present) if at else ""
         line = Text.assemble("  ", (f"{when:<{_WHEN}}  {ago:<{_AGO}}", "dim"), "  ", what)

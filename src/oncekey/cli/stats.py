@@ -9,7 +9,7 @@ from rich.text import Text
 from oncekey.cli.options import Json, StoreUrl, opened_records
 from oncekey.cli.output import COLOURS, console, print_json
 from oncekey.inspection.listing import count_records
-from oncekey.inspection.text import printable
+from oncekey.inspection.text import iso, length, number_of, printable
 from oncekey.stores.browse import RecordCounts
 
 _BAR: Final = 30
@@ -35,30 +35,39 @@ def stats(
 
 
 def fields_of_counts(told: RecordCounts) -> dict[str, object]:
-    """Return the counts as fields, for `--json`."""
-    return {
-        "total": told.total,
-        "by_status": told.by_status,
-        "exact": told.exact,
-        "looked_at": told.looked_at,
-    }
+    """Return the counts as fields, for `--json`.
+
+    An estimate is never where a count would be. Null stands for a status that no record of the
+    sample has.
+    """
+    counted = {name: count for name, count in told.by_status.items() if told.counted(name)}
+    others = {name: count or None for name, count in told.by_status.items() if name not in counted}
+    fields: dict[str, object] = {"total": told.total} if told.exact else {}
+    fields |= {"by_status": counted, "exact": told.exact, "looked_at": told.looked_at}
+    if not told.exact:
+        fields["estimated"] = {"total": told.total, "by_status": others}
+    return {**fields, "held_since": None if told.held_since is None else iso(told.held_since)}
 
 
 def _print(told: RecordCounts, out: Console) -> None:
-    width = len(f"{told.total:,}")
+    numbers = {status: number_of(told, status) for status in told.by_status}
+    width = max(map(len, [*numbers.values(), number_of(told)]))
     for status, count in told.by_status.items():
         share = count / told.total if told.total else 0.0
+        percent = _percent(share) if count or told.counted(status) else ""
         line = Text.assemble(
             (f"{printable(status):<9}", COLOURS.get(status, "")),
-            f"  {count:>{width},}  {_percent(share):>4}",
+            f"  {numbers[status]:>{width}}  {percent:>4}",
         )
         if out.is_terminal:
             bar = "█" * round(share * _BAR) or ("▏" if count else "")
             line.append(f"  {bar}", style=COLOURS.get(status, ""))
         out.print(line)
-    out.print(f"{'total':<9}  {told.total:>{width},}")
+    out.print(f"{'total':<9}  {number_of(told):>{width}}")
+    if told.held_since is not None:
+        out.print(f"the oldest one is held for {length(told.now - told.held_since)}")
     if not told.exact:
-        out.print(sampled(told))
+        out.print(sampled(told), soft_wrap=True)
 
 
 def _percent(share: float) -> str:
@@ -69,6 +78,6 @@ def _percent(share: float) -> str:
 def sampled(told: RecordCounts) -> str:
     """Return the remark that says the counts are estimates."""
     return (
-        f"about, sampled from {told.looked_at:,} records: rare ones may be missed; "
+        f"estimated from {told.looked_at:,} records, so that rare ones may be missed; "
         f"--exact counts all"
     )

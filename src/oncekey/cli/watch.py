@@ -12,7 +12,6 @@ from heapq import nlargest
 from itertools import islice
 from time import monotonic
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 from msgspec import Struct
@@ -28,10 +27,11 @@ from oncekey.cli.output import COLOURS, console, fields_of, fitting, print_json,
 from oncekey.cli.stats import fields_of_counts
 from oncekey.core.record import Status
 from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
-from oncekey.inspection.text import iso, moment, now, printable
+from oncekey.inspection.text import iso, moment, now, number_of, printable
 from oncekey.policy import seconds
 from oncekey.stores import Store
 from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
+from oncekey.stores.url import safe_url
 
 _WALK: Final = 0.2
 """How many seconds one view may scan a store that keeps no order by time."""
@@ -110,10 +110,11 @@ class Screen:
 
     def __init__(self, url: str, every: str, *, redact: bool) -> None:
         """Draw the store at `url`, which is read every `every`."""
-        self._where = _without_secrets(url)
+        self._where = printable(safe_url(url))
         self._every = every
         self._redact = redact
         self._last: WatchView | None = None
+        self._out = console()
 
     def drawn(self, view: WatchView | StoreError, size: ConsoleDimensions) -> RenderableType:
         """Return the whole screen."""
@@ -126,7 +127,8 @@ class Screen:
         parts.append(_remark(self._last, trouble))
         parts.append(Text(""))
         if self._last is not None and self._last.records:
-            shown = self._last.records[: max(size.height - HEAD, 1)]
+            more = len(_counts(self._last).wrap(self._out, size.width)) - 1
+            shown = self._last.records[: max(size.height - HEAD - more, 1)]
             rows = rows_of(shown, self._last.counts.now, redact=self._redact)
             parts.append(table_of(fitting(rows, size.width), fold=False))
         return Group(*parts)
@@ -140,11 +142,11 @@ class Screen:
 
 
 def _counts(view: WatchView) -> Text:
-    line = Text(no_wrap=True, overflow="ellipsis")
-    for status, count in view.counts.by_status.items():
+    line = Text(overflow="fold")
+    for status in view.counts.by_status:
         line.append(f"{printable(status)} ", style=COLOURS.get(status, ""))
-        line.append(f"{count:,}   ")
-    line.append(f"total {view.counts.total:,}", style="bold")
+        line.append(f"{number_of(view.counts, status)}   ")
+    line.append(f"total {number_of(view.counts)}", style="bold")
     return line
 
 
@@ -154,20 +156,12 @@ def _remark(view: WatchView | None, trouble: StoreError | None) -> Text:
         return Text(printable(str(trouble)), style="bold red", no_wrap=True, overflow="ellipsis")
     words: list[str] = []
     if view is not None and not view.counts.exact:
-        words.append(f"counts sampled from {view.counts.looked_at:,} records")
+        words.append(f"estimated from {view.counts.looked_at:,} records")
     if view is not None and not view.complete:
         words.append("still walking over the store for the newest")
     if view is not None and view.new:
         words.append(f"{view.new} new since the last look")
     return Text("; ".join(words), style="dim", no_wrap=True, overflow="ellipsis")
-
-
-def _without_secrets(url: str) -> str:
-    """Return the URL without the user, the password and the query."""
-    parts = urlsplit(url)
-    if not parts.netloc:
-        return printable(url.partition("?")[0])
-    return printable(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
 
 _LINES: Final = 20

@@ -93,6 +93,8 @@ class Resolve(Request, kw_only=True):
     result: bytes | None
     error: bytes | None
     ttl: int
+    audit: bytes = b""
+    """An entry for the audit trail, which the store keeps if it changes the record; or empty."""
 
 
 class Forget(Request, kw_only=True):
@@ -100,6 +102,7 @@ class Forget(Request, kw_only=True):
 
     token: int
     force: bool
+    audit: bytes = b""
 
 
 class Scan(Struct, kw_only=True, gc=False):

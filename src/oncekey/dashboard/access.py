@@ -5,18 +5,23 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
+import logging
 import secrets
 import threading
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from oncekey.compat import renew_after_fork
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.once import Once
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -25,6 +30,15 @@ if TYPE_CHECKING:
 LASTING: Final = 12 * 3600
 """The number of seconds after which the token is asked for again."""
 TICKET_LASTING: Final = 15 * 60
+
+
+class Session(Struct, frozen=True):
+    """One browser that was let in."""
+
+    name: str
+    """The unique part of its cookie."""
+    user: str
+    until: int
 
 
 class Sessions:
@@ -47,18 +61,20 @@ class Sessions:
         """Return whether the word is the secret. The time it takes reveals nothing about it."""
         return hmac.compare_digest(hashlib.sha256(word.encode()).digest(), self._secret)
 
-    def begun(self) -> str:
+    def begun(self, user: str = "") -> str:
         """Return the value of a new session cookie."""
-        body = f"{secrets.token_urlsafe(18)}.{int(self._clock()) + LASTING}"
+        named = urlsafe_b64encode(user[:LONGEST_NAME].encode()).decode().rstrip("=")
+        body = f"{secrets.token_urlsafe(18)}.{int(self._clock()) + LASTING}.{named}"
         return f"{body}.{self._sign('session', body)}"
 
-    def name_of(self, value: str) -> str | None:
-        """Return the unique part of the cookie, or None if it has expired or we did not sign it."""
+    def read(self, value: str) -> Session | None:
+        """Return the session of a cookie, or None if it has expired or we did not sign it."""
         body, _, signature = value.rpartition(".")
         if not self._is(signature, "session", body):
             return None
-        name, _, until = body.partition(".")
-        return name if int(until) > self._clock() else None
+        name, until, named = body.split(".")
+        user = urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
+        return Session(name, user, int(until)) if int(until) > self._clock() else None
 
     def form(self, name: str) -> str:
         """Return the proof that every form of this session carries. No other site can read it."""
@@ -81,22 +97,23 @@ class Tickets:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._until: dict[bytes, float] = {}
+        self._until: dict[bytes, tuple[float, str]] = {}
         renew_after_fork(self)
 
-    def issue(self) -> str:
+    def issue(self, user: str = "") -> str:
         """Return a new ticket. Keep only its digest, and drop the digests of expired tickets."""
         word = secrets.token_urlsafe(32)
         with self._lock:
             present = self._clock()
-            self._until = {one: until for one, until in self._until.items() if until > present}
-            self._until[_digest(word)] = present + TICKET_LASTING
+            self._until = {one: kept for one, kept in self._until.items() if kept[0] > present}
+            self._until[_digest(word)] = present + TICKET_LASTING, user
         return word
 
-    def spend(self, word: str) -> bool:
-        """Use the ticket up. Return whether it was valid."""
+    def spend(self, word: str) -> str | None:
+        """Use the ticket up. Return the name of its user, or None if it was not valid."""
         with self._lock:
-            return self._until.pop(_digest(word), 0.0) > self._clock()
+            until, user = self._until.pop(_digest(word), (0.0, ""))
+            return user if until > self._clock() else None
 
     def after_fork(self) -> None:
         """Drop the tickets in the child, or two processes would accept the same one."""
@@ -108,7 +125,89 @@ def _digest(word: str) -> bytes:
     return hashlib.sha256(word.encode()).digest()
 
 
+class EndedSessions:
+    """The sessions that somebody has ended, here or in another process, before their time.
+
+    They are marked in the store, because the processes of an application share nothing else.
+    """
+
+    def __init__(self, once: Once) -> None:
+        """Mark them in the store of `once`."""
+        quiet = Once(once.store, observers=(), cache=False)
+        self._once = quiet.options(scope="oncekey", label="dashboard", ttl=LASTING)
+        self._here: dict[str, None] = {}
+        self._looked: dict[str, float] = {}
+
+    async def end(self, name: str) -> None:
+        """End the session: at once here, in other processes within a few seconds."""
+        self._here[name] = None
+        while len(self._here) > _MOST:
+            self._here.pop(next(iter(self._here)))
+        try:
+            await run_in_threadpool(self._once.run, _mark(name), lambda: True)
+        except OncekeyError as error:
+            log.warning("a session was ended in this process only: %s", error)
+
+    async def has(self, name: str) -> bool:
+        """Return whether the session was ended. Ask the store every few seconds at most."""
+        if name in self._here:
+            return True
+        present = time.monotonic()
+        if self._looked.get(name, 0.0) > present - _LOOKED_FOR:
+            return False
+        try:
+            ended = await run_in_threadpool(self._once.get, _mark(name)) is not None
+        except OncekeyError:
+            return False  # a store that is away shows nothing either
+        if len(self._looked) > _MOST:
+            self._looked.clear()
+        self._looked[name] = present
+        if ended:
+            self._here[name] = None
+        return ended
+
+
+def _mark(name: str) -> str:
+    return f"ended session {_digest(name).hex()[:32]}"
+
+
+class Guesses:
+    """Wrong tokens by the address that they come from. After a few, the address has to wait."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: dict[str, tuple[int, float]] = {}
+
+    def pause(self, address: str) -> float:
+        """Return for how many seconds no token from this address is looked at; 0 for none."""
+        count, last = self._wrong.get(address, (0, 0.0))
+        if count < _FREE_GUESSES:
+            return 0.0
+        pause = min(2.0 ** (count - _FREE_GUESSES), _LONGEST_PAUSE)
+        return max(0.0, last + pause - self._clock())
+
+    def wrong(self, address: str) -> int:
+        """Count a wrong token. Return how many there were in a row."""
+        if len(self._wrong) > _MOST:
+            self._wrong.clear()
+        count = self._wrong.get(address, (0, 0.0))[0] + 1
+        self._wrong[address] = count, self._clock()
+        return count
+
+    def right(self, address: str) -> None:
+        """Forget the wrong tokens of this address."""
+        self._wrong.pop(address, None)
+
+
+_MOST: Final = 1000
+_LOOKED_FOR: Final = 5.0
+_FREE_GUESSES: Final = 5
+_LONGEST_PAUSE: Final = 60.0
+LONGEST_NAME: Final = 100
+log: Final = logging.getLogger("oncekey.dashboard")
+
 Auth = Callable[[Request], bool | Awaitable[bool]]
+User = Callable[[Request], str]
 SHORTEST: Final = 16
 _BEARER: Final = "bearer "
 
@@ -119,6 +218,23 @@ class Admitted(Struct, frozen=True):
     name: str = ""
     new: bool = False
     """Whether the browser does not have the name yet."""
+    user: str = ""
+    """Who it is, as far as it is known, for the audit trail."""
+
+
+class SeenSession(Struct, frozen=True):
+    """A session, where it was seen last, and when, in seconds since the epoch."""
+
+    name: str
+    user: str
+    address: str
+    since: int
+    seen: int
+
+    @property
+    def digest(self) -> str:
+        """What a page says instead of the name, which is a part of the cookie."""
+        return _digest(self.name).hex()[:16]
 
 
 class ByToken:
@@ -127,7 +243,7 @@ class ByToken:
     asks = True
     """Whether there is a form to enter the token."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, once: Once) -> None:
         """Raise `ConfigurationError` if the token is too short to be secret."""
         if not isinstance(token, str) or len(token) < SHORTEST:
             msg = (
@@ -137,24 +253,67 @@ class ByToken:
             raise ConfigurationError(msg)
         self.sessions: Final = Sessions(token)
         self.tickets: Final = Tickets()
+        self.guesses: Final = Guesses()
+        self.ended: Final = EndedSessions(once)
+        self.seen: Final[dict[str, SeenSession]] = {}
+        """The sessions that this process has seen, by name."""
 
     async def admit(self, request: Request) -> Admitted | None:
         """Return who sends our cookie or, as programs do, the token itself; else None."""
-        name = self.sessions.name_of(request.cookies.get(self.sessions.cookie, ""))
-        if name is not None:
-            return Admitted(name)
+        session = self.sessions.read(request.cookies.get(self.sessions.cookie, ""))
+        if session is not None and not await self.ended.has(session.name):
+            self._see(session, request)
+            return Admitted(session.name, user=session.user)
         said = request.headers.get("authorization", "")
-        if said[: len(_BEARER)].lower() == _BEARER:
-            return Admitted() if self.sessions.is_secret(said[len(_BEARER) :].strip()) else None
+        if said[: len(_BEARER)].lower() == _BEARER and self.is_token(
+            request, said[len(_BEARER) :].strip()
+        ):
+            return Admitted(user="a program with the token")
         return None
 
-    def enter(self, response: Response, request: Request) -> None:
-        """Set a new session cookie on the response."""
-        set_cookie(response, request, self.sessions.cookie, self.sessions.begun())
+    def is_token(self, request: Request, word: str) -> bool:
+        """Return whether it is the token. Log a wrong one; after some, look at none for a while."""
+        address = address_of(request)
+        if self.guesses.pause(address):
+            return False
+        if self.sessions.is_secret(word):
+            self.guesses.right(address)
+            return True
+        log.warning(
+            "wrong token for the dashboard from %s, %d in a row",
+            address,
+            self.guesses.wrong(address),
+        )
+        return False
 
-    def leave(self, response: Response, request: Request) -> None:
-        """Delete the session cookie of the browser."""
+    def enter(self, response: Response, request: Request, user: str = "") -> None:
+        """Set a new session cookie on the response."""
+        set_cookie(response, request, self.sessions.cookie, self.sessions.begun(user))
+
+    async def leave(self, response: Response, request: Request, admitted: Admitted) -> None:
+        """End the session, and delete the cookie of the browser."""
+        await self.end(admitted.name)
         set_cookie(response, request, self.sessions.cookie, "", max_age=0)
+
+    async def end(self, name: str) -> None:
+        """End a session of any browser."""
+        self.seen.pop(name, None)
+        await self.ended.end(name)
+
+    def _see(self, session: Session, request: Request) -> None:
+        present = time.time()
+        old = self.seen.get(session.name)
+        self.seen[session.name] = SeenSession(
+            session.name,
+            session.user,
+            address_of(request),
+            session.until - LASTING,
+            int(present),
+        )
+        if old is None and len(self.seen) > _MOST:
+            self.seen.pop(next(iter(self.seen)))
+        for name in [one for one, seen in self.seen.items() if seen.since + LASTING < present]:
+            del self.seen[name]
 
 
 class ByCallable:
@@ -165,15 +324,18 @@ class ByCallable:
 
     asks = False
 
-    def __init__(self, auth: Auth) -> None:
-        """`auth(request)` returns True or an awaitable of True. Everything else is a refusal."""
+    def __init__(self, auth: Auth, user: User | None = None, secret: str | None = None) -> None:
+        """`auth(request)` returns True or an awaitable of True. Everything else is a refusal.
+
+        `user(request)` returns the name for the audit trail. Forms are signed with `secret`, which
+        all processes must share that serve the dashboard; without it each process has its own.
+        """
         if not callable(auth):
             msg = f"auth must be a callable that takes the request, not {auth!r}"
             raise ConfigurationError(msg)
         self._auth = auth
-        # Any process of the application may get the form, and they share no secret. So the origin
-        # of a form is checked as well, see `same_origin`.
-        self.sessions: Final = Sessions("")
+        self._user = user or _user_of
+        self.sessions: Final = Sessions(secret or secrets.token_urlsafe(32))
 
     async def admit(self, request: Request) -> Admitted | None:
         """Return who is admitted, with a new name if the browser has none, or None if refused."""
@@ -183,11 +345,28 @@ class ByCallable:
         if answer is not True:
             return None
         name = request.cookies.get(self.sessions.cookie, "")
-        return Admitted(name) if name else Admitted(secrets.token_urlsafe(18), new=True)
+        user = str(self._user(request))[:LONGEST_NAME]
+        return Admitted(name or secrets.token_urlsafe(18), new=not name, user=user)
 
     def remember(self, response: Response, request: Request, admitted: Admitted) -> None:
         """Set the cookie with the name, which the browser sends back with every form."""
         set_cookie(response, request, self.sessions.cookie, admitted.name)
+
+
+def _user_of(request: Request) -> str:
+    """Return the name of the user that the AuthenticationMiddleware of Starlette has found."""
+    user = request.scope.get("user")
+    return str(getattr(user, "display_name", "") or "")
+
+
+def address_of(request: Request) -> str:
+    """Return the address of the client; of IPv6 the part that one customer has."""
+    host = request.client.host if request.client is not None else "unknown"
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return host if address.version == 4 else f"{ip_network((host, 64), strict=False)}"  # noqa: PLR2004 - IPv4
 
 
 def set_cookie(

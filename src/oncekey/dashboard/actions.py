@@ -34,10 +34,11 @@ async def forget(visit: Visit) -> Response:
         sentence = f"It is {found.status}. Say that you know what is lost, or leave it."
         return visit.page("forget.html", 409, **about(visit, found), sentence=sentence)
     done = await run_in_threadpool(
-        visit.site.once.forget, found.key, scope=found.scope, force=force
+        visit.site.once.forget, found.key, scope=found.scope, force=force, **_hand(visit)
     )
     if not done:
         raise _changed()
+    visit.site.queries.outdate()
     return RedirectResponse(visit.address("/records?done=forgotten"), 303)
 
 
@@ -57,12 +58,13 @@ async def resolve(visit: Visit) -> Response:
         return visit.page("resolve.html", **about(visit, found), ending=how, typed=visit.form)
     try:
         done = await run_in_threadpool(
-            visit.site.once.resolve, found.key, scope=found.scope, **said
+            visit.site.once.resolve, found.key, scope=found.scope, **said, **_hand(visit)
         )
     except ConfigurationError as error:  # a result that cannot be kept
         return _again(visit, found, 400, str(error))
     if not done:
         raise _changed()
+    visit.site.queries.outdate()
     return RedirectResponse(visit.address(f"/record?{views.query_of(found)}&done=resolved"), 303)
 
 
@@ -96,6 +98,12 @@ def _said(how: str, form: dict[str, str]) -> dict[str, Any]:
     except msgspec.DecodeError as error:
         msg = f'The result is not JSON: {error}. A text needs quotes of its own: "done".'
         raise PageError(400, msg) from None
+
+
+def _hand(visit: Visit) -> dict[str, Any]:
+    """Return who acts and why, for the audit trail."""
+    by = visit.admitted.user or "somebody at the dashboard"
+    return {"by": by, "reason": visit.form.get("reason", "").strip()}
 
 
 def _changed() -> PageError:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
 from oncekey.dashboard import actions, pages
-from oncekey.dashboard.access import Auth, ByCallable, ByToken
+from oncekey.dashboard.access import SHORTEST, Auth, ByCallable, ByToken, User
 from oncekey.dashboard.counter import CallCounter
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.login import Login
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/", pages.overview),
-    ("GET", "/live", pages.live),
     ("GET", "/records", pages.records),
     ("GET", "/record", pages.record),
     ("GET", "/doctor", pages.doctor),
+    ("GET", "/audit", pages.audit),
+    ("GET", "/metrics", pages.metrics),
     ("GET", "/record/forget", actions.ask_forget),
     ("POST", "/record/forget", actions.forget),
     ("POST", "/record/resolve", actions.resolve),
@@ -49,13 +50,17 @@ class Dashboard:
         *,
         token: str | None = None,
         auth: Auth | None = None,
+        user: User | None = None,
+        secret: str | None = None,
         show_results: bool = False,
         allowed_hosts: Iterable[str] = LOOPBACK,
         watch: bool = True,
     ) -> None:
         """Give exactly one of `token` and `auth`, which decides who may look; there is no default.
 
-        `auth(request)` returns True if the request may look, or an awaitable of True.
+        `auth(request)` returns True if the request may look, or an awaitable of True. With it,
+        `user(request)` returns who that is, for the audit trail, and `secret` signs the forms: give
+        the same one to all processes that serve the dashboard.
         `show_results` shows results, notes and errors, which may hold secrets.
         `allowed_hosts` are the host names that the dashboard is reached under.
         `watch` counts the calls of this process; switch it off in a process that makes none.
@@ -71,7 +76,13 @@ class Dashboard:
         _check_store(once)
         if not isinstance(show_results, bool):
             raise ConfigurationError(f"show_results must be True or False, not {show_results!r}")
-        access = ByToken(token) if token is not None else ByCallable(auth)  # type: ignore[arg-type]  # it checks
+        if token is not None and (user is not None or secret is not None):
+            raise ConfigurationError("user= and secret= belong to auth=; a token has its own")
+        if secret is not None and len(secret) < SHORTEST:
+            raise ConfigurationError(f"a secret has at least {SHORTEST} characters")
+        access = (
+            ByToken(token, once) if token is not None else ByCallable(auth, user, secret)  # type: ignore[arg-type]  # it checks
+        )
         counter = CallCounter() if watch else None
         if counter is not None:
             _join(once, counter)
@@ -92,15 +103,16 @@ class Dashboard:
         """Serve one connection."""
         await self._guarded(scope, receive, send)
 
-    def ticket(self) -> str:
+    def ticket(self, user: str = "") -> str:
         """Return a ticket that lets one browser in, once, within 15 minutes: `/enter?ticket=...`.
 
-        Raise `ConfigurationError` if the dashboard has `auth`.
+        `user` is the name of the person, for the audit trail. Raise `ConfigurationError` if the
+        dashboard has `auth`.
         """
         access = self._site.access
         if not isinstance(access, ByToken):
             raise ConfigurationError("a dashboard with auth=... lets people in by that alone")
-        return access.tickets.issue()
+        return access.tickets.issue(user)
 
     async def _strange(self, request: Request, error: Exception) -> Response:
         """Answer an unknown path or method, or a 401 or 403 that `auth` has raised."""
@@ -123,6 +135,8 @@ def _routes(site: Site) -> Iterable[BaseRoute]:
         yield Route("/login", login.show_token, methods=["POST"])
         yield Route("/enter", login.show_ticket)
         yield Route("/logout", site.behind_the_door(login.leave), methods=["POST"])
+        yield Route("/sessions", site.behind_the_door(login.sessions), methods=["GET"])
+        yield Route("/sessions/end", site.behind_the_door(login.end), methods=["POST"])
 
 
 def _check_store(once: Once) -> None:

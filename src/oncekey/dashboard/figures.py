@@ -8,8 +8,9 @@ from typing import Final
 from msgspec import Struct
 
 from oncekey.dashboard.counter import CallCounts
-from oncekey.dashboard.queries import CountTrend
+from oncekey.dashboard.queries import StoreView
 from oncekey.dashboard.text import number
+from oncekey.inspection.text import number_of
 from oncekey.stores.browse import STATUSES, RecordCounts
 
 # Paths and widths for SVG, which needs no style and no script for them.
@@ -75,14 +76,14 @@ class Figures(Struct):
     """The same in one sentence, for screen readers."""
 
 
-def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
+def figures(look: StoreView, calls: CallCounts | None) -> Figures:
     """Return everything on the overview that changes by itself."""
-    counts = trend.counts
+    counts = look.counts
     told = {
-        "total": about(counts.total, counts),
-        "change": _change(trend),
+        "total": about(counts),
+        "change": _change(look),
         "basis": basis(counts),
-        **{f"status-{name}": about(counts.by_status.get(name, 0), counts) for name in STATUSES},
+        **{f"status-{name}": about(counts, name) for name in STATUSES},
     }
     said = f"{told['total']} records, {told['status-held']} held"
     if calls is None or not calls.total:
@@ -107,9 +108,9 @@ def figures(trend: CountTrend, calls: CallCounts | None) -> Figures:
     return Figures(told, paths, bar(counts.by_status), said)
 
 
-def about(count: int, counts: RecordCounts) -> str:
-    """Return the number, marked with `~` if it is an estimate."""
-    return number(count) if counts.exact else f"~\N{NARROW NO-BREAK SPACE}{number(count)}"
+def about(counts: RecordCounts, status: str | None = None) -> str:
+    """Return the number of a status, or of all records; with a word if it is an estimate."""
+    return number_of(counts, status, "\N{NARROW NO-BREAK SPACE}")
 
 
 def basis(counts: RecordCounts) -> str:
@@ -137,9 +138,9 @@ def rate(per_second: float) -> str:
     return f"{per_second:.1f} /s" if per_second < _SMALL else f"{number(per_second)} /s"
 
 
-def _change(trend: CountTrend) -> str:
-    if not trend.counts.exact:
+def _change(look: StoreView) -> str:
+    if not look.counts.exact:
         return "change not known: two estimates cannot be compared"
-    if trend.per_minute is None:
+    if look.per_minute is None:
         return "change not known yet"
-    return "steady" if round(trend.per_minute) == 0 else f"{trend.per_minute:+,.0f} /min"
+    return "steady" if round(look.per_minute) == 0 else f"{look.per_minute:+,.0f} /min"

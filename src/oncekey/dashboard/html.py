@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.responses import HTMLResponse, Response
 
+from oncekey.core.key import stored_key
 from oncekey.dashboard.access import Admitted, ByCallable, ByToken
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import HEIGHT, WIDTH
 from oncekey.dashboard.queries import severity_tone
 from oncekey.dashboard.text import beside_or_now, lines, number, of_bytes, shown
-from oncekey.inspection.text import iso, moment, printable
+from oncekey.inspection.text import done_by_hand, iso, moment, printable
 from oncekey.stores.browse import STATUSES
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Templates:
             moment=moment,
             beside=beside_or_now,
             tone=severity_tone,
+            done_by_hand=done_by_hand,
+            part=lambda text: stored_key(None, text),
         )
         self._environment.globals.update(
             **everywhere,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse, Response
 
-from oncekey.dashboard.access import ByToken, same_origin
+from oncekey.dashboard.access import ByToken, address_of, same_origin
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.site import Site, Visit, form_fields
+from oncekey.inspection.text import now
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -29,29 +31,52 @@ class Login:
             return self._site.sorry(request, error.status, str(error))
         if not same_origin(request):
             return self._site.sorry(request, 403, "This form was not made by this dashboard.")
-        if not self._access.sessions.is_secret(form.get("token", "")):
+        if pause := self._access.guesses.pause(address_of(request)):
+            sentence = (
+                f"Too many wrong tokens from your address. Wait {pause:.0f} s, then try again."
+            )
+            response = self._site.refusal(request, sentence, 429)
+            response.headers["retry-after"] = str(ceil(pause))
+            return response
+        if not self._access.is_token(request, form.get("token", "")):
             return self._site.refusal(request, "That is not the token of this dashboard.")
-        return self._let_in(request, _inside(form.get("back", "")))
+        return self._let_in(request, _inside(form.get("back", "")), form.get("name", "").strip())
 
     async def show_ticket(self, request: Request) -> Response:
         """Use the ticket up and start a session. The same ticket works only once."""
         if "prefetch" in request.headers.get("sec-purpose", ""):
             return Response(status_code=503)  # a browser that prefetches must not use the ticket up
-        if not self._access.tickets.spend(request.query_params.get("ticket", "")):
-            return self._site.refusal(
-                request, "This link has been used, or was made too long ago. Make a new one."
-            )
-        return self._let_in(request, "/")
+        user = self._access.tickets.spend(request.query_params.get("ticket", ""))
+        if user is not None:
+            return self._let_in(request, "/", user)
+        if await self._access.admit(request) is not None:  # the link again, in the same browser
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
+        return self._site.refusal(
+            request, "This link has been used, or was made too long ago. Make a new one."
+        )
 
     async def leave(self, visit: Visit) -> Response:
         """End the session."""
         response = RedirectResponse(visit.address("/"), 303)
-        self._access.leave(response, visit.request)
+        await self._access.leave(response, visit.request, visit.admitted)
         return response
 
-    def _let_in(self, request: Request, path: str) -> Response:
+    async def sessions(self, visit: Visit) -> Response:
+        """Return the page that lists the sessions."""
+        seen = sorted(self._access.seen.values(), key=lambda one: one.seen, reverse=True)
+        return visit.page("sessions.html", sessions=seen, mine=visit.admitted.name, now=now())
+
+    async def end(self, visit: Visit) -> Response:
+        """End the session of another browser."""
+        wanted = visit.form.get("session", "")
+        for seen in list(self._access.seen.values()):
+            if seen.digest == wanted:
+                await self._access.end(seen.name)
+        return RedirectResponse(visit.address("/sessions"), 303)
+
+    def _let_in(self, request: Request, path: str, user: str) -> Response:
         response = RedirectResponse(f"{request.scope.get('root_path', '')}{path}", 303)
-        self._access.enter(response, request)
+        self._access.enter(response, request, user)
         return response
 
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
-import msgspec
-from starlette.responses import Response
+from msgspec.structs import replace
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
 from oncekey.dashboard.errors import PageError
-from oncekey.dashboard.figures import Figures, figures
+from oncekey.dashboard.figures import figures
 from oncekey.dashboard.site import Visit
 from oncekey.doctor import Finding
-from oncekey.errors import ConfigurationError, OncekeyError
+from oncekey.errors import ConfigurationError, InvalidKeyError, OncekeyError
+from oncekey.exporter import CONTENT_TYPE, exposition
 from oncekey.inspection.actions import state_of
+from oncekey.inspection.listing import audit_of, read_audit
 from oncekey.inspection.text import SECOND, meaning, now
+from oncekey.records import place as scope_and_key
 from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
-_FEW: Final = 6
 _MANY: Final = 50
-_SHORT: Final = 0.25
-"""How many seconds the overview searches for held records if the store has no index of them."""
+_MOST_ENTRIES: Final = 200
 _DAY: Final = 86_400 * SECOND
 AGES: Final = {
     "1h": ("newer", _DAY // 24, "in the last hour"),
@@ -40,37 +42,48 @@ DONE: Final = {
 
 async def overview(visit: Visit) -> Response:
     """Return the overview: live numbers, held records, findings and the newest records."""
-    queries = visit.site.queries
-    told = await _figures(visit)
-    held = await queries.page(RecordQuery(status="held", limit=_FEW), _SHORT)
-    newest = await queries.page(RecordQuery(limit=_FEW))
+    look = await visit.site.queries.look()
+    calls = None if visit.site.counter is None else visit.site.counter.counts()
     findings, unasked = await _findings(visit)
     return visit.page(
         "overview.html",
-        figures=told,
-        calls=None if visit.site.counter is None else visit.site.counter.counts(),
-        held=views.rows(held),
-        held_all=held.after is None,
-        newest=views.rows(newest),
-        newest_first=newest.newest_first,
-        now=newest.now,
+        figures=figures(look, calls),
+        calls=calls,
+        held=views.rows(look.held),
+        held_all=look.held.after is None,
+        newest=views.rows(look.newest),
+        newest_first=look.newest.newest_first,
+        now=look.at,
         troubling=[one for one in findings if one.severity != "fine"],
         examined=len(findings),
         unasked=unasked,
     )
 
 
-async def live(visit: Visit) -> Response:
-    """Return the live numbers as JSON, for the script that updates the overview."""
-    told = await _figures(visit)
-    return Response(msgspec.json.encode(told), media_type="application/json")
+async def audit(visit: Visit) -> Response:
+    """Return what people did by hand, the newest first."""
+    store = visit.site.once.store
+    entries = await run_in_threadpool(lambda: read_audit(store, _MOST_ENTRIES))
+    return visit.page("audit.html", entries=entries, now=now())
+
+
+async def metrics(visit: Visit) -> Response:
+    """Return the numbers of the store for Prometheus."""
+    text = await run_in_threadpool(exposition, visit.site.once.store)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def records(visit: Visit) -> Response:
     """Return one page of the list, filtered as the form above it says."""
     asked = {name: value for name, value in visit.request.query_params.items() if value}
+    query = _query(asked)
+    if set(asked) == {"key"}:
+        exact = await _exactly(visit, asked["key"].strip())
+        if exact is not None:
+            return RedirectResponse(visit.address(f"/record?{views.query_of(exact)}"), 303)
+        query = _in_scope(query, asked["key"].strip())
     try:
-        page = await visit.site.queries.page(_query(asked))
+        page = await visit.site.queries.page(query)
     except ConfigurationError as error:
         if "after" not in asked:
             raise
@@ -91,10 +104,32 @@ async def records(visit: Visit) -> Response:
     )
 
 
+async def _exactly(visit: Visit, typed: str) -> Record | None:
+    """Return the record whose name was typed, as every log, page and command writes it."""
+    place = parse_stored_key(typed)
+    if place is None and typed.count("/") == 1:
+        place = (typed.partition("/")[0] or None, typed.partition("/")[2])
+    try:
+        return None if place is None else await visit.site.queries.record(scope_and_key(*place))
+    except (InvalidKeyError, ConfigurationError):
+        return None
+
+
+def _in_scope(query: RecordQuery, typed: str) -> RecordQuery:
+    """Return the query for `scope/beginning`, if that is what was typed."""
+    scope, slash, beginning = typed.partition("/")
+    if not slash or not scope or "/" in beginning:
+        return query
+    return replace(query, any_scope=False, scope=unquote(scope), prefix=unquote(beginning))
+
+
 async def record(visit: Visit) -> Response:
     """Return the page about one record, with the forms to change it."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
-    return visit.page("record.html", **about(visit, found), sentence="", typed={})
+    facts = about(visit, found)
+    store = visit.site.once.store
+    facts["by_hand"] = await run_in_threadpool(lambda: audit_of(store, found))
+    return visit.page("record.html", **facts, sentence="", typed={})
 
 
 async def doctor(visit: Visit) -> Response:
@@ -125,6 +160,7 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
         "seen": state_of(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
+        "by_hand": [],
         "meaning": meaning(found, present),
         "timeline": views.life(found, present),
         "now": present,
@@ -142,11 +178,6 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
 def _named(place: ScopeAndKey) -> str:
     scope, key = place
     return f"{key!r} without a scope" if scope is None else f"{key!r} in the scope {scope!r}"
-
-
-async def _figures(visit: Visit) -> Figures:
-    counter = visit.site.counter
-    return figures(await visit.site.queries.trend(), None if counter is None else counter.counts())
 
 
 async def _findings(visit: Visit) -> tuple[list[Finding], str]:

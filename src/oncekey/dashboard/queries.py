@@ -25,15 +25,25 @@ _COUNTED_FOR: Final = 2.0
 _PRICE: Final = 10
 """A slow count is shared for this many times as long as it took."""
 _SAMPLES: Final = 60
+FEW: Final = 6
+_SHORT: Final = 0.25
+"""How many seconds a look searches for held records if the store has no index of them."""
 _MINUTE: Final = 60_000_000
 
 
-class CountTrend(Struct, frozen=True):
-    """The number of records, and how it has changed."""
+class StoreView(Struct, frozen=True, kw_only=True):
+    """What the overview shows of the store, all of it read together."""
 
     counts: RecordCounts
     per_minute: float | None
     """The change in records per minute; None while it is not known."""
+    held: RecordPage
+    newest: RecordPage
+
+    @property
+    def at(self) -> int:
+        """The moment, by the clock of the store."""
+        return self.counts.now
 
 
 class Shared(Generic[T]):
@@ -59,6 +69,10 @@ class Shared(Generic[T]):
                 raise self._answer.with_traceback(None)
             return cast("T", self._answer)
 
+    def outdate(self) -> None:
+        """Ask again at the next call."""
+        self._good_until = 0.0
+
     def _ask_now(self) -> None:
         begun = time.monotonic()
         try:
@@ -75,7 +89,7 @@ class Queries:
     def __init__(self, once: Once) -> None:
         self._once = once
         self._seen: deque[RecordCounts] = deque(maxlen=_SAMPLES)
-        self._trend = Shared(self._counted, _COUNTED_FOR)
+        self._look = Shared(self._looked, _COUNTED_FOR)
 
     async def page(self, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
         """Return a page of records, or less after `seconds` if the store has to search."""
@@ -85,15 +99,38 @@ class Queries:
         """Return one record, or None. Read one of a newer release as far as possible."""
         return await run_in_threadpool(lambda: find_record(self._once.store, *place))
 
-    async def trend(self) -> CountTrend:
-        """Return how many records there are, as counted at most a few seconds ago."""
-        return await run_in_threadpool(self._trend)
+    async def look(self) -> StoreView:
+        """Return what there is, as it was at most a few seconds ago."""
+        return await run_in_threadpool(self._look)
 
-    def _counted(self) -> CountTrend:
-        present = count_records(self._once.store)
+    def outdate(self) -> None:
+        """Let the next look read the store again, because something was changed here."""
+        self._look.outdate()
+
+    def _looked(self) -> StoreView:
+        store = self._once.store
+        newest = fill_page(store, RecordQuery(limit=FEW))
+        held = fill_page(store, RecordQuery(status="held", limit=FEW), _SHORT)
+        present = count_records(store)
+        _agree(present, held)
         before = next((one for one in self._seen if present.now - one.now < 5 * _MINUTE), None)
         self._seen.append(present)
-        return CountTrend(present, _change(before, present))
+        return StoreView(
+            counts=present, per_minute=_change(before, present), held=held, newest=newest
+        )
+
+
+def _agree(counts: RecordCounts, held: RecordPage) -> None:
+    """Let the number of held records be that of the list, where the list has them all.
+
+    They are read one after the other, and something may have been held or resolved in between.
+    """
+    listed, counted = len(held.records), counts.by_status["held"]
+    if held.after is not None and (listed <= counted or not counts.held_exact):
+        return
+    counts.by_status["held"] = listed
+    counts.total += listed - counted
+    counts.held_exact = True
 
 
 def _change(before: RecordCounts | None, present: RecordCounts) -> float | None:

@@ -116,11 +116,13 @@ class Site:
         proof = form.pop("form", "")
         if not same_origin(request) or not self.access.sessions.is_form(admitted.name, proof):
             raise PageError(
-                403, "This form was not made by this dashboard for you. Nothing was changed."
+                403,
+                "This form was not made by this dashboard for you. Nothing was changed. Open the "
+                "page again; if several processes serve it with auth=, give them one secret=.",
             )
         return form
 
-    def refusal(self, request: Request, sentence: str = "") -> Response:
+    def refusal(self, request: Request, sentence: str = "", status: int | None = None) -> Response:
         """Return the page for a request that was not admitted, with a form for the token."""
         back = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
         if asked := request.scope.get("query_string", b""):
@@ -131,7 +133,7 @@ class Site:
         return self.templates.page(
             request,
             "login.html",
-            401 if self.access.asks else 403,
+            status or (401 if self.access.asks else 403),
             sentence=sentence,
             back=back if request.method == "GET" else "/",
             again=again,
@@ -141,8 +143,6 @@ class Site:
         self, request: Request, status: int, sentence: str, admitted: Admitted | None = None
     ) -> Response:
         """Return the page that says what is wrong."""
-        if request.scope["path"].endswith("/live"):
-            return Response(status_code=status)
         return self.templates.page(
             request, "sorry.html", status, admitted, code=status, sentence=sentence
         )

@@ -12,6 +12,8 @@ from redis.exceptions import ResponseError
 from oncekey.doctor.examination import Examination, Refused, conduct, conduct_async
 from oncekey.doctor.finding import Finding, danger, fine, unread, warning
 from oncekey.doctor.lifetimes import Expected, Retention, retained, skewed
+from oncekey.stores.redis.browse import COMPARE
+from oncekey.stores.redis.commands import held_set, pattern_of
 from oncekey.stores.redis.errors import CAUGHT, explain
 
 Words = tuple[Any, ...]
@@ -19,6 +21,9 @@ Words = tuple[Any, ...]
 _OLDEST: Final = (6, 2)
 _NEARLY_FULL: Final = 0.9
 _LOOKED_AT: Final = 100
+_STEPS: Final = 20
+_COMPARED: Final = 500
+"""The number of records in each step that are compared with the set of held ones."""
 _GRANT: Final = "grant this user +info and +config|get, or ask whoever runs the server"
 
 
@@ -52,6 +57,8 @@ def examination(server: Server) -> Examination[Words]:
         doubt = (time.time() - before) / 2
         theirs = float(reply[0]) + float(reply[1]) / 1e6
         findings.append(skewed("redis.clock", theirs - before - doubt, doubt))
+    if not server.cluster and not int(facts.info.get("cluster_enabled", 0)):
+        findings.append((yield from _held(server)))
     if server.asked.events is not None:
         findings += yield from _retention(server.asked.events)
     return findings
@@ -204,6 +211,33 @@ def _replication(facts: Facts, server: Server) -> Finding:
     meaning = "a fail-over loses records that no replica had yet, and what they protect runs again"
     fix = "let claims wait, as in redis://host/0?wait=1,100ms, and set min-replicas-to-write to 1"
     return warning(check, meaning, evidence, fix)
+
+
+def _held(server: Server) -> Generator[Words, Any, Finding]:
+    """Compare the set of held records with a part of the records."""
+    check, held = "redis.held", held_set(server.prefix.encode())
+    pattern = pattern_of(server.prefix.encode())
+    cursor, looked_at, wrong = 0, 0, 0
+    names = yield ("ZRANGE", held, 0, _COMPARED)
+    for step in range(_STEPS + 1):
+        if step:
+            names = yield ("SCAN", cursor, "MATCH", pattern, "COUNT", _COMPARED)
+            if not isinstance(names, Refused):
+                cursor, names = int(names[0]), names[1]
+        if not isinstance(names, Refused) and names:
+            looked_at += len(names)
+            names = yield ("EVAL", COMPARE, 1, held, 0, *names)
+            wrong += 0 if isinstance(names, Refused) else sum(names)
+        if isinstance(names, Refused):
+            what, fix = "whether all held records are counted", "grant this user +@read and +eval"
+            return unread(check, what, names.words, fix)
+        if step and not cursor:
+            break
+    evidence = f"{wrong} of {looked_at} records differ from the set {_text(held)}"
+    if not wrong:
+        return fine(check, "the held records and the set that counts them agree", evidence)
+    meaning = "the number of held records is wrong: something other than oncekey changed records"
+    return warning(check, meaning, evidence, "run `oncekey migrate`, which corrects the set")
 
 
 def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:

@@ -51,6 +51,11 @@ def shape_of(text: str, wildcard: re.Pattern[str], many: Callable[[re.Match[str]
     return (*shape, *text[end:])
 
 
+def pattern_of(shape: Shape) -> str:
+    """Return the regular expression for the paths of a shape."""
+    return "".join(one if one in (SEGMENT, MORE, TEXT) else re.escape(one) for one in shape)
+
+
 def meet(one: Shape, other: Shape) -> bool:
     """Return whether there is a path that both shapes match."""
     todo, seen = [(0, 0)], {(0, 0)}

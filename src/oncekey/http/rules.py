@@ -58,7 +58,7 @@ from oncekey.http.response import (
     packed,
     unpacked,
 )
-from oncekey.http.routers import TEXT, Path, meet, shape_of
+from oncekey.http.routers import TEXT, Path, meet, pattern_of, shape_of
 from oncekey.http.status import Pointing, Status, with_url
 from oncekey.observe import Event
 from oncekey.once import Once
@@ -96,6 +96,7 @@ class Routes:
         self._patterns = [(route, _compiled(route)) for route in routes or ()]
         self._anywhere = routes is None
         self._router: Router | None = None
+        self._known: Router | None = None
         self.find: Final[Callable[[str, str, str], str | None]] = lru_cache(1024)(self._find)
 
     def _find(self, method: str, path: str, root: str) -> str | None:
@@ -111,17 +112,28 @@ class Routes:
         """
         if method not in self._methods:
             return None
-        if self._anywhere:
-            return method
         inside = path[len(root) :] or "/"
+        if self._anywhere:
+            return f"{method} {self._template(inside)}"
         for route, pattern in self._patterns:
             if pattern.fullmatch(inside) or pattern.fullmatch(path):
                 return f"{method} {route}"
         return None
 
+    def _template(self, path: str) -> str:
+        """Return the route of the application that answers the path, as its router has it.
+
+        There are as many labels as routes: where none is known the path itself is not told.
+        """
+        for known in (self._known() if self._known is not None else None) or ():
+            if known.text != "*" and re.fullmatch(pattern_of(known.shape), path):
+                return known.text if known.text.startswith("/") else f"/{known.text}"
+        return "(unknown route)"
+
     def answered_by(self, router: Router | None) -> None:
         """Compare the patterns with this router when it is complete: at the first request."""
         self._router = router if self._patterns else None
+        self._known = router or self._known
 
     def compare(self, root: str | None = None) -> None:
         """Raise ConfigurationError if a pattern can match no route of the application.

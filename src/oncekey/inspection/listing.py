@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from oncekey.core.audit import KEPT, AuditEntry, decode_entry
 from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.stores import browse
@@ -77,6 +78,21 @@ def find_record(store: Store, scope: str | None, key: str) -> Record | None:
     except UnreadableError:
         record: Record | None = _function(store, "read_newer")(store, scope, key)
         return record
+
+
+def read_audit(store: Store, limit: int) -> list[AuditEntry] | None:
+    """Return what was done by hand, the newest first, or None if the store keeps no audit trail."""
+    audited = getattr(store, "audited", None)
+    return None if audited is None else [decode_entry(*one) for one in audited(limit)]
+
+
+def audit_of(store: Store, record: Record) -> list[AuditEntry]:
+    """Return what was done to this record by hand since it was first claimed."""
+    return [
+        entry
+        for entry in read_audit(store, KEPT) or ()
+        if (entry.scope, entry.key) == (record.scope, record.key) and entry.at >= record.created
+    ]
 
 
 def _function(store: Store, name: str) -> Any:

@@ -9,8 +9,10 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.record import FORMAT, Record
 from oncekey.errors import UnreadableError
+from oncekey.stores.browse import RecordCounts
 
 _MEANING: Final = {
     "running": "An attempt is running; a duplicate waits for it, or is told to come back.",
@@ -77,6 +79,35 @@ def plain(value: object) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if isinstance(value, datetime) else repr(value)
+
+
+_DONE: Final = {
+    "retry": "freed to run again",
+    "forget": "forgotten",
+    "purge": "purged",
+    "import": "imported",
+}
+
+
+def done_by_hand(entry: AuditEntry, *, personal: bool = True) -> str:
+    """Return what an entry of the audit trail says; without who and why unless `personal`."""
+    done = f"resolved as {entry.became}" if entry.action == "resolve" else _DONE[entry.action]
+    if not personal:
+        return done
+    why = f": {entry.reason}" if entry.reason else ""
+    return f"{done} by {entry.by or 'somebody'}{why}"
+
+
+def number_of(told: RecordCounts, status: str | None = None, separator: str = ",") -> str:
+    """Return how many records there are of this status, or of all. Say if that is an estimate.
+
+    A sample in which there is none does not tell that there is none in the store.
+    """
+    count = told.total if status is None else told.by_status.get(status, 0)
+    number = f"{count:,}".replace(",", separator)
+    if told.exact if status is None else told.counted(status):
+        return number
+    return f"about {number}" if count else "none seen"
 
 
 SECOND: Final = 1_000_000

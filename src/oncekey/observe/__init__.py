@@ -29,6 +29,8 @@ Name = Literal[
     "not_recorded",  # done, but the store could not be told in time
     "never_recorded",  # done, and the process ends before the store could be told
     "renewal_failed",
+    "resolved",  # by hand, with who and why in `detail`
+    "forgotten",  # the same
     "purged",
     "breaker_opened",  # the store is out of reach or records nothing: claims are refused at once
     "breaker_closed",  # it works again

@@ -29,6 +29,8 @@ LINES: Final[dict[Name, tuple[int, str]]] = {
         "task completed, but never recorded",
     ),
     "renewal_failed": (logging.WARNING, "lease not renewed, trying again"),
+    "resolved": (logging.INFO, "outcome resolved by hand"),
+    "forgotten": (logging.INFO, "record forgotten by hand"),
     "purged": (logging.DEBUG, "expired records purged"),
     "breaker_opened": (
         logging.WARNING,
@@ -72,9 +74,10 @@ class LogObserver:
             "idempotency_key": told.key,
             "task_type": event.label,
             "idempotency_scope": told.scope,
+            "idempotency_record": told.name,
             "attempt": event.attempt,
         }
-        about = f" [{told.key}]" if event.key else ""
+        about = f" [{told.name}]" if event.key else ""
         if event.name == "purged":
             about = f" ({event.count})"
         detail = f": {told.detail}" if told.detail else ""

@@ -124,6 +124,8 @@ _NOUNS: Final[dict[Name, tuple[str, str]]] = {
     "not_kept": ("results_not_kept", "Results that could not be kept"),
     "not_recorded": ("unrecorded", "Ends of attempts that the store could not be told in time"),
     "never_recorded": ("never_recorded", "Ends that were not recorded before their process ended"),
+    "resolved": ("resolutions", "Held records that were resolved by hand"),
+    "forgotten": ("forgotten", "Records that were forgotten by hand"),
     "renewal_failed": ("failed_renewals", "Renewals of a lease that failed and were tried again"),
 }
 """The events of calls, and the name and help of the metric `oncekey_<noun>_total`."""

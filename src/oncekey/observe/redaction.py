@@ -29,6 +29,8 @@ class Told(NamedTuple):
     key: str
     scope: str | None
     detail: str
+    name: str
+    """Scope and key as one text, as pages and commands write and take it, or its hash."""
 
 
 def hashed(text: str) -> str:
@@ -56,8 +58,10 @@ class Redaction:
         """Return the key, the scope and the detail as they may be written."""
         hidden = self._all or (event.surface in FROM_OUTSIDE and not self._none)
         if not hidden or not event.key:
-            return Told(event.key, event.scope, event.detail)
+            name = stored_key(event.scope, event.key) if event.key else ""
+            return Told(event.key, event.scope, event.detail, name)
         hide = self._hide or hashed
         key = hide(event.key if self._hide else stored_key(event.scope, event.key))
         scope = event.scope and hide(event.scope)
-        return Told(key, scope, event.detail.replace(event.key, key))
+        name = f"{scope}/{key}" if scope and self._hide else key
+        return Told(key, scope, event.detail.replace(event.key, key), name)

@@ -34,6 +34,7 @@ class StructlogObserver:
             "idempotency_key": told.key,
             "task_type": event.label,
             "idempotency_scope": told.scope,
+            "idempotency_record": told.name,
             "surface": event.surface if event.key else "",
             "attempt": event.attempt,
             "seconds": event.seconds,

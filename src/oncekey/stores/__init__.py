@@ -12,6 +12,7 @@ from oncekey.extras import needing
 from oncekey.stores.base import AsyncStore, Store
 from oncekey.stores.memory import MemoryStore
 from oncekey.stores.sqlite.store import SQLiteStore
+from oncekey.stores.url import safe_url
 
 if TYPE_CHECKING:
     from oncekey.stores.postgres.store import PostgresStore
@@ -40,13 +41,13 @@ def open_store(url: str, *, prefix: str | None = None) -> Store:
     """
     try:
         scheme = urlsplit(url).scheme if isinstance(url, str) else ""
-    except ValueError as error:
-        msg = f"{url!r} is no URL: {error}"
+    except ValueError:  # its text may quote the password
+        msg = f"{safe_url(url)!r} is no URL; percent-encode [ as %5B and ] as %5D in a password"
         raise ConfigurationError(msg) from None
     opener = _SCHEMES.get(scheme)
     if opener is None:
         known = ", ".join(f"{name}://" for name in sorted(_SCHEMES))
-        msg = f"a store URL starts with {known}, but this one starts with {scheme or url!r}"
+        msg = f"a store URL starts with {known}, but this one is {safe_url(str(url))!r}"
         raise ConfigurationError(msg)
     return _open_redis(url, prefix) if opener is _open_redis else opener(url)
 
@@ -63,7 +64,7 @@ def _open_postgres(url: str) -> Store:
 
 def _open_memory(url: str) -> Store:
     if url not in ("memory://", "memory:"):
-        msg = f"a memory store has no name or options; write memory:// instead of {url!r}"
+        msg = f"a memory store has no name or options; write memory:// instead of {safe_url(url)!r}"
         raise ConfigurationError(msg)
     return MemoryStore()
 
@@ -74,14 +75,15 @@ def _open_sqlite(url: str) -> Store:
     if parts.netloc or not path:
         msg = (
             f"write sqlite:///name.db for a file in this folder, or sqlite:////full/path.db "
-            f"with four slashes, instead of {url!r}"
+            f"with four slashes, instead of {safe_url(url)!r}"
         )
         raise ConfigurationError(msg)
     options: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = set(options) - {"synchronous", "busy_timeout"}
     if unknown:
         names = ", ".join(sorted(unknown))
-        msg = f"{url!r} has unknown options ({names}); it takes synchronous and busy_timeout"
+        said = safe_url(url)
+        msg = f"{said!r} has unknown options ({names}); it takes synchronous and busy_timeout"
         raise ConfigurationError(msg)
     if "synchronous" in options:
         options["synchronous"] = options["synchronous"].upper()

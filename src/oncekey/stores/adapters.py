@@ -84,6 +84,18 @@ class Inline:
         watch = getattr(self.blocking, "watch", None)
         return None if watch is None else partial(self._call, watch)
 
+    @property
+    def audit(self) -> Callable[..., Awaitable[None]] | None:
+        """The `audit` of the store as a coroutine, or None if it keeps no audit trail."""
+        audit = getattr(self.blocking, "audit", None)
+        return None if audit is None else partial(self._call, audit)
+
+    @property
+    def audited(self) -> Callable[..., Awaitable[list[tuple[int, bytes]]]] | None:
+        """The `audited` of the store as a coroutine, or None if it keeps no audit trail."""
+        audited = getattr(self.blocking, "audited", None)
+        return None if audited is None else partial(self._call, audited)
+
     async def aclose(self) -> None:
         """Close the blocking store."""
         await self._call(self.blocking.close)

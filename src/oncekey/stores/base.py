@@ -146,6 +146,23 @@ class Watching(Protocol):
         ...
 
 
+@runtime_checkable
+class Auditing(Protocol):
+    """Optional methods of a store that keeps an audit trail, with the newest 10,000 entries.
+
+    Such a store writes `Resolve.audit` and `Forget.audit` in the same step as the change. An
+    `AsyncStore` may have the same as coroutines.
+    """
+
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry about something else than one record."""
+        ...
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries, each with its time in microseconds, the newest first."""
+        ...
+
+
 VERBS = ("claim", "renew", "note", "settle", "release", "resolve", "forget", "get", "scan", "purge")
 
 

@@ -90,9 +90,18 @@ class RecordCounts(Struct, kw_only=True):
     by_status: dict[str, int]
     """Counts of all statuses in their usual order, then those that only newer releases know."""
     exact: bool
+    """Whether all numbers were counted."""
+    held_exact: bool
+    """Whether the held ones were counted, also if the others were not."""
+    held_since: int | None = None
+    """Since when the oldest one is held; None if none is, or if it is not known."""
     looked_at: int
     """The number of records from which the numbers were computed."""
     now: int
+
+    def counted(self, status: str) -> bool:
+        """Return whether the number of this status was counted. If not, it is an estimate."""
+        return self.exact or (status == "held" and self.held_exact)
 
 
 def wanted(record: Record, ask: RecordQuery, now: int) -> bool:
@@ -191,12 +200,14 @@ def list_records(store: Store, ask: RecordQuery) -> RecordPage:
 def count_records(store: Store, *, exact: bool) -> RecordCounts:
     """Count all records, or only the first 10,000 if there are more and `exact` is False."""
     seen: dict[str, int] = {}
+    since: list[int] = []
     request = Scan(limit=_STEP)
     total = 0
     while True:
         page = store.scan(request)
         for record in page.records:
             seen[record.status] = seen.get(record.status, 0) + 1
+        since += [record.updated for record in page.records if record.status == "held"]
         total += len(page.records)
         if page.after is None or (total >= _MOST and not exact):
             break
@@ -205,6 +216,8 @@ def count_records(store: Store, *, exact: bool) -> RecordCounts:
         total=total,
         by_status=per_status(seen),
         exact=page.after is None,
+        held_exact=page.after is None,
+        held_since=min(since, default=None),
         looked_at=total,
         now=time.time_ns() // 1000,
     )

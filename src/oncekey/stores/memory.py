@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TypeVar
 
 from oncekey.compat import renew_after_fork
 from oncekey.core import machine
+from oncekey.core.audit import KEPT
 from oncekey.core.record import Record
 from oncekey.core.requests import (
     Answer,
@@ -56,6 +59,7 @@ class MemoryStore:
         self._records: dict[Place, Record] = {}
         self._expiry: list[tuple[int, Place]] = []
         self._order: list[Place] | None = None
+        self._audit: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         renew_after_fork(self)
 
     def claim(self, ask: Claim, /) -> Answer:
@@ -80,11 +84,11 @@ class MemoryStore:
 
     def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
-        return self._apply(machine.resolve, ask)
+        return self._apply(machine.resolve, ask, ask.audit)
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        return self._apply(machine.forget, ask)
+        return self._apply(machine.forget, ask, ask.audit)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
@@ -124,6 +128,14 @@ class MemoryStore:
                     purged += 1
         return purged
 
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        self._audit.appendleft((self.clock(), entry))
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        return list(islice(self._audit, limit))
+
     def close(self) -> None:
         """Do nothing: there are no connections, and the records stay."""
 
@@ -136,7 +148,10 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def _apply(
-        self, transition: Callable[[Record | None, R, int], tuple[Record | None, A]], ask: R
+        self,
+        transition: Callable[[Record | None, R, int], tuple[Record | None, A]],
+        ask: R,
+        audit: bytes = b"",
     ) -> A:
         place = (ask.scope or "", ask.key)
         with self._lock:
@@ -147,6 +162,8 @@ class MemoryStore:
                     self._remove(place)
                 else:
                     self._put(place, before, after)
+                if audit:
+                    self.audit(audit)
             return answer
 
     def _put(self, place: Place, before: Record | None, after: Record) -> None:

@@ -49,7 +49,13 @@ def count_records(store: MemoryStore, *, exact: bool) -> RecordCounts:  # noqa: 
         seen[record.status] = seen.get(record.status, 0) + 1
     total = len(records)
     return RecordCounts(
-        total=total, by_status=per_status(seen), exact=True, looked_at=total, now=store.clock()
+        total=total,
+        by_status=per_status(seen),
+        exact=True,
+        held_exact=True,
+        held_since=min((one.updated for one in records if one.status == "held"), default=None),
+        looked_at=total,
+        now=store.clock(),
     )
 
 

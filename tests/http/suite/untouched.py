@@ -38,6 +38,15 @@ class TestUntouched:
             "POST /status/{code}",
         }
 
+    def test_a_label_is_the_method_and_the_route(self, site):
+        for path in ("/orders", "/status/200", "/status/201"):
+            site.post(path, f"k{path[-1]}")
+        labels = {record.label for record in site.records()}
+        assert all(label.startswith("POST ") for label in labels)
+        assert len(labels) <= 2
+        assert "POST" not in labels
+        assert not {label for label in labels if "200" in label or "201" in label}
+
     def test_what_a_function_says(self, serve):
         def marked(request: Request) -> bool:
             return request.header("x-test") == "1" and request.path == "/orders"

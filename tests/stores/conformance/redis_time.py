@@ -7,8 +7,11 @@ removes by its own clock in reality, `tick` removes.
 
 from hashlib import sha1
 
-from oncekey.stores.redis.commands import Script, record_of, scripts_for
+from oncekey.stores.redis.commands import Script, audit_list, held_set, record_of, scripts_for
 
+HELD = held_set(b"idempotency:")
+BESIDE = (HELD, audit_list(b"idempotency:"))
+"""Keys that are no records."""
 CLOCK = "the-clock-of-the-test"
 FAR_AWAY = 2_208_988_800_000_000
 """The year 2040: Redis itself removes nothing that expires then."""
@@ -35,11 +38,21 @@ class MovedTime:
 
     def _expire(self):
         for name in self._client.scan_iter(self._records, count=1000):
+            if name in BESIDE:
+                continue
             expires = record_of(None, "", self._client.get(name)).expires
             moment = self._client.pttl(name)
             assert (moment == -1) == (expires == 0), "held ones alone live for ever"
             if expires and -(-expires // 1000) * 1000 <= self._now:
                 self._client.delete(name)
+
+    def check_held(self):
+        """The set of held records has those that are held, and no others."""
+        names = [
+            one for one in self._client.scan_iter(self._records, count=1000) if one not in BESIDE
+        ]
+        held = {name for name in names if self._client.getrange(name, 0, 5).endswith(b"\x04")}
+        assert set(self._client.zrange(HELD, 0, -1)) == held
 
     def close(self):
         self._client.close()
@@ -49,7 +62,8 @@ def moved(facts, tag=""):
     """The scripts with the moved clock."""
     read = f"local now = tonumber(redis.call('GET', '{tag}{CLOCK}'))\n"
     made = {}
-    for verb, script in scripts_for(facts).items():
+    prefix = None if tag else b"idempotency:"  # a cluster has no such set
+    for verb, script in scripts_for(facts, prefix).items():
         assert script.text.count(_REAL) == 1
         text = script.text.replace(_REAL, read)
         made[verb] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest().encode())

@@ -21,7 +21,7 @@ from tests.servers.redis_fixtures import (
     valkey_server,
 )
 from tests.stores.conformance.real_time import OnRealTime
-from tests.stores.conformance.redis_time import MovedTime, moved
+from tests.stores.conformance.redis_time import HELD, MovedTime, moved
 
 __all__ = [
     "empty_cluster",
@@ -41,7 +41,9 @@ class OnMovedTime:
     @pytest.fixture
     def clock(self, empty_redis):
         with empty_redis.client() as client:
-            yield MovedTime(client)
+            clock = MovedTime(client)
+            yield clock
+            clock.check_held()
 
     @pytest.fixture
     def scripts(self, empty_redis):
@@ -54,7 +56,7 @@ class TestRedis(OnMovedTime, StoreConformance):
     @pytest.fixture
     def store(self, empty_redis, clock, scripts):
         store = RedisStore.from_url(empty_redis.url)
-        store._scripts = scripts
+        store._scripts, store._held = scripts, HELD
         return store
 
 
@@ -63,7 +65,7 @@ class TestAsyncRedis(OnMovedTime, AsyncStoreConformance):
     @pytest.fixture
     def store(self, empty_redis, clock, scripts):
         store = AsyncRedisStore.from_url(empty_redis.url)
-        store._scripts = scripts
+        store._scripts, store._held = scripts, HELD
         return store
 
 

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from oncekey import Once, StoreError, UnreadableError
-from oncekey.inspection.listing import count_records, find_record, list_records
+from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
 from oncekey.stores import RedisStore
 from oncekey.stores.browse import RecordQuery
 from oncekey.stores.redis import browse
@@ -76,7 +76,7 @@ def test_a_page_is_one_step_and_nothing_asks_for_all_keys(store, client):
     list_records(store, RecordQuery())
     list_records(store, RecordQuery(status="held"))
     count_records(store)
-    assert (commands(client, "scan"), commands(client, "keys")) == (3, 0)
+    assert (commands(client, "scan"), commands(client, "keys")) == (2, 0)
 
 
 @pytest.mark.parametrize("limit", [7, 100, 5000])
@@ -209,3 +209,34 @@ def test_a_cluster_is_looked_at_node_by_node(empty_cluster):
         told = count_records(store)
         assert (told.total, told.exact) == (50, True)
         assert len(keys_of(store, status="completed", prefix="key-1")[0]) == 11
+
+
+@pytest.mark.parametrize("limit", [3, 50])
+def test_what_stays_is_told_while_others_come_and_go(store, client, limit):
+    """A step that is repeated has other keys then: the table grows, and others are removed."""
+    filled(store, 1)
+    copied(client, 300)
+    stay = {"key-0", *(f"copy-{number}" for number in range(1, 301))}
+    come = "for n = 1, 1000 do redis.call('SET', 'idempotency:go-' .. n, 'x') end"
+    go = "for n = 1, 1000 do redis.call('DEL', 'idempotency:go-' .. n) end"
+    client.eval(come, 0)
+    told, after, pages = set(), None, 0
+    while pages == 0 or after is not None:
+        page = fill_page(store, RecordQuery(after=after, limit=limit))
+        told |= {record.key for record in page.records}
+        after, pages = page.after, pages + 1
+        client.eval(go if pages % 2 else come, 0)
+    assert stay - told == set()
+
+
+def test_pages_of_different_sizes_leave_nothing_out(store, client):
+    filled(store, 1)
+    copied(client, 500)
+    told, after, sizes = [], None, [1, 40, 2, 7]
+    while True:
+        page = list_records(store, RecordQuery(after=after, limit=sizes[len(told) % 4]))
+        told += [record.key for record in page.records]
+        after = page.after
+        if after is None:
+            break
+    assert (len(told), len(set(told))) == (501, 501)

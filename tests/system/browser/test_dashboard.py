@@ -6,8 +6,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from oncekey import Once
-from oncekey.dashboard import Dashboard
+from oncekey import Once, StoreError
+from oncekey.dashboard import Dashboard, queries
 from oncekey.stores import SQLiteStore
 from tests.dashboard.conftest import HOLDING, TOKEN, hold
 from tests.dashboard.server import serving
@@ -101,7 +101,7 @@ def test_a_person_finds_a_held_record_and_says_how_it_ended(page, let_in, once, 
     page.get_by_role("button", name="Search").click()
     expect(page.locator(".c-key")).to_have_text(["billing/charge:9"])
     page.get_by_role("link", name="billing/charge:9").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("charge:9")
+    expect(page.get_by_role("heading", level=1)).to_have_text("billing/charge:9")
     expect(page.get_by_text("the bank did not answer")).to_be_visible()
     page.get_by_label("It was done").check()
     page.get_by_label("Result, as JSON").fill('{"paid": true}')
@@ -145,12 +145,12 @@ def test_what_is_stored_does_nothing_in_a_browser(page, let_in, once, site):
         assert "onerror=alert(" in page.locator("main").inner_text()
         assert page.locator("main img, main script, main [onerror]").count() == 0
     page.goto(f"{site}/records?key={quote(NASTY)}&scope={quote(NASTY)}&label={quote(NASTY)}")
-    assert page.get_by_label("Key starts with").input_value() == NASTY
+    assert page.get_by_label("Key, or its beginning").input_value() == NASTY
     assert page.locator("main img, main script").count() == 0
 
 
 def test_nothing_without_the_token(page, site, once, complaints):
-    for path in (*PAGES, "/live"):
+    for path in PAGES:
         response = page.goto(f"{site}{path}")
         assert response.status == 401
         assert "charge" not in page.locator("main").inner_text()
@@ -177,7 +177,7 @@ def test_the_token_lets_a_person_in_to_where_they_were_going(page, site, complai
     page.goto(f"{site}/record?at=billing/charge:9")
     page.get_by_label("The token of this dashboard").fill(TOKEN)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("charge:9")
+    expect(page.get_by_role("heading", level=1)).to_have_text("billing/charge:9")
     assert page.evaluate("document.cookie") == ""
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Who is there?")
@@ -232,10 +232,43 @@ def test_a_dashboard_that_has_gone_is_noticed(page, let_in, context, complaints)
     let_in(page)
     context.set_offline(True)
     page.clock.run_for(2000)
-    expect(page.locator("[data-live-state]")).to_have_text("The dashboard does not answer")
+    state = page.locator("[data-live-state]")
+    expect(state).to_have_text(re.compile("The dashboard does not answer; this is of 20.* UTC"))
+    expect(page.locator("[data-live]")).to_have_class(re.compile("is-old"))
     context.set_offline(False)
     page.clock.run_for(2000)
-    expect(page.locator("[data-live-state]")).to_have_text("Live")
+    expect(state).to_have_text("Live")
+    expect(page.locator("[data-live]")).not_to_have_class(re.compile("is-old"))
+    complaints.clear()
+
+
+def test_what_is_held_is_shown_at_once_in_the_number_and_in_the_list(page, let_in, once):
+    once.forget("charge:9", scope="billing", force=True)
+    let_in(page)
+    expect(page.get_by_text("Nothing is held.")).to_be_visible()
+    page.get_by_role("link", name="All records").focus()
+    hold(once, "later")
+    expect(page.locator(".rows a", has_text="later")).to_be_visible()
+    expect(page.locator('[data-text="status-held"]')).to_have_text("1")
+    expect(page.get_by_text("Nothing is held.")).not_to_be_visible()
+    expect(page.get_by_role("link", name="All records")).to_be_focused()
+
+
+def test_old_numbers_are_not_shown_as_if_they_were_true(
+    page, let_in, once, complaints, monkeypatch
+):
+    page.clock.install()
+    let_in(page)
+
+    def refuse(*_, **__):
+        raise StoreError("the store is away", happened=False)
+
+    monkeypatch.setattr(queries, "count_records", refuse)
+    state = page.locator("[data-live-state]")
+    for _ in range(4):
+        page.clock.run_for(2000)
+    expect(state).to_have_text(re.compile("The store does not answer; this is of 20.* UTC"))
+    expect(page.locator("[data-live]")).to_have_class(re.compile("is-old"))
     complaints.clear()
 
 

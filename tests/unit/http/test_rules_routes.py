@@ -1,10 +1,16 @@
 """Which requests are covered."""
 
+from functools import partial
+
 import pytest
+from django.urls import path  # type: ignore[import-untyped]  # Django brings no types
+from flask import Flask
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from oncekey import ConfigurationError
 from oncekey.http.request import placed
-from oncekey.http.routers import Path
+from oncekey.http.routers import Path, of_asgi, of_django, of_wsgi
 from oncekey.http.rules import Routes
 
 
@@ -31,8 +37,47 @@ def test_routes_are_found_by_path(path, found):
 
 def test_without_routes_every_path_is_meant():
     routes = Routes(None, ("POST", "PATCH"))
-    assert routes.find("PATCH", "/whatever", "") == "PATCH"
+    assert routes.find("PATCH", "/whatever", "") == "PATCH (unknown route)"
     assert routes.find("PUT", "/whatever", "") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("/orders/7", "POST /orders/{number:int}"),
+        ("/api/orders/7", "POST /orders/{number:int}"),
+        ("/orders/7/notes", "POST /orders/{id}/notes"),
+        ("/files/a/b", "POST /files/{path:path}"),
+        ("/else", "POST (unknown route)"),
+    ],
+)
+def test_a_label_is_the_method_and_the_route_of_the_application(path, label):
+    app = Starlette(
+        routes=[
+            Route("/orders/{number:int}", nothing),
+            Route("/orders/{id}/notes", nothing),
+            Route("/files/{path:path}", nothing),
+        ]
+    )
+    routes = Routes(None, ["POST"])
+    routes.answered_by(partial(of_asgi, app))
+    root = "/api" if path.startswith("/api") else ""
+    assert routes.find("POST", path, root) == label
+
+
+async def nothing(_):
+    raise AssertionError
+
+
+def test_labels_of_flask_and_django():
+    flask = Flask("shop")
+    flask.add_url_rule("/orders/<int:number>", "order", nothing, methods=["POST"])
+    django = [path("orders/<int:number>", nothing)]
+    for known in (partial(of_wsgi, flask.wsgi_app), partial(of_django, django)):
+        routes = Routes(None, ["POST"])
+        routes.answered_by(known)
+        assert routes.find("POST", "/orders/7", "") == "POST /orders/<int:number>"
+        assert routes.find("POST", "/orders/7/8", "") == "POST (unknown route)"
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,8 @@ def test_an_observer_must_be_callable(wrong):
 
 DEBUG, WARNING, ERROR = logging.DEBUG, logging.WARNING, logging.ERROR
 LINES: dict[Name, tuple[int, str]] = {
+    "resolved": (logging.INFO, "outcome resolved by hand"),
+    "forgotten": (logging.INFO, "record forgotten by hand"),
     "new": (DEBUG, "task claimed"),
     "taken_over": (WARNING, "task taken over after an uncertain end"),
     "duplicate": (DEBUG, "duplicate task skipped"),
@@ -204,7 +206,7 @@ def test_each_event_is_written_at_its_level_in_its_words(name, log):
     LogObserver()(event)
     [entry] = log.records
     assert (entry.name, entry.levelno) == ("oncekey", level)
-    about = "(1)" if name == "purged" else "[charge:42]"
+    about = "(1)" if name == "purged" else "[billing/charge:42]"
     assert entry.getMessage() == f"{words} {about}"
     assert (entry.idempotency_key, entry.task_type) == ("charge:42", "charge")
     assert (entry.idempotency_scope, entry.attempt) == ("billing", 2)
@@ -329,3 +331,11 @@ def test_who_comes_later_hears_from_then_on(calling):
     assert [event.name for event in first] == ["new", "completed"]
     assert [event.name for event in second] == ["completed"]
     assert observers.everybody == [first.append, second.append]
+
+
+def test_a_line_has_scope_and_key_as_search_and_commands_take_them(log):
+    LogObserver()(Event(name="held", scope="billing", key="charge/1043"))
+    (entry,) = log.records
+    assert entry.getMessage().endswith("[billing/charge%2F1043]")
+    assert entry.idempotency_record == "billing/charge%2F1043"
+    assert (entry.idempotency_scope, entry.idempotency_key) == ("billing", "charge/1043")

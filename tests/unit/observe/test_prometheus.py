@@ -83,6 +83,8 @@ NOUNS = {
     "not_recorded": "unrecorded",
     "never_recorded": "never_recorded",
     "renewal_failed": "failed_renewals",
+    "resolved": "resolutions",
+    "forgotten": "forgotten",
 }
 ALONE = {"purged", "breaker_opened", "breaker_closed"}
 

@@ -1,8 +1,7 @@
-// Keeps the numbers of the overview alive. Every page works without it.
+// Keeps pages up to date. Every page works without it.
 "use strict";
 
 (() => {
-  const EVERY = 2000;
   const SAY_EVERY = 30000;
 
   // "/" goes to the search field, as in other tools.
@@ -15,67 +14,73 @@
     else location.href = document.querySelector('.nav a[href$="/records"]').href;
   });
 
-  const place = document.querySelector("[data-live]");
-  if (!place) return;
+  const holder = document.querySelector("[data-live-every]");
+  if (!holder) return;
 
+  const every = Number(holder.dataset.liveEvery);
   const state = document.querySelector("[data-live-state]");
   const button = document.querySelector("[data-live-switch]");
   const said = document.querySelector("[data-live-said]");
-  const holder = state.parentElement;
+  // The page comes from our own server, which has escaped every value in it.
+  const rules = { createHTML: (text) => text };
+  const policy = window.trustedTypes ? trustedTypes.createPolicy("oncekey", rules) : rules;
   let paused = false;
   let saidAt = 0;
   let saidWords = "";
+
+  const place = () => document.querySelector("[data-live]");
 
   const show = (words, mode) => {
     if (state.textContent !== words) state.textContent = words;
     holder.dataset.mode = mode;
   };
 
-  const put = (figures) => {
-    for (const [name, words] of Object.entries(figures.texts)) {
-      for (const spot of place.querySelectorAll(`[data-text="${CSS.escape(name)}"]`)) {
-        if (spot.textContent !== words) spot.textContent = words;
-      }
-    }
-    for (const [name, path] of Object.entries(figures.paths)) {
-      for (const spot of place.querySelectorAll(`[data-path="${CSS.escape(name)}"]`)) {
-        spot.setAttribute("d", path);
-      }
-    }
-    for (const piece of figures.bar) {
-      for (const spot of place.querySelectorAll(`[data-piece="${CSS.escape(piece.status)}"]`)) {
-        spot.setAttribute("x", piece.x);
-        spot.setAttribute("width", piece.width);
-      }
-    }
+  // What is shown stays, but it is no longer true: that is said beside it, with its moment.
+  const lose = (words) => {
+    const moment = place().querySelector("[data-live-moment]");
+    place().classList.add("is-old");
+    show(moment ? `${words}; this is of ${moment.textContent}` : words, "lost");
+  };
+
+  // The whole part is replaced at once, so that all of it is of one moment.
+  const put = (text) => {
+    const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+    const fresh = page.querySelector("[data-live]");
+    const old = place();
+    if (!fresh) return location.reload();
+    const at = old.contains(document.activeElement) ? document.activeElement : null;
+    old.replaceWith(fresh);
+    const same = (one) => one.id === at.id && one.getAttribute("href") === at.getAttribute("href");
+    if (at) [...fresh.querySelectorAll(at.tagName)].find(same)?.focus({ preventScroll: true });
     // Who listens is told now and then, and only what is new.
-    if (figures.said !== saidWords && Date.now() - saidAt > SAY_EVERY) {
-      saidWords = figures.said;
+    const words = fresh.querySelector("[data-said]")?.dataset.said || "";
+    if (words && words !== saidWords && Date.now() - saidAt > SAY_EVERY) {
+      saidWords = words;
       saidAt = Date.now();
-      said.textContent = saidWords;
+      said.textContent = words;
     }
-    // The first call of this process has come: the page has more to show.
-    if ("saved" in figures.texts && !place.querySelector('[data-text="saved"]')) location.reload();
   };
 
   const ask = async () => {
     if (!paused && !document.hidden) {
       try {
-        const answer = await fetch(place.dataset.live, { headers: { accept: "application/json" } });
-        if (answer.ok) {
-          put(await answer.json());
+        const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+        const text = await answer.text();
+        if (paused) show("Paused", "paused");
+        else if (answer.ok) {
+          put(text);
           show("Live", "live");
         } else if (answer.status === 401 || answer.status === 403) {
           location.reload();
           return;
         } else {
-          show("The store does not answer", "lost");
+          lose("The store does not answer");
         }
       } catch {
-        show("The dashboard does not answer", "lost");
+        lose("The dashboard does not answer");
       }
     }
-    setTimeout(ask, EVERY);
+    setTimeout(ask, every);
   };
 
   button.hidden = false;
@@ -85,5 +90,5 @@
     button.textContent = paused ? "Go on" : "Pause";
     show(paused ? "Paused" : "Live", paused ? "paused" : "live");
   });
-  setTimeout(ask, EVERY);
+  setTimeout(ask, every);
 })();

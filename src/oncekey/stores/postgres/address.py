@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 from inspect import iscoroutinefunction
 from math import inf
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _PER_MILLE: Final = 1000
+_PORTS: Final = re.compile(r"[\d,]*")
 _LONGEST: Final = 32767.0
 """Nine hours stand for forever: no system accepts more seconds between keep-alives."""
 
@@ -78,9 +80,16 @@ class Target(Struct, frozen=True):
             return cls("", where, {}, size, wait, inf, listen=False, fast=fast, given=given)
         try:
             named = conninfo_to_dict(given)
-        except psycopg.Error as error:  # the text may quote the URL, with its password
+        except psycopg.Error:  # the text may quote the URL, with its password
             msg = "the PostgreSQL URL cannot be read; write postgresql://user@host:5432/database"
-            raise ConfigurationError(msg) from error.with_traceback(None)
+            raise ConfigurationError(msg) from None
+        place = "".join(str(named.get(name, "")) for name in ("host", "hostaddr", "dbname"))
+        if "@" in place or not _PORTS.fullmatch(str(named.get("port", ""))):
+            msg = (
+                "the PostgreSQL URL can be read in more than one way; percent-encode what is "
+                "special in the user name and the password: / as %2F, @ as %40, ? as %3F, : as %3A"
+            )
+            raise ConfigurationError(msg)
         host = named.get("host") or named.get("hostaddr") or "the local socket"
         where = f"{host}:{named.get('port') or 5432}/{named.get('dbname') or ''}"
         options = _options(named, wait, answer)

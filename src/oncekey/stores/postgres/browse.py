@@ -30,8 +30,6 @@ from oncekey.stores.postgres.store import PostgresStore
 
 WINDOW: Final = 5000
 """The number of rows that one page covers. It is in the text, so that no plan sorts the table."""
-COUNTED: Final = 10_000
-"""The number of held records that are counted one by one."""
 _NEWEST: Final = 1000
 _FEWEST: Final = 128
 
@@ -126,8 +124,8 @@ NEWEST: Final = statement(
     0,
 )
 COUNT_OF_HELD: Final = statement(
-    f"{_GROUPED} FROM (SELECT * FROM oncekey_records t WHERE {_HELD} LIMIT {COUNTED + 1}) t "  # noqa: S608 - only constants
-    f"GROUP BY t.status, {_LIVING}",
+    "SELECT ROW(count(*), coalesce(min(t.updated), 0)) FROM oncekey_records t "  # noqa: S608 - only constants
+    f"WHERE {_HELD} AND t.status = 'held'",
     0,
 )
 DUE: Final = statement(
@@ -177,6 +175,8 @@ def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
             total=sum(living.values()),
             by_status=per_status(living),
             exact=True,
+            held_exact=True,
+            held_since=_held(store)[1],
             looked_at=total,
             now=now,
         )
@@ -184,15 +184,20 @@ def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
     living, seen = _groups(_run(store, SAMPLE, pack(">d", 100 * share)))
     rows = rows_then * pages / pages_then if rows_then > 0 and pages_then else seen / share
     by_status = per_status(living, rows / max(seen, 1))
-    if _indexed(store):
+    indexed, since = _indexed(store), None
+    if indexed:
         newest, more = _groups(_run(store, NEWEST))
-        held, _ = _groups(_run(store, COUNT_OF_HELD))
-        if held.get("held", 0) <= COUNTED:
-            by_status["held"] = held.get("held", 0)
-        by_status = at_least(by_status, newest | held)
+        by_status = at_least(by_status, newest)
+        by_status["held"], since = _held(store)
         seen += more
     return RecordCounts(
-        total=sum(by_status.values()), by_status=by_status, exact=False, looked_at=seen, now=now
+        total=sum(by_status.values()),
+        by_status=by_status,
+        exact=False,
+        held_exact=indexed,
+        held_since=since,
+        looked_at=seen,
+        now=now,
     )
 
 
@@ -205,6 +210,12 @@ def read_newer(store: PostgresStore, scope: str | None, key: str) -> Record | No
     """Return the record, as far as this release understands it, or None."""
     rows = _run(store, GET, *of_get(scope, key))
     return as_written(rows[0]) if rows else None
+
+
+def _held(store: PostgresStore) -> tuple[int, int | None]:
+    """Return how many are held, and since when the oldest one is."""
+    count, since = map(_number, fields(_run(store, COUNT_OF_HELD)[0], 2))
+    return count, since or None
 
 
 def _indexed(store: PostgresStore) -> bool:

@@ -115,6 +115,12 @@ def as_written(data: bytes) -> Record:
     )
 
 
+def to_entries(rows: list[bytes]) -> list[tuple[int, bytes]]:
+    """Return the times and the entries of the audit trail."""
+    found = (fields(row, 2) for row in rows)
+    return [(to_number(at or b""), entry or b"") for at, entry in found]
+
+
 _FIRST: Final = 4
 """The position of the first field, after the number of fields."""
 _FIELD: Final = Struct(">4xi")

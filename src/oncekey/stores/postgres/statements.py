@@ -48,8 +48,12 @@ RELEASE: Final = _call(
     "oncekey_release_v1",
     "text text bigint text bytea boolean boolean boolean boolean bigint bigint",
 )
-RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint")
-FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean")
+RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint bytea")
+FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean bytea")
+AUDIT: Final = _call("oncekey_audit_v1", "bytea")
+AUDITED: Final = statement(
+    "SELECT ROW(a.at, a.entry) FROM oncekey_audit a ORDER BY a.id DESC LIMIT $1::bigint", 1
+)
 CROWDS: Final = (
     (CLAIM, _together("oncekey_claims_v1", CLAIM)),
     (SETTLE, _together("oncekey_settles_v1", SETTLE)),
@@ -140,12 +144,12 @@ def of_release(ask: Release) -> Values:
 def of_resolve(ask: Resolve) -> Values:
     """Return the parameters of RESOLVE."""
     ends = (ask.status.encode(), ask.result, ask.error, _number(ask.ttl))
-    return (*_place(ask.scope, ask.key), _number(ask.token), *ends)
+    return (*_place(ask.scope, ask.key), _number(ask.token), *ends, ask.audit)
 
 
 def of_forget(ask: Forget) -> Values:
     """Return the parameters of FORGET."""
-    return (*_place(ask.scope, ask.key), _number(ask.token), _truth(ask.force))
+    return (*_place(ask.scope, ask.key), _number(ask.token), _truth(ask.force), ask.audit)
 
 
 def of_get(scope: str | None, key: str) -> Values:
@@ -161,6 +165,11 @@ def of_watch(scope: str | None, key: str, token: int) -> Values:
 def of_purge(grace: int, limit: int) -> Values:
     """Return the parameters of PURGE."""
     return _number(grace), _number(limit)
+
+
+def of_audited(limit: int) -> Values:
+    """Return the parameters of AUDITED."""
+    return (_number(limit),)
 
 
 def of_scan(ask: Scan) -> Values:

@@ -31,7 +31,14 @@ from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess
 from oncekey.stores.postgres.listen import Watch
 from oncekey.stores.postgres.pool import Link
-from oncekey.stores.postgres.rows import to_answer, to_number, to_page, to_record, to_verdict
+from oncekey.stores.postgres.rows import (
+    to_answer,
+    to_entries,
+    to_number,
+    to_page,
+    to_record,
+    to_verdict,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -125,6 +132,14 @@ class PostgresStore:
         """
         rows = self.links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
+
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        self.links.here().run(sql.AUDIT, (entry,))
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        return to_entries(self.links.here().run(sql.AUDITED, sql.of_audited(limit)))
 
     def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
         """Wait until the record may not be running under this token, or `seconds` are over."""

@@ -29,7 +29,14 @@ from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.batch import AsyncCrowd
 from oncekey.stores.postgres.connections import PerLoop
 from oncekey.stores.postgres.listen_async import AsyncWatch
-from oncekey.stores.postgres.rows import to_answer, to_number, to_page, to_record, to_verdict
+from oncekey.stores.postgres.rows import (
+    to_answer,
+    to_entries,
+    to_number,
+    to_page,
+    to_record,
+    to_verdict,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -124,6 +131,14 @@ class AsyncPostgresStore:
         """
         rows = await self.links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
+
+    async def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        await self.links.here().run(sql.AUDIT, (entry,))
+
+    async def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        return to_entries(await self.links.here().run(sql.AUDITED, sql.of_audited(limit)))
 
     async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
         """Wait until the record may not be running under this token, or `seconds` are over."""

@@ -1,7 +1,8 @@
 """List and count the records of a Redis server, with one step of SCAN for a page.
 
 Records come in the order of SCAN. KEYS is never used, because it blocks the server. Counts are
-estimated from the number of all keys and from one step.
+estimated from the number of all keys and from one step. Held records are counted and listed by the
+set that the scripts keep of them; a cluster has none.
 """
 
 from __future__ import annotations
@@ -106,16 +107,47 @@ return told
 """
 
 
-class ScanStep(NamedTuple):
-    """The cursor of a page: the node, the cursor of its SCAN, and the place in that step.
+_HELD: Final = """
+local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+return {redis.call('ZCARD', KEYS[1]), oldest[2]}
+"""
 
-    A step may return more keys than fit on a page. They are returned in the order of their digests,
-    and `told` is the last digest.
+
+# Compares the set of held records with the records of these names, and corrects it if told to.
+# Returns how many of the set are not held, and how many held ones are not in the set.
+COMPARE: Final = """
+local gone, missing = 0, 0
+for number = 2, #ARGV do
+  local name = ARGV[number]
+  local head = redis.pcall('GETRANGE', name, 0, 94)
+  local held = type(head) == 'string' and string.match(head, '^once.\\4') ~= nil
+  local known = redis.call('ZSCORE', KEYS[1], name)
+  if known and not held then
+    gone = gone + 1
+    if ARGV[1] == '1' then redis.call('ZREM', KEYS[1], name) end
+  elseif held and not known then
+    missing = missing + 1
+    if ARGV[1] == '1' then
+      redis.call('ZADD', KEYS[1], (struct.unpack('>I8', head, 40)), name)
+    end
+  end
+end
+return {gone, missing}
+"""
+
+
+class ScanStep(NamedTuple):
+    """The cursor of a page: the node, the cursor of its SCAN, and what was told of that step.
+
+    A step is never cut at a place, because it may have other keys when it is repeated: the server
+    grows and shrinks its table, and others write. So `told` has the digest of each key of the step
+    that came on an earlier page, and only these are left out. There are a few: a page asks for
+    smaller steps until one fits, and the smallest is one bucket of the table.
     """
 
     node: int = 0
     cursor: int = 0
-    told: str = ""
+    told: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, after: str | None) -> ScanStep:
@@ -124,7 +156,8 @@ class ScanStep(NamedTuple):
             return cls()
         try:
             node, cursor, told = after.split(".")
-            return cls(whole_number(node), whole_number(cursor, 2**64), told)
+            digests = frozenset(filter(None, told.split("-")))
+            return cls(whole_number(node), whole_number(cursor, 2**64), digests)
         except ValueError:
             raise bad_cursor(after) from None
 
@@ -135,7 +168,35 @@ class ScanStep(NamedTuple):
         return ScanStep(self.node + 1) if self.node + 1 < nodes else None
 
     def __str__(self) -> str:
-        return f"{self.node}.{self.cursor}.{self.told}"
+        return f"{self.node}.{self.cursor}.{'-'.join(sorted(self.told))}"
+
+
+class HeldPlace(NamedTuple):
+    """The cursor of a page of held records: since when, and who of that moment was told."""
+
+    since: int | str = "+inf"
+    told: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, after: str | None) -> HeldPlace:
+        """Parse a cursor. Raise ConfigurationError if it is not valid."""
+        if after is None:
+            return cls()
+        try:
+            since, told = after.split(".")
+            return cls(whole_number(since), frozenset(filter(None, told.split("-"))))
+        except ValueError:
+            raise bad_cursor(after) from None
+
+    def following(self, found: list[tuple[bytes, int]], last: bytes) -> HeldPlace:
+        """Return the place behind `last`, one of the names and moments that were found."""
+        moment = dict(found)[last]
+        upto = [name for name, _ in found].index(last) + 1
+        told = {digest_of(name) for name, since in found[:upto] if since == moment}
+        return HeldPlace(moment, frozenset(told) | (self.told if self.since == moment else set()))
+
+    def __str__(self) -> str:
+        return f"{self.since}.{'-'.join(sorted(self.told))}"
 
 
 def nodes_of(client: Any) -> list[Any]:
@@ -148,7 +209,7 @@ def nodes_of(client: Any) -> list[Any]:
 
 def digest_of(name: bytes) -> str:
     """Return the digest of a key for a cursor, which may be shown where keys must not."""
-    return sha1(name, usedforsecurity=False).hexdigest()[:16]
+    return sha1(name, usedforsecurity=False).hexdigest()[:12]
 
 
 def scan_pattern(prefix: bytes, ask: RecordQuery) -> bytes:
@@ -234,29 +295,46 @@ def read_newer(store: RedisStore, scope: str | None, key: str) -> Record | None:
     return as_written(scope, key, stored)
 
 
+def correct_held(store: RedisStore) -> int:
+    """Compare the set of held records with all records. Return how many corrections it needed."""
+    try:
+        held = store.held_set()
+        if held is None:
+            return 0
+        node, cursor, corrected = store.clients.client(), 0, 0
+        members: list[bytes] = node.execute_command("ZRANGE", held, 0, -1, NEVER_DECODE=True)
+        for start in range(0, len(members), _STEP):
+            corrected += sum(node.eval(COMPARE, 1, held, 1, *members[start : start + _STEP]))
+        while True:
+            cursor, names = scan_step(node, cursor, _STEP, codec.pattern_of(store.prefix))
+            if names:
+                corrected += sum(node.eval(COMPARE, 1, held, 1, *names))
+            if not cursor:
+                return corrected
+    except CAUGHT as error:
+        raise store.explained(error) from error
+
+
 def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
+    held = store.held_set() if ask.status == "held" else None
+    if held is not None:
+        return _page_of_held(store, held, ask)
     here = ScanStep.of(ask.after)
     nodes = nodes_of(store.clients.client())
     if here.node >= len(nodes):
         raise bad_cursor(ask.after)
-    node, plain = nodes[here.node], ask == RecordQuery(after=ask.after, limit=ask.limit)
-    count = ask.limit if plain else max(_STEP, ask.limit)
-    following, names = scan_step(node, here.cursor, count, scan_pattern(store.prefix, ask))
-    if ask.status is not None:
-        read = read_statuses(node, names)
-        fit = (ask.status, UNKNOWN)
-        names = [name for name, status in zip(names, read, strict=True) if status in fit]
-    if here.told or len(names) > ask.limit:
-        names = sorted((name for name in names if digest_of(name) > here.told), key=digest_of)
-    batch = names[: ask.limit] if plain else names
-    now, found = _read(store, node, batch)
-    told = [one for one in found if wanted(one.record, ask, now)]
+    plain = ask == RecordQuery(after=ask.after, limit=ask.limit)
+    # A step has a few keys more than it was asked for.
+    count = ask.limit - ask.limit // 8 if plain else max(_STEP, ask.limit)
+    while True:
+        following, now, told = _step(store, ask, nodes[here.node], here, count)
+        if len(told) <= ask.limit or count == 1:
+            break
+        count = max(1, count * ask.limit // (2 * len(told)))
     after = here.following(following, len(nodes))
     if len(told) > ask.limit:
         told = told[: ask.limit]
-        after = here._replace(told=digest_of(told[-1].name))
-    elif len(batch) < len(names):
-        after = here._replace(told=digest_of(batch[-1]))
+        after = here._replace(told=here.told | {digest_of(one.name) for one in told})
     return RecordPage(
         records=[one.record for one in told],
         sizes=[one.size or None for one in told],
@@ -266,6 +344,55 @@ def _page(store: RedisStore, ask: RecordQuery) -> RecordPage:
     )
 
 
+def _page_of_held(store: RedisStore, held: bytes, ask: RecordQuery) -> RecordPage:
+    """Return a page of the set of held records, those first that were held last."""
+    node, here = store.clients.client(), HeldPlace.of(ask.after)
+    plain = ask == RecordQuery(status="held", after=ask.after, limit=ask.limit)
+    count = ask.limit if plain else max(_STEP, ask.limit)
+    wish = ("REV", "LIMIT", 0, count + len(here.told) + 1, "WITHSCORES")
+    words = ("ZRANGE", held, here.since, "-inf", "BYSCORE", *wish)
+    listed: list[Any] = node.execute_command(*words, NEVER_DECODE=True)
+    found = [(name, int(float(since))) for name, since in _pairs(listed)]
+    names = [name for name, _ in found if digest_of(name) not in here.told]
+    now, read = _read(store, node, names[:count])
+    told = [one for one in read if wanted(one.record, ask, now)]
+    last = None
+    if len(told) > ask.limit:
+        told = told[: ask.limit]
+        last = told[-1].name
+    elif len(names) > count:
+        last = names[count - 1]
+    return RecordPage(
+        records=[one.record for one in told],
+        sizes=[one.size or None for one in told],
+        after=None if last is None else str(here.following(found, last)),
+        newest_first=True,
+        now=now,
+    )
+
+
+def _pairs(listed: list[Any]) -> list[tuple[bytes, Any]]:
+    """Return members and scores, which come in pairs or one after the other (RESP 2)."""
+    if listed and isinstance(listed[0], (list, tuple)):
+        return [(name, score) for name, score in listed]
+    return list(zip(listed[::2], listed[1::2], strict=True))
+
+
+def _step(
+    store: RedisStore, ask: RecordQuery, node: Any, here: ScanStep, count: int
+) -> tuple[int, int, list[StoredRecord]]:
+    """Return the cursor that follows, the time, and the records of this step that match."""
+    following, names = scan_step(node, here.cursor, count, scan_pattern(store.prefix, ask))
+    if here.told:
+        names = [name for name in names if digest_of(name) not in here.told]
+    if ask.status is not None:
+        read = read_statuses(node, names)
+        fit = (ask.status, UNKNOWN)
+        names = [name for name, status in zip(names, read, strict=True) if status in fit]
+    now, found = _read(store, node, names)
+    return following, now, [one for one in found if wanted(one.record, ask, now)]
+
+
 def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
     seen: dict[str, float] = {}
     whole, looked_at = True, 0
@@ -273,10 +400,12 @@ def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
     for node in nodes:
         cursor, handed_out = 0, 0
         ours: dict[str, int] = {}
+        told: set[int] = set()  # SCAN returns a key twice when its table grows or shrinks
         while True:
             cursor, names = scan_step(node, cursor, _STEP if exact else _SAMPLE, None)
             handed_out += len(names)
-            named = [name for name in names if name.startswith(store.prefix)]
+            named = [n for n in names if n.startswith(store.prefix) and hash(n) not in told]
+            told.update(map(hash, named))
             for status in filter(None, read_statuses(node, named)):
                 ours[status] = ours.get(status, 0) + 1
             if not (cursor and exact):
@@ -287,10 +416,18 @@ def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
         looked_at += sum(ours.values())
         whole = whole and not cursor
     by_status = per_status(seen)
+    held = store.held_set()
+    since: int | None = None
+    if held is not None:
+        count, *oldest = nodes[0].eval(_HELD, 1, held)
+        by_status["held"] = by_status["held"] if whole else count
+        since = int(float(oldest[0])) if oldest else None
     return RecordCounts(
         total=sum(by_status.values()),
         by_status=by_status,
         exact=whole,
+        held_exact=whole or held is not None,
+        held_since=since,
         looked_at=looked_at,
         now=time_of(nodes[0]),
     )

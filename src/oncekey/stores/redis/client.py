@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -43,6 +44,7 @@ from oncekey.stores.redis.connection import (
 )
 from oncekey.stores.redis.connection_async import Wires
 from oncekey.stores.redis.pubsub import AsyncEars, Ears, Seats, listening, listening_async
+from oncekey.stores.url import check_url, safe_url
 
 _PLAIN: Final[tuple[Any, ...]] = (
     (redis.Redis, redis.ConnectionPool),
@@ -74,6 +76,7 @@ def _pool_of(url: str, **options: Any) -> Any:
     redis-py takes database 0 where the URL has something else than a number, and refuses an unknown
     option only when it connects.
     """
+    check_url(url)
     try:
         parts = urlsplit(url)
         number = parts.path.strip("/")
@@ -82,12 +85,23 @@ def _pool_of(url: str, **options: Any) -> Any:
         pool = redis.ConnectionPool.from_url(url, **WITH_PATIENCE, **options)
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, ValueError) as error:
-        scheme = url.partition("://")[0]  # the rest may contain a password
         raise ConfigurationError(
-            f"the {scheme}:// URL of the store cannot be read ({error}); write "
+            f"the URL {safe_url(url)!r} of the store cannot be used: {_wrong(error, url)}; write "
             f"redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/to/redis.sock"
         ) from None
     return pool
+
+
+def _wrong(error: Exception, url: str) -> str:
+    """Return what is wrong with a URL. Other texts than these may quote a password."""
+    text = str(error)
+    unknown = re.search("unexpected keyword argument '(.*)'", text)
+    if unknown and "password" in url:  # of which it may be a part, behind a & that is not encoded
+        return "it has an unknown option"
+    if unknown:
+        return f"it has the unknown option {unknown[1]!r}"
+    known = re.match("the database is .* no number$|[Ii]nvalid value for '[a-z_]+'", text)
+    return known[0] if known else "it is no URL"
 
 
 def where_is(client: Any) -> str:

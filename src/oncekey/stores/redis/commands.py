@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from oncekey.core import machine
+from oncekey.core.audit import KEPT
 from oncekey.core.key import stored_key
 from oncekey.core.record import FORMAT, Record, Status
 from oncekey.core.requests import (
@@ -113,7 +114,8 @@ _RENEW: Final = Struct(">qq")
 _REVISION: Final = Struct(">Q")
 _SETTLE: Final = Struct(">BqBB")
 _RELEASE: Final = Struct(">BBBBqq")
-_FORGET: Final = Struct(">qB")
+_RESOLVE: Final = Struct(">BqBBB")
+_FORGET: Final = Struct(">qBB")
 _ANY_NUMBER: Final = 2**32 - 1
 _VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
 _ANSWERS: Final[dict[int, type[Answer]]] = {
@@ -149,6 +151,16 @@ def place_of(prefix: bytes, name: bytes) -> Place | None:
         return None
     place = unquote(scope), unquote(key)
     return place if stored_key(place[0] or None, place[1]) == stored else None
+
+
+def held_set(prefix: bytes) -> bytes:
+    """Return the key of the sorted set of held records. No record has such a key."""
+    return prefix + b"/held"
+
+
+def audit_list(prefix: bytes) -> bytes:
+    """Return the key of the list with the audit trail. No record has such a key."""
+    return prefix + b"/audit"
 
 
 def pattern_of(prefix: bytes) -> bytes:
@@ -219,13 +231,16 @@ def release(ask: Release) -> Arguments:
 def resolve(ask: Resolve) -> Arguments:
     """Return the arguments of resolve.lua."""
     result, error = ask.result, ask.error
-    ends = _SETTLE.pack(_CODES[ask.status], ask.ttl, result is not None, error is not None)
-    return _TOKEN.pack(ask.token) + ends, *_given(result, error)
+    given = result is not None, error is not None, bool(ask.audit)
+    ends = _RESOLVE.pack(_CODES[ask.status], ask.ttl, *given)
+    by_hand = (ask.audit,) if ask.audit else ()
+    return _TOKEN.pack(ask.token) + ends, *_given(result, error), *by_hand
 
 
 def forget(ask: Forget) -> Arguments:
     """Return the arguments of forget.lua."""
-    return (_FORGET.pack(ask.token, ask.force),)
+    packed = _FORGET.pack(ask.token, ask.force, bool(ask.audit))
+    return (packed, ask.audit) if ask.audit else (packed,)
 
 
 def watch(token: int) -> Arguments:
@@ -337,6 +352,22 @@ def page(records: list[Record], ask: Scan) -> Page:
     return Page(told, (told[-1].scope or "", told[-1].key))
 
 
+# The audit trail
+
+
+ADD_ENTRY: Final = f"""
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+redis.call('LPUSH', KEYS[1], struct.pack('>I8', now) .. ARGV[1])
+redis.call('LTRIM', KEYS[1], 0, {KEPT - 1})
+"""
+
+
+def entries(listed: list[bytes]) -> list[tuple[int, bytes]]:
+    """Return the times and the entries of the audit trail."""
+    return [(_REVISION.unpack_from(one)[0], one[_REVISION.size :]) for one in listed]
+
+
 # The scripts: one for each verb, in the form that the server understands.
 
 
@@ -344,16 +375,18 @@ OLDEST: Final = (6, 2)
 _KNOWS_FLAGS: Final = (7, 0)
 # The parts of each script, in their order. They share local variables, so they need no functions.
 _PARTS: Final = {
-    "claim": ("record", "claim", "save", "granted"),
+    "claim": ("record", "claim", "held", "save", "granted"),
     "renew": ("record", "owner", "renew", "save", "done"),
     "note": ("record", "owner", "note", "save", "done"),
-    "settle": ("record", "owner", "settle", "ending", "wake", "save", "done"),
-    "release": ("record", "owner", "release", "wake", "save", "done"),
-    "resolve": ("record", "resolve", "ending", "wake", "save", "done"),
-    "forget": ("record", "forget", "wake", "done"),
+    "settle": ("record", "owner", "settle", "ending", "wake", "held", "save", "done"),
+    "release": ("record", "owner", "release", "wake", "held", "save", "done"),
+    "resolve": ("record", "resolve", "ending", "wake", "held", "save", "audit", "done"),
+    "forget": ("record", "forget", "wake", "held", "audit", "done"),
     "get": ("record", "get"),
     "watch": ("record", "watch"),
 }
+_BESIDE: Final = {"held": "HELD_SET", "audit": "AUDIT_LIST"}
+"""The parts that write to another key than the record, and what they call it."""
 # Allowed on a server that is out of memory, which must still learn how running attempts ended: this
 # is how it gets free memory.
 _WHEN_FULL: Final = frozenset({"settle", "renew", "release"})
@@ -369,10 +402,12 @@ class Script(NamedTuple):
 Scripts = Mapping[str, Script]
 
 
-def scripts_for(facts: Mapping[str, Any]) -> Scripts:
+def scripts_for(facts: Mapping[str, Any], prefix: bytes | None = None) -> Scripts:
     """Return the scripts for a server with this INFO, which may be empty if it is unknown.
 
-    Raise ConfigurationError if the server is too old.
+    With a prefix they keep the set of held records and the audit trail. Without one they do not: in
+    a cluster a script may write only to the slot of its record. Raise ConfigurationError if the
+    server is too old.
     """
     if "redis_version" not in facts and facts:  # a cluster returns the facts of each node
         facts = next(iter(facts.values()))
@@ -383,18 +418,33 @@ def scripts_for(facts: Mapping[str, Any]) -> Scripts:
             f"newer, or Valkey: upgrade the server"
         )
         raise ConfigurationError(msg)
-    return written(flags=version >= _KNOWS_FLAGS)
+    return written(flags=version >= _KNOWS_FLAGS, prefix=prefix)
+
+
+def keeps_held(facts: Mapping[str, Any]) -> bool:
+    """Return whether scripts may keep a set of held records on a server with this INFO."""
+    return facts.get("redis_mode") != "cluster"
 
 
 @cache
-def written(*, flags: bool) -> Scripts:
-    """Return all scripts, with flags if the server can read them."""
+def written(*, flags: bool, prefix: bytes | None) -> Scripts:
+    """Return all scripts, with flags if the server can read them; see `scripts_for`."""
+    names = {} if prefix is None else {"held": held_set(prefix), "audit": audit_list(prefix)}
     made: dict[str, Script] = {}
     for verb, parts in _PARTS.items():
         first = "#!lua flags=allow-oom\n" if flags and verb in _WHEN_FULL else ""
-        text = first + "\n".join(map(_text, parts))
+        texts = [_named(part, names) for part in parts if part in names or part not in _BESIDE]
+        text = first + "\n".join(texts)
         made[verb] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest().encode())
     return made
+
+
+def _named(part: str, names: Mapping[str, bytes]) -> str:
+    """Return the text of a part, with the name of the key that it writes to beside the record."""
+    if part not in names:
+        return _text(part)
+    name = "".join(map("\\{:03}".format, names[part]))
+    return f"local {_BESIDE[part]} = '{name}'\nlocal AUDIT_KEPT = {KEPT}\n{_text(part)}"
 
 
 def _text(name: str) -> str:

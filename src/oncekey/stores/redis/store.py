@@ -63,6 +63,7 @@ class RedisStore:
         self.prefix = prefix.encode()
         self.replicas = replicas_of(wait, self.clients.settings)
         self._scripts: Scripts | None = None
+        self._held: bytes | None = None
 
     @classmethod
     def from_url(
@@ -118,11 +119,13 @@ class RedisStore:
 
     def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
-        return self._write("resolve", ask.scope, ask.key, codec.resolve(ask))
+        verdict = self._write("resolve", ask.scope, ask.key, codec.resolve(ask))
+        return self._written_down(ask, verdict)
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        return self._write("forget", ask.scope, ask.key, codec.forget(ask))
+        verdict = self._write("forget", ask.scope, ask.key, codec.forget(ask))
+        return self._written_down(ask, verdict)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
@@ -160,6 +163,22 @@ class RedisStore:
         """Do nothing and return 0: the server removes expired records."""
         return 0
 
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        name = codec.audit_list(self.prefix)
+        try:
+            self.clients.ask(("EVAL", codec.ADD_ENTRY, 1, name, entry))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        try:
+            listed = self.clients.ask(("LRANGE", codec.audit_list(self.prefix), 0, limit - 1))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+        return codec.entries(listed)
+
     def close(self) -> None:
         """Close our own connections. The next use opens new ones."""
         self.clients.close()
@@ -177,6 +196,12 @@ class RedisStore:
 
     def _write(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Verdict:
         return codec.verdict(scope, key, self._run(verb, scope, key, arguments))
+
+    def _written_down(self, ask: Resolve | Forget, verdict: Verdict) -> Verdict:
+        """Add the entry of the request where the script could not: in a cluster."""
+        if ask.audit and self._held is None and verdict is Verdict.DONE:
+            self.audit(ask.audit)
+        return verdict
 
     def _run(self, verb: str, scope: str | None, key: str, arguments: codec.Arguments) -> Any:
         """Run the script of a verb and return its reply."""
@@ -236,8 +261,16 @@ class RedisStore:
             facts = self.clients.facts()
         except NoPermissionError:  # then use the oldest form, which every server can read
             facts = {}
-        self._scripts = scripts_for(facts)
+        single = self.clients.settings is not None and codec.keeps_held(facts)
+        self._held = codec.held_set(self.prefix) if single else None
+        self._scripts = scripts_for(facts, self.prefix if single else None)
         return self._scripts
+
+    def held_set(self) -> bytes | None:
+        """Return the key of the set of held records, or None in a cluster, which has none."""
+        if self._scripts is None:
+            self._load()
+        return self._held
 
     def explained(self, error: Exception) -> Exception:
         """Return the error to raise in place of one of redis-py."""

@@ -41,19 +41,18 @@ PAGE: Final = (
     f"WHERE rowid <= ? AND rowid > ? AND {_LIVING} "
 )
 COUNT: Final = f"SELECT status, count(*) FROM oncekey_records WHERE {_LIVING}"  # noqa: S608 - only constants
+COUNT_AND_AGE: Final = COUNT.replace("count(*)", "count(*), min(updated)")
 
 
 HELD_INDEX: Final = "oncekey_records_held"
-"""The index of held records, the only ones that never expire. `oncekey migrate` creates it."""
+"""The index of held records, the only ones that never expire."""
 MAKE_HELD_INDEX: Final = (
     f"CREATE INDEX IF NOT EXISTS {HELD_INDEX} ON oncekey_records (expires) WHERE expires = 0"
 )
 HAS_HELD_INDEX: Final = f"SELECT 1 FROM sqlite_master WHERE name = '{HELD_INDEX}'"  # noqa: S608 - only constants
 _BY_INDEX: Final = f"FROM oncekey_records INDEXED BY {HELD_INDEX} WHERE expires = 0 "
 HELD_PAGE: Final = f"SELECT {_COLUMNS}, length(result), rowid {_BY_INDEX}AND rowid <= ? "
-HELD_COUNT: Final = (
-    f"SELECT count(*) FROM (SELECT 1 {_BY_INDEX}AND status = 'held' LIMIT {COUNTED + 1})"  # noqa: S608 - only constants
-)
+HELD_COUNT: Final = f"SELECT count(*), min(updated) {_BY_INDEX}AND status = 'held'"
 DUE: Final = (
     f"SELECT count(*) FROM (SELECT 1 FROM oncekey_records WHERE {file.EXPIRED} LIMIT 1000000)"  # noqa: S608 - only constants
 )
@@ -98,20 +97,26 @@ def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
     """Count all records if the range of rowids is small or `exact` is set, else estimate."""
     now = store.clock()
     lowest, highest = store.rows(ENDS)[0]
+    held = _held(store)
     if exact or highest is None or highest - lowest < COUNTED:
-        seen = dict(store.rows(f"{COUNT} GROUP BY status", now))
-        return _counted(per_status(seen), sum(seen.values()), now, exact=True)
+        rows = store.rows(f"{COUNT_AND_AGE} GROUP BY status", now)
+        seen = {status: count for status, count, _ in rows}
+        since = next((updated for status, _, updated in rows if status == "held"), None)
+        held = (seen.get("held", 0), since)
+        return _counted(per_status(seen), sum(seen.values()), now, held, exact=True)
     starts = choices(range(lowest, highest - _RUN + 2), k=_RUNS)  # noqa: S311 - no secrets
     numbers = {start + number for start in starts for number in range(_RUN)}
     marks = ", ".join("?" * len(numbers))
     probed = dict(store.rows(f"{COUNT} AND rowid IN ({marks}) GROUP BY status", now, *numbers))
     newest = dict(store.rows(f"{COUNT} AND rowid > ? GROUP BY status", now, highest - _NEWEST))
     by_status = at_least(per_status(probed, (highest - lowest + 1) / len(numbers)), newest)
-    if _indexed(store):
-        held: int = store.rows(HELD_COUNT)[0][0]
-        by_status["held"] = held if held <= COUNTED else max(held, by_status["held"])
+    total = sum(by_status.values())
+    if held is not None:
+        by_status["held"] = held[0]
     looked_at = sum(probed.values()) + sum(newest.values())
-    return _counted(by_status, looked_at, now, exact=False)
+    told = _counted(by_status, looked_at, now, held, exact=False)
+    told.total = max(total, told.total)
+    return told
 
 
 def count_due(store: SQLiteStore, grace: int) -> int:
@@ -128,9 +133,31 @@ def read_newer(store: SQLiteStore, scope: str | None, key: str) -> Record | None
     return None if record is None or 0 < record.expires <= store.clock() else record
 
 
-def _counted(by_status: dict[str, int], looked_at: int, now: int, *, exact: bool) -> RecordCounts:
-    total = sum(by_status.values())
-    return RecordCounts(total=total, by_status=by_status, exact=exact, looked_at=looked_at, now=now)
+def _held(store: SQLiteStore) -> tuple[int, int | None] | None:
+    """Return how many are held and since when, or None if somebody has dropped the index."""
+    if not _indexed(store):
+        return None
+    count, since = store.rows(HELD_COUNT)[0]
+    return count, since
+
+
+def _counted(
+    by_status: dict[str, int],
+    looked_at: int,
+    now: int,
+    held: tuple[int, int | None] | None,
+    *,
+    exact: bool,
+) -> RecordCounts:
+    return RecordCounts(
+        total=sum(by_status.values()),
+        by_status=by_status,
+        exact=exact,
+        held_exact=held is not None,
+        held_since=None if held is None else held[1],
+        looked_at=looked_at,
+        now=now,
+    )
 
 
 def _start(store: SQLiteStore, ask: RecordQuery, now: int) -> int | None:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from oncekey.core.audit import KEPT
 from oncekey.core.record import FORMAT, Record
 from oncekey.core.requests import Claim, Request, Settle
 from oncekey.errors import StoreAccessError, StoreError, UnreadableError
@@ -58,6 +59,12 @@ PURGE: Final = (
     "DELETE FROM oncekey_records WHERE rowid IN "  # noqa: S608 - only constants
     f"(SELECT rowid FROM oncekey_records WHERE {EXPIRED} LIMIT ?)"
 )
+
+AUDIT: Final = "INSERT INTO oncekey_audit (at, entry) VALUES (?, ?)"
+TRIM_AUDIT: Final = (
+    f"DELETE FROM oncekey_audit WHERE id <= (SELECT max(id) FROM oncekey_audit) - {KEPT}"  # noqa: S608 - only constants
+)
+AUDITED: Final = "SELECT at, entry FROM oncekey_audit ORDER BY id DESC LIMIT ?"
 
 # Statements about several records. The parameters have no numbers, though some have the same value:
 # the first releases of Python 3.12 warn about numbered ones each time.

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R", bound=Request)
+ByHand = TypeVar("ByHand", Resolve, Forget)
 A = TypeVar("A")
 
 Transition = Callable[[Record | None, R, int], tuple[Record | None, A]]
@@ -92,6 +93,23 @@ def apply(change: Transition[R, A], ask: R, connection: sqlite3.Connection, now:
         statement = file.RESTART if after.created != before.created else file.UPDATE
         connection.execute(statement, (*file.changed(after, ask), *place))
     return answer
+
+
+def apply_by_hand(
+    change: Transition[ByHand, Verdict], ask: ByHand, connection: sqlite3.Connection, now: int
+) -> Verdict:
+    """Apply the rule. Add the entry of the request to the audit trail if a record changed."""
+    before = connection.total_changes
+    verdict = apply(change, ask, connection, now)
+    if connection.total_changes != before:
+        add_entry(ask.audit, connection, now)
+    return verdict
+
+
+def add_entry(entry: bytes, connection: sqlite3.Connection, now: int) -> None:
+    """Add the entry to the audit trail, and remove the oldest ones."""
+    connection.execute(file.AUDIT, (now, entry))
+    connection.execute(file.TRIM_AUDIT)
 
 
 def _first(record: Record | None, ask: Request) -> tuple[object, ...]:
@@ -210,10 +228,14 @@ class SQLiteStore:
 
     def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
+        if ask.audit:
+            return cast("Verdict", self._commit(self.job_by_hand(machine.resolve, ask)))
         return self._write(machine.resolve, ask)
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
+        if ask.audit:
+            return cast("Verdict", self._commit(self.job_by_hand(machine.forget, ask)))
         return self._write(machine.forget, ask)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
@@ -250,6 +272,14 @@ class SQLiteStore:
         if not self.rows(file.ANY_EXPIRED, then, then):
             return 0
         return cast("int", self._commit(Job(work)))
+
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        self._commit(Job(partial(add_entry, entry)))
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        return self.rows(file.AUDITED, limit)
 
     def close(self) -> None:
         """Close the file. The next use opens it again."""
@@ -354,6 +384,10 @@ class SQLiteStore:
     def job(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> Job:
         """Return the job that applies one rule of the machine to one record."""
         return Job(self.transition(change, ask), ask=ask, plain=plain)
+
+    def job_by_hand(self, change: Transition[ByHand, Verdict], ask: ByHand) -> Job:
+        """Return the job that applies the rule and adds the entry of the request."""
+        return Job(partial(apply_by_hand, change, ask), ask=ask)
 
     def _commit(self, job: Job) -> Any:
         self.writer.commit([job])

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from oncekey.compat import renew_after_fork, running_loop
 from oncekey.core import machine
@@ -76,10 +76,18 @@ class AsyncSQLiteStore(Threaded):
 
     async def resolve(self, ask: Resolve, /) -> Verdict:
         """End a held record."""
+        if ask.audit:
+            return cast(
+                "Verdict", await self._leader.hand(self.blocking.job_by_hand(machine.resolve, ask))
+            )
         return await self._write(machine.resolve, ask)
 
     async def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
+        if ask.audit:
+            return cast(
+                "Verdict", await self._leader.hand(self.blocking.job_by_hand(machine.forget, ask))
+            )
         return await self._write(machine.forget, ask)
 
     async def aclose(self) -> None:

@@ -154,9 +154,10 @@ class Desk:
         )
         return self.store.resolve(replace(ask, **other))
 
-    def forget(self, read: Record, *, force: bool = False) -> Verdict:
+    def forget(self, read: Record, *, force: bool = False, audit: bytes = b"") -> Verdict:
         """Forget the record, as it was read."""
-        return self.store.forget(Forget(self.scope, self.key, token=read.token, force=force))
+        ask = Forget(self.scope, self.key, token=read.token, force=force, audit=audit)
+        return self.store.forget(ask)
 
     def get(self) -> Record | None:
         """Return the living record, or None if there is none."""
@@ -187,6 +188,11 @@ class Line(Store, Protocol):
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:
         """Send all claims at once and return the answers."""
         ...
+
+
+def keeps_audit(store: Store) -> bool:
+    """Return whether the store keeps an audit trail, which it need not."""
+    return getattr(getattr(store, "_store", store), "audited", None) is not None
 
 
 class Blocking:
@@ -234,6 +240,8 @@ class OnRunner:
     get = partialmethod(_run, "get")
     scan = partialmethod(_run, "scan")
     purge = partialmethod(_run, "purge")
+    audit = partialmethod(_run, "audit")
+    audited = partialmethod(_run, "audited")
     close = partialmethod(_run, "aclose")
 
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:

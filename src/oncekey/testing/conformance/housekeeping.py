@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Page, Scan
-from oncekey.testing.conformance.base import DONE, LOST, Desk, Line, Suite, Tick
+from oncekey.testing.conformance.base import DONE, LOST, Desk, Line, Suite, Tick, keeps_audit
 from oncekey.testing.conformance.table import reach
 
 MANY = 1000
@@ -156,6 +158,36 @@ class Housekeeping(Suite):
         tick(desk.ttl)
         assert desk.forget(replace(owner, token=1)) is DONE
         assert isinstance(desk.claim("b"), Granted)
+
+    # The audit trail, where the store keeps one
+
+    def test_what_is_done_by_hand_is_written_down_once(self, desk: Desk) -> None:
+        if not keeps_audit(desk.store):
+            return
+        store: Any = desk.store
+        assert store.audited(5) == []
+        held = reach(desk, "held")
+        assert desk.resolve(held, audit=b'{"first":1}') is DONE
+        assert desk.resolve(held, audit=b'{"first":1}') is LOST  # sent again
+        assert desk.resolve(held) is LOST
+        resolved = desk.read()
+        assert desk.forget(replace(resolved, token=1), audit=b"{}") is LOST
+        assert desk.forget(resolved, audit=b'{"second":2}') is DONE
+        assert desk.forget(resolved, audit=b'{"second":2}') is DONE  # it is gone already
+        store.audit(b'{"third":3}')
+        found = store.audited(5)
+        assert [entry for _, entry in found] == [b'{"third":3}', b'{"second":2}', b'{"first":1}']
+        assert found[1][0] >= found[2][0] == resolved.updated
+        assert [entry for _, entry in store.audited(1)] == [b'{"third":3}']
+
+    def test_what_nobody_did_by_hand_is_not_written_down(self, desk: Desk) -> None:
+        if not keeps_audit(desk.store):
+            return
+        held = reach(desk, "held")
+        desk.resolve(held)
+        desk.forget(desk.read())
+        store: Any = desk.store
+        assert store.audited(5) == []
 
     # Purge
 

@@ -43,6 +43,13 @@ CREATE INDEX oncekey_records_due ON oncekey_records (due) WHERE due > 0;
 CREATE INDEX oncekey_records_created ON oncekey_records (created);
 CREATE INDEX oncekey_records_held ON oncekey_records (created) WHERE due = 0;
 
+-- What people did by hand, with the time. It outlives the records.
+CREATE TABLE IF NOT EXISTS oncekey_audit (
+    id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at    bigint NOT NULL,
+    entry bytea  NOT NULL
+);
+
 -- How many migrations this schema has seen, and the fewest that a release must know to use it.
 -- One row. Only a migration that takes something away raises `oldest`.
 CREATE TABLE oncekey_schema (version integer NOT NULL, oldest integer NOT NULL);
@@ -383,9 +390,20 @@ BEGIN
 END
 $$;
 
+-- Adds an entry to the audit trail, and removes the oldest ones.
+CREATE OR REPLACE FUNCTION oncekey_audit_v1(p_entry bytea) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    added bigint;
+BEGIN
+    INSERT INTO oncekey_audit (at, entry) VALUES (oncekey_now_v1(), p_entry) RETURNING id INTO added;
+    DELETE FROM oncekey_audit a WHERE a.id <= added - 10000;
+    RETURN added;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION oncekey_resolve_v1(
     p_scope text, p_key text, p_token bigint, p_status text,
-    p_result bytea, p_error bytea, p_ttl bigint
+    p_result bytea, p_error bytea, p_ttl bigint, p_audit bytea
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
     day CONSTANT bigint := 86400000000;
@@ -409,6 +427,9 @@ BEGIN
     WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token
         AND t.status = 'held' AND t.version <= 1;
     IF FOUND THEN
+        IF p_audit <> '' THEN
+            PERFORM oncekey_audit_v1(p_audit);
+        END IF;
         RETURN 'done';
     END IF;
     SELECT t.version > 1 INTO newer FROM oncekey_records t
@@ -418,7 +439,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION oncekey_forget_v1(
-    p_scope text, p_key text, p_token bigint, p_force boolean
+    p_scope text, p_key text, p_token bigint, p_force boolean, p_audit bytea
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
     r oncekey_records;
@@ -434,6 +455,9 @@ BEGIN
         RETURN 'lost';
     END IF;
     DELETE FROM oncekey_records t WHERE t.scope = p_scope AND t.key = p_key;
+    IF p_audit <> '' THEN
+        PERFORM oncekey_audit_v1(p_audit);
+    END IF;
     IF r.status = 'running' AND r.waited = r.token THEN
         PERFORM oncekey_wake_v1(p_scope, p_key);
     END IF;

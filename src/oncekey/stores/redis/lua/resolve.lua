@@ -1,5 +1,5 @@
--- token, status, ttl, and whether a result and an error follow
-local asked, ends, ttl, results, errors = struct.unpack('>i8Bi8BB', ARGV[1])
+-- token, status, ttl, and whether a result, an error and an entry for the audit trail follow
+local asked, ends, ttl, results, errors, by_hand = struct.unpack('>i8Bi8BBB', ARGV[1])
 if not whole or status ~= HELD or token ~= asked then
   return LOST
 end

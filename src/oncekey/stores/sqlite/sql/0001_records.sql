@@ -31,6 +31,12 @@ CREATE TABLE oncekey_records (
 
 CREATE INDEX oncekey_records_due ON oncekey_records (due) WHERE due > 0;
 
+-- Only held records never expire. They wait for a person, who finds and counts them by this index.
+CREATE INDEX oncekey_records_held ON oncekey_records (expires) WHERE expires = 0;
+
+-- What people did by hand, with the time in microseconds. It outlives the records.
+CREATE TABLE oncekey_audit (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, entry BLOB NOT NULL);
+
 -- How many migrations this file has seen. One row.
 CREATE TABLE oncekey_schema (version INTEGER NOT NULL);
 INSERT INTO oncekey_schema VALUES (0);

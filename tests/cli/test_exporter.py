@@ -1,0 +1,46 @@
+"""`oncekey exporter`: Prometheus asks it for the numbers of the store."""
+
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
+
+import pytest
+
+from oncekey import Once
+from oncekey.cli.exporter import _answering
+from tests.cli.shop import open_shop
+
+
+@contextmanager
+def served(url):
+    once = Once(url, observers=())
+    with ThreadingHTTPServer(("127.0.0.1", 0), _answering(once.store)) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            once.close()
+
+
+def test_the_numbers_are_those_of_the_moment(tmp_path):
+    path = tmp_path / "oncekey.db"
+    open_shop(path)
+    with served(f"sqlite:///{path}") as url:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:  # noqa: S310 - our own
+            text = answer.read().decode()
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert "\noncekey_held_records 1\n" in text
+        assert "charge" not in text
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/")  # noqa: S310 - our own
+
+
+def test_a_port_that_is_taken_is_said(shop, run):
+    with ThreadingHTTPServer(("127.0.0.1", 0), _answering(None)) as taken:
+        done = run("exporter", "--port", str(taken.server_port))
+    assert done.exit_code == 2
+    assert "--port 0 takes a free port" in done.stderr
+    assert run("exporter", "--store", "sqlite:///nowhere.db").exit_code == 2

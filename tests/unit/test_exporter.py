@@ -1,0 +1,80 @@
+"""What needs a person is exported as it is now, and an estimate is not exported as a count."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from oncekey import ConfigurationError, Once, StoreError
+from oncekey.exporter import NAMES, RecordGauges, exposition
+from oncekey.stores.sqlite import browse
+
+
+@pytest.fixture
+def once(tmp_path):
+    once = Once(f"sqlite:///{tmp_path / 'records.db'}", observers=(), cache=False)
+    yield once.options(on_crash="hold")
+    once.close()
+
+
+def exported(once):
+    """Names, statuses and values of the text, as Prometheus reads it."""
+    families = text_string_to_metric_families(exposition(once.store))
+    return {
+        (sample.name, sample.labels.get("status", "")): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def hold(once, key):
+    with pytest.raises(TimeoutError), once.attempt(key):
+        raise TimeoutError
+
+
+def test_what_is_held_is_exported_until_it_is_resolved(once):
+    assert exported(once)["oncekey_held_records", ""] == 0
+    assert exported(once)["oncekey_oldest_held_seconds", ""] == 0
+    hold(once, "a")
+    hold(once, "b")
+    once.run("c", lambda: 1)
+    found = exported(once)
+    assert (found["oncekey_held_records", ""], found["oncekey_store_up", ""]) == (2, 1)
+    assert found["oncekey_oldest_held_seconds", ""] > 0
+    assert found["oncekey_records", "completed"] == 1
+    once.resolve("a", retry=True)
+    once.forget("b", force=True)
+    assert exported(once)["oncekey_held_records", ""] == 0
+
+
+def test_an_estimate_is_no_count(once, monkeypatch):
+    hold(once, "a")
+    for number in range(20):
+        once.run(f"{number}", lambda: 1)
+    monkeypatch.setattr(browse, "COUNTED", 1)
+    monkeypatch.setattr(browse, "_NEWEST", 1)
+    found = exported(once)
+    assert found["oncekey_held_records", ""] == found["oncekey_records", "held"] == 1
+    assert ("oncekey_records", "completed") not in found
+    assert found["oncekey_estimated_records", "completed"] > 0
+    assert ("oncekey_estimated_records", "running") not in found
+
+
+def test_of_a_store_that_is_away_nothing_else_is_told(once, monkeypatch):
+    def away(*_, **__):
+        raise StoreError("away", happened=False)
+
+    monkeypatch.setattr("oncekey.exporter.count_records", away)
+    assert exported(once) == {("oncekey_store_up", ""): 0}
+
+
+def test_a_process_may_export_them_itself(once):
+    registry = CollectorRegistry()
+    RecordGauges(once, registry)
+    hold(once, "a")
+    assert registry.get_sample_value("oncekey_held_records") == 1
+    assert registry.get_sample_value("oncekey_records", {"status": "held"}) == 1
+    with pytest.raises(ValueError, match="Duplicated"):
+        RecordGauges(once, registry)
+    assert {metric.name for metric in registry.collect()} <= set(NAMES)
+    with pytest.raises(ConfigurationError, match="takes a Once"):
+        RecordGauges("sqlite:///x", registry)
