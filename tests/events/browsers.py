@@ -49,8 +49,6 @@ class Browser:
         self.told = asyncio.Event()
         self.buffer = None
         """How much the system takes for it while it does not read."""
-        self.before = []
-        """What it had when it was told to start anew."""
 
     async def visit(self, *, until=None, cut=None, pause=None):
         """Connected until so many events are there, or so many bytes of the body have come.
@@ -105,7 +103,7 @@ class Browser:
         data, kind = json.loads(fields[b"data"]), fields.get(b"event", b"message")
         if kind == b"resync":
             self.resyncs.append(data["reason"])
-            self.before, self.list = self.list, []
+            self.list = []
             self.told.set()
         elif kind == b"state":
             self.states.append(data)

@@ -1,8 +1,8 @@
 """The gateway: an ASGI app that sends the events of a job to browsers as server-sent events.
 
 A client is sent what it has not seen, as fast as it reads. The rest waits in a bounded queue of its
-own. A client that lets its queue grow past the bound is told to start again, and its connection
-ends.
+own. The response to a client that lets its queue grow past the bound just ends. It comes back with
+the id of the last event that it got, and goes on from there.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ class Gateway:
                 batches = await follower.batches()
                 if gone.done():
                     return
-                await _part(send, b"".join(one.frames for one in batches) or sse.HEARTBEAT)
-                pulse.restart()
-                if batches and batches[-1].last:
+                if follower.slow:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                     return
+                await _part(send, b"".join(one.frames for one in batches) or sse.HEARTBEAT)
+                pulse.restart()
         finally:
             pulse.stop()
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Literal, NamedTuple, Protocol
 
 from oncekey.errors import UnreadableError
-from oncekey.events.cursor import Cursor, Reason, Resync, View, beginning, judge, parse
+from oncekey.events.cursor import START, Cursor, Reason, Resync, View, beginning, judge, parse
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.event import Append, Event, Published, read_event
 
@@ -140,6 +140,8 @@ def position(after: Cursor | str | None, last_seq: int | None) -> Position:
             raise InvalidEventError(f"last_seq is a number from 0 on, not {last_seq!r}")
         return Position(seq=last_seq or None)
     cursor = parse(str(after)) if after is not None else None
+    if cursor == START:
+        return Position()
     return Position(cursor, foreign=after is not None and cursor is None)
 
 

@@ -25,6 +25,7 @@ Name = Literal[
     "joined",  # a follower of a job has joined
     "left",  # a follower of a job has left
     "resync",  # a reader was told that its place is gone
+    "slow",  # a client let too much wait, and its response ended
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from oncekey.events.cursor import Resync
+from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.event import Event, EventBody
 from oncekey.events.log import Position, position
 
@@ -52,17 +52,14 @@ def state_frame(event: Event | None) -> bytes:
     return b"event: state\ndata: %s\n\n" % (b"null" if event is None else _body(event))
 
 
-def resync_frame(resync: Resync) -> bytes:
+def resync_frame(resync: Resync, before: Cursor) -> bytes:
     """Return the frame that tells the client to drop what it has.
 
-    It also clears the client's id, which would lead to the same resync again.
+    Its id is the place before what follows. Without an id, an EventSource that is cut off right
+    after it would come back with the `after` of its first address, and never get what is before.
     """
-    return b"id\nevent: resync\ndata: %s\n\n" % _encode({"reason": resync.reason})
-
-
-def frame(one: Event | Resync) -> bytes:
-    """Return the frame of an item of a subscription."""
-    return resync_frame(one) if isinstance(one, Resync) else event_frame(one)
+    reason = _encode({"reason": resync.reason})
+    return b"event: resync\ndata: %s\nid: %s\n\n" % (reason, str(before).encode())
 
 
 def _body(event: Event) -> bytes:

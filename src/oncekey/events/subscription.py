@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from oncekey.compat import running_loop
 from oncekey.errors import StoreError
 from oncekey.events import sse
-from oncekey.events.cursor import Resync
+from oncekey.events.cursor import START, Cursor, Resync
 from oncekey.events.event import Event, shard_of
 from oncekey.events.log import LIMIT, AsyncEventLog, Page, Position
 from oncekey.events.observers import EventObservers
@@ -25,24 +25,24 @@ class Batch:
     """What was read at once. All followers that get it share one object."""
 
     def __init__(
-        self, events: list[Event], resync: Resync | None = None, *, last: bool = False
+        self, events: list[Event], resync: Resync | None = None, place: Cursor | None = None
     ) -> None:
-        """Take what was read.
-
-        A resync comes before the events. After the `last` batch nothing follows.
-        """
+        """Take what was read. A resync comes before the events; `place` is after them."""
         self.events = events
         self.resync = resync
-        self.last = last
+        self._place = place
 
     @cached_property
     def frames(self) -> bytes:
         """All of it as server-sent events, encoded when first needed."""
-        told = b"" if self.resync is None else sse.resync_frame(self.resync)
-        return told + b"".join(map(sse.event_frame, self.events))
-
-
-_SLOW: Final = Batch([], Resync("slow"), last=True)
+        frames = b"".join(map(sse.event_frame, self.events))
+        if self.resync is None:
+            return frames
+        before = self._place or START
+        if self.events:
+            first = self.events[0].cursor
+            before = Cursor(first.epoch, first.offset - 1)
+        return sse.resync_frame(self.resync, before) + frames
 
 
 class Follower:
@@ -53,12 +53,12 @@ class Follower:
     ) -> None:
         """Start at `saw`.
 
-        `enter` registers the follower for reading. With `ends`, a follower that is too slow is told
-        so and gets nothing more.
+        `enter` registers the follower for reading. With `ends`, a follower that is too slow gets
+        nothing more.
         """
         self.saw = saw
         self.slow = False
-        """Whether it was too slow. Its queue is dropped then, and one batch says so."""
+        """Whether it was too slow. Its queue is dropped then; its place is where it stopped."""
         self._most = most
         self._enter = enter
         self._ends = ends
@@ -70,11 +70,11 @@ class Follower:
         self._waiter: asyncio.Future[None] | None = None
 
     async def batches(self) -> list[Batch]:
-        """Wait for batches and return them. Return an empty list after `wake`.
+        """Wait for batches and return them. Return an empty list after `wake`, and if too slow.
 
         Raise the error given to `fail` when all batches before it are taken.
         """
-        while not (self._batches or self._called or self._error is not None):
+        while not (self._batches or self._called or self.slow or self._error is not None):
             self._waiter = running_loop().create_future()
             try:
                 await self._waiter
@@ -108,7 +108,8 @@ class Follower:
         count = max(1, len(batch.events))
         if self._batches and self._count + count > self._most:
             if self._ends:
-                self.slow, self._batches, self._count = True, [_SLOW], 0
+                self.slow, self._batches, self._count = True, [], 0
+                self._rouse()
             else:
                 self._apart = True
             return False
@@ -160,9 +161,8 @@ class Following:
     ) -> AsyncIterator[Follower]:
         """Yield a follower that gets every event after what it saw.
 
-        With `queue`, a follower with more waiting events than that is told to start again, and gets
-        nothing more. Without it, the follower is read for again when it has taken what is in its
-        queue.
+        With `queue`, a follower with more waiting events than that is `slow` and gets nothing more.
+        Without it, the follower is read for again when it has taken what is in its queue.
         """
         readers = self._loops.setdefault(asyncio.get_running_loop(), {})
         reader = readers.get(job)
@@ -265,7 +265,7 @@ class _Reader:
             return
         if not page.events and page.resync is None:
             return
-        batch, then = Batch(page.events, page.resync), Position(page.cursor)
+        batch, then = Batch(page.events, page.resync, page.cursor), Position(page.cursor)
         more = len(page.events) >= LIMIT
         together = self._at.pop(saw, set())
         ready = {one for one in together if one.hand(batch, then, more=more)}
@@ -273,7 +273,7 @@ class _Reader:
             self._at.setdefault(then, set()).update(ready)
         if page.resync is not None:
             self._observers.tell("resync", len(together), page.resync.reason)
-        self._observers.tell("resync", sum(one.slow for one in together), "slow")
+        self._observers.tell("slow", sum(one.slow for one in together))
 
 
 async def _woken(heard: asyncio.Event) -> None:
