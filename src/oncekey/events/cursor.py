@@ -16,7 +16,7 @@ _FORM: Final = re.compile(r"([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,
 UNMARKED: Final = "-"
 """The mark of a place without an event, which is not compared."""
 
-Reason = Literal["foreign", "epoch", "mark", "trimmed", "seq"]
+Reason = Literal["foreign", "epoch", "mark", "trimmed"]
 
 
 class Cursor(NamedTuple):
@@ -39,7 +39,7 @@ class Resync(NamedTuple):
 
     `foreign`: the cursor is none of ours. `epoch`: the log was lost or ran out, and perhaps another
     was begun. `mark`: a server lost the newest events and gave their offsets to others. `trimmed`:
-    the log has grown past the place. `seq`: no single event has that number.
+    the log has grown past the place.
     What follows is the log from its oldest event on.
     """
 
@@ -57,6 +57,8 @@ class View(NamedTuple):
     """The offset of the newest event; 0 when there was none."""
     mark: str | None
     """The mark of the event at the place, or None if the event is not there."""
+    gone: int | None = -1
+    """The greatest seq of an event that was trimmed, -1 if none was, or None if nobody knows."""
 
 
 def parse(text: str) -> Cursor | None:

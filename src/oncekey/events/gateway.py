@@ -71,7 +71,7 @@ class Gateway:
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         saw = sse.wanted(scope["headers"], query)
         await send({"type": "http.response.start", "status": _OK, "headers": sse.HEADERS})
-        await _part(send, sse.HEARTBEAT)  # the client knows at once that it is connected
+        await _part(send, sse.greeting())
         gone = asyncio.ensure_future(_gone(receive))
         try:
             if "state" in query:

@@ -1,5 +1,7 @@
 """The gateway and a browser's own EventSource: no gap, whatever the page does."""
 
+import time
+
 import pytest
 
 from oncekey.events import AsyncBus, Bus, Gateway, Memory, Stages
@@ -30,6 +32,7 @@ def site(memory, counts):
 
     watcher = AsyncBus(memory, domain="scan", stages=STAGES, observers=[count])
     with GatewaySite(Gateway(watcher, allow=None, queue=10)) as site:
+        site.watcher = watcher
         yield site
 
 
@@ -59,3 +62,25 @@ def test_a_page_that_is_slow_has_every_event_once_and_in_order(site, page, bus, 
     assert page.evaluate("shown") == list(range(1, 411))
     assert page.evaluate("resyncs") == []
     assert page.evaluate("opened") > 1
+
+
+def test_a_page_that_hangs_and_joins_late_costs_about_a_mebibyte(site, page, bus):
+    """It is read for as fast as it takes; the rest waits in the log."""
+    for number in range(1, 61):
+        bus.publish(JOB, "work", "x" * 250_000, seq=number)
+    page.goto(site.url)
+    page.evaluate("a => watch(a, [])", f"/events/{JOB}")
+    page.evaluate("setTimeout(hang)")
+    assert site.held.wait(PATIENCE)
+    until(lambda: followers(site))
+    [follower] = followers(site)
+    sizes = [follower._size for _ in range(200) if time.sleep(0.005) is None]
+    site.release.set()
+    page.wait_for_function("shown.at(-1) === 60")
+    assert page.evaluate("shown") == list(range(1, 61))
+    assert max(sizes) < 1_400_000
+
+
+def followers(site):
+    loops = list(site.watcher.following._loops.values())
+    return [one for readers in loops for reader in readers.values() for one in reader.followers]
