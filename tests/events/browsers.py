@@ -11,14 +11,14 @@ from tests.patience import PATIENCE
 
 
 @asynccontextmanager
-async def serving(app):
+async def serving(app, graceful=int(PATIENCE)):
     """The port of the app, on a server in this loop."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
         log_level="error",
         lifespan="off",
-        timeout_graceful_shutdown=int(PATIENCE),
+        timeout_graceful_shutdown=graceful,
         access_log=False,
     )
     server = uvicorn.Server(config)

@@ -84,3 +84,23 @@ def test_a_page_that_hangs_and_joins_late_costs_about_a_mebibyte(site, page, bus
 def followers(site):
     loops = list(site.watcher.following._loops.values())
     return [one for readers in loops for reader in readers.values() for one in reader.followers]
+
+
+@pytest.mark.row("E5", "E7")
+def test_a_page_that_never_reads_is_let_go_and_has_everything_when_it_comes_back(page, memory, bus):
+    watcher = AsyncBus(memory, domain="scan", stages=STAGES)
+    gateway = Gateway(watcher, allow=None, send_timeout="500ms")
+    with GatewaySite(gateway) as site:
+        page.goto(site.url)
+        page.evaluate("a => watch(a, [])", f"/events/{JOB}")
+        page.wait_for_function("opened")
+        page.evaluate("setTimeout(hang)")
+        assert site.held.wait(PATIENCE)
+        for number in range(1, 201):
+            bus.publish(JOB, "work", LARGE, seq=number)
+        until(lambda: not gateway._open)
+        site.release.set()
+        page.wait_for_function("shown.at(-1) === 200")
+        assert page.evaluate("shown") == list(range(1, 201))
+        assert page.evaluate("resyncs") == []
+        page.goto("about:blank")
