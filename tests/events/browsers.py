@@ -11,14 +11,14 @@ from tests.patience import PATIENCE
 
 
 @asynccontextmanager
-async def serving(app):
+async def serving(app, graceful=int(PATIENCE)):
     """The port of the app, on a server in this loop."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
         log_level="error",
         lifespan="off",
-        timeout_graceful_shutdown=int(PATIENCE),
+        timeout_graceful_shutdown=graceful,
         access_log=False,
     )
     server = uvicorn.Server(config)
@@ -49,8 +49,6 @@ class Browser:
         self.told = asyncio.Event()
         self.buffer = None
         """How much the system takes for it while it does not read."""
-        self.before = []
-        """What it had when it was told to start anew."""
 
     async def visit(self, *, until=None, cut=None, pause=None):
         """Connected until so many events are there, or so many bytes of the body have come.
@@ -105,7 +103,7 @@ class Browser:
         data, kind = json.loads(fields[b"data"]), fields.get(b"event", b"message")
         if kind == b"resync":
             self.resyncs.append(data["reason"])
-            self.before, self.list = self.list, []
+            self.list = []
             self.told.set()
         elif kind == b"state":
             self.states.append(data)

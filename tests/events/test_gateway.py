@@ -2,9 +2,12 @@
 
 import asyncio
 import random
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.routing import Mount, Route
 
 from oncekey import ConfigurationError
@@ -52,7 +55,7 @@ async def test_clients_that_are_cut_off_anywhere_end_with_the_whole_log(system):
         ("?last_seq=2", "", [3, 4], []),
         ("?after={2}", "", [3, 4], []),
         ("?after={1}&last_seq=1", "{3}", [4], []),
-        ("?last_seq=77", "", [1, 2, 3, 4], ["seq"]),
+        ("?last_seq=77", "", [], []),
         ("?last_seq=-1", "", [1, 2, 3, 4], ["foreign"]),
         ("?last_seq=" + "9" * 5000, "", [1, 2, 3, 4], ["foreign"]),
         ("?after=nonsense", "", [1, 2, 3, 4], ["foreign"]),
@@ -67,20 +70,21 @@ async def test_a_client_says_what_it_saw_last(query, last, expected, resyncs):
     async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         browser = Browser(port, "job-1", query.format(*ids))
         browser.last = last.format(*ids)
-        await browser.visit(until=len(expected))
+        await browser.visit(until=len(expected), cut=None if expected else 3)
     assert (browser.list, browser.resyncs) == (expected, resyncs)
-    assert browser.last == ids[4]
+    assert browser.last == (ids[4] if expected else "")
     assert b"content-type: text/event-stream" in browser.head
 
 
-async def test_a_resync_takes_the_old_id_away():
+async def test_a_resync_gives_the_place_before_what_follows_as_id():
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
     async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         browser = Browser(port, "job-1")
         browser.last = "ab.1.cd"
         visit = asyncio.create_task(browser.visit(until=1))
         await browser.told.wait()
-        assert browser.last == ""
+        assert browser.last == "0.0.-"
+        await browser.visit(cut=3)  # with an id that leads to no other resync
         await fill(bus, 1)
         await visit
     assert (browser.list, browser.resyncs) == ([1], ["epoch"])
@@ -90,7 +94,7 @@ async def test_the_state_comes_first_when_it_is_asked_for():
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
     async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
         early = Browser(port, "job-1", "?state=1")
-        await early.visit(cut=28)
+        await early.visit(cut=38)
         await fill(bus, 3)
         late = Browser(port, "job-1", "?state=1&last_seq=2")
         await late.visit(until=1)
@@ -192,7 +196,9 @@ async def test_other_methods_connections_and_buses_are_refused():
     await gateway({"type": "http", "method": "POST", "path": "/job-1"}, None, send)
     assert sent[0]["status"] == 405
     with pytest.raises(ConfigurationError):
-        await gateway({"type": "websocket"}, None, send)
+        await gateway({"type": "lifespan"}, None, send)
+    await gateway({"type": "websocket"}, None, send)
+    assert sent[-1] == {"type": "websocket.close", "code": 1008}
     with pytest.raises(ConfigurationError):
         Gateway(Bus("memory://", domain="scan"), allow=None)
 
@@ -211,3 +217,109 @@ async def test_in_starlette_it_is_mounted_or_returned():
             browser = Browser(port, path)
             await browser.visit(until=2)
             assert browser.list == [1, 2]
+
+
+async def test_a_response_of_starlette_keeps_cookies_headers_and_background_tasks():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 1)
+    gateway, after = Gateway(bus, allow=None), asyncio.Event()
+
+    async def done():
+        after.set()
+
+    async def watch(request):
+        response = EventResponse(
+            gateway, "job-1", headers={"X-Own": "1"}, background=BackgroundTask(done)
+        )
+        response.set_cookie("seen", "yes")
+        return response
+
+    app = Starlette(routes=[Route("/", watch)])
+    async with asyncio.timeout(PATIENCE), serving(app) as port:
+        browser = Browser(port, "")
+        await browser.visit(until=1)
+        await after.wait()
+    assert b"x-own: 1\r\n" in browser.head
+    assert b"set-cookie: seen=yes" in browser.head
+    assert browser.head.count(b"content-type: text/event-stream") == 1
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+async def test_a_server_that_ends_is_not_held_up(caplog, stalled, monkeypatch):
+    """Neither by a client that reads nor by one that does not."""
+    monkeypatch.setattr("oncekey.events.gateway._SHUTDOWN", 0.05)
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    gateway = Gateway(bus, allow=None, send_timeout="1h")
+    async with asyncio.timeout(PATIENCE):
+        async with serving(gateway, graceful=5) as port:
+            browser = Browser(port, "job-1")
+            browser.buffer = 4096
+            arrived, go_on = asyncio.Event(), asyncio.Event()
+            visit = asyncio.create_task(browser.visit(pause=(arrived, go_on) if stalled else None))
+            await until_async(lambda: gateway._open)
+            if stalled:
+                await arrived.wait()
+                for number in range(1, 41):
+                    await bus.publish("job-1", "work", "x" * 200_000, seq=number)
+                    await asyncio.sleep(0)
+                [connection] = gateway._open
+                await until_async(lambda: connection._blocked)
+        go_on.set()
+        with suppress(ConnectionError):
+            await visit
+    assert "graceful shutdown exceeded" not in caplog.text
+
+
+async def test_a_client_that_takes_nothing_is_cut_off(caplog):
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    gateway = Gateway(bus, allow=None, send_timeout="50ms")
+    async with asyncio.timeout(PATIENCE), serving(gateway) as port:
+        browser = Browser(port, "job-1")
+        browser.buffer = 4096
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+        visit = asyncio.create_task(browser.visit(pause=(arrived, go_on)))
+        await arrived.wait()
+        for number in range(1, 41):
+            await bus.publish("job-1", "work", "x" * 200_000, seq=number)
+        await until_async(lambda: not gateway._open)
+        go_on.set()
+        with suppress(ConnectionError):
+            await visit
+        seen = len(browser.list)
+        await browser.visit(until=40)
+    assert browser.list == list(range(1, 41))
+    assert seen < 40
+    assert browser.resyncs == []
+    assert not caplog.records
+
+
+async def test_who_may_watch_is_asked_again_and_may_be_told_until_when():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    await fill(bus, 1)
+    asked = []
+
+    def twice(_scope, job):
+        asked.append(job)
+        return len(asked) < 3
+
+    def until(_scope, job):
+        asked.append(job)
+        return datetime.now(UTC) + timedelta(seconds=0.1) if len(asked) == 1 else False
+
+    for allow, times in ((twice, 3), (until, 2)):
+        asked.clear()
+        gateway = Gateway(bus, allow=allow, recheck="50ms" if allow is twice else "1h")
+        async with asyncio.timeout(PATIENCE), serving(gateway) as port:
+            browser = Browser(port, "job-1")
+            await browser.visit()  # the gateway ends it
+            assert browser.list == [1]
+            assert len(asked) == times
+            await browser.visit()
+            assert browser.head.split()[1] == b"403" or allow is until
+
+
+@pytest.mark.parametrize("option", ["recheck", "heartbeat", "send_timeout", "queue", "allow"])
+def test_an_option_that_makes_no_sense_is_named(option):
+    bus = AsyncBus("memory://", domain="scan")
+    with pytest.raises(ConfigurationError, match=option):
+        Gateway(bus, **{"allow": None, option: "nonsense"})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oncekey import ConfigurationError
+from oncekey import ConfigurationError, UnreadableError
 from oncekey.events import Bus, Router, Stages, shard_of
 from tests.servers.redis_cut import CutLine
 
@@ -114,6 +114,39 @@ def test_a_client_with_another_number_of_shards_refuses(open_bus, empty_redis):
     with pytest.raises(ConfigurationError, match="has 8 shards, not 4"):
         step(empty_redis)
     assert open_bus(domain="chat", shards=2).publish(JOB, "vision", 1, seq=10)
+
+
+@pytest.mark.row("E2")
+def test_after_a_loss_of_all_data_another_number_of_shards_is_refused(open_bus, client):
+    """Both have agreed before, and neither asks again but for a job that begins."""
+    four, eight = open_bus(), open_bus(shards=8)
+    four.publish(JOB, "vision", 1, seq=10)
+    client.flushall()
+    eight.publish(JOB, "vision", 1, seq=10)
+    client.flushall()
+    four.publish(JOB, "vision", 1, seq=10)
+    for number in range(20):  # whichever shard it goes to
+        with pytest.raises(ConfigurationError, match="has 4 shards, not 8"):
+            eight.publish(f"other-{number}", "vision", 1, seq=10)
+        with pytest.raises(ConfigurationError, match="has 4 shards, not 8"):
+            eight.read(f"other-{number}")
+    assert four.publish("another", "vision", 1, seq=10)
+    assert len(list(client.scan_iter("*:log:*"))) == 2
+
+
+def test_a_log_that_somebody_else_changed_is_noticed(open_bus, client):
+    bus, name = open_bus(), f"{TAG}:log:{JOB}"
+    for seq in (10, 11, 12):
+        bus.publish(JOB, "vision", seq, seq=seq)
+    whole = client.lrange(name, 0, -1)
+    for changed in ([*whole, b"mine"], [whole[0], whole[2]], whole[:2]):
+        client.delete(name)
+        client.rpush(name, *changed)
+        with pytest.raises(UnreadableError, match="was changed by somebody else"):
+            bus.read(JOB)
+    client.delete(name)
+    client.rpush(name, *whole[1:])  # as if trimmed
+    assert bus.read(JOB).resync.reason == "trimmed"
 
 
 def test_a_lost_reply_is_asked_for_again_and_is_no_duplicate(open_bus, empty_redis):

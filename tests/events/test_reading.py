@@ -46,7 +46,7 @@ async def test_an_event_comes_back_as_it_was_published(system):
 
 
 @pytest.mark.row("E5")
-@pytest.mark.parametrize(("last_seq", "expected"), [(0, [0, 1, 2, 3]), (1, [2, 3]), (3, [])])
+@pytest.mark.parametrize(("last_seq", "expected"), [(0, [1, 2, 3]), (1, [2, 3]), (3, [])])
 async def test_a_reader_may_name_the_number_that_it_saw_last(system, last_seq, expected):
     bus = system.bus(stages=MANY)
     await fill(bus, 4)
@@ -56,22 +56,40 @@ async def test_a_reader_may_name_the_number_that_it_saw_last(system, last_seq, e
     assert numbers((await bus.read("job-1", after=page.cursor)).events) == [4]
 
 
-async def test_a_number_follows_the_order_of_the_log(system):
-    bus = system.bus(stages=MANY)
+@pytest.mark.row("E5")
+@pytest.mark.parametrize(
+    ("last_seq", "expected"), [(0, [30, 10, 20]), (15, [30, 20]), (20, [30]), (77, [])]
+)
+async def test_every_event_above_a_number_comes_whether_or_not_the_number_exists(
+    system, last_seq, expected
+):
+    bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
     for seq in (30, 10, 20):
         await bus.publish("job-1", "work", seq, seq=seq)
-    assert numbers((await bus.read("job-1", last_seq=30)).events) == [10, 20]
-    assert numbers((await bus.read("job-1", last_seq=20)).events) == []
+    page = await bus.read("job-1", last_seq=last_seq, limit=1)
+    found = numbers(page.events)
+    while page.events:
+        page = await bus.read("job-1", after=page.cursor, limit=1)
+        found += [one.data for one in page.events if one.seq > last_seq]
+    assert (found, page.resync) == (expected, None)
+    await bus.publish("job-1", "work", 5, seq=5)
+    await bus.publish("job-1", "work", 99, seq=99)
+    await asyncio.to_thread(system.routed)
+    watched = await collected(watcher, "job-1", len(expected) + 1, last_seq=last_seq)
+    assert (
+        numbers(watched)
+        == ([*expected, 5, 99] if last_seq < 5 else [*expected, 99])[: len(expected) + 1]
+    )
 
 
-@pytest.mark.parametrize("last_seq", [7, 3])
-async def test_a_number_that_names_no_single_event_is_a_resync(system, last_seq):
-    bus = system.bus(stages=Stages({}, default=(0, 9)))
-    await bus.publish("job-1", "one", 1, seq=3)
-    await bus.publish("job-1", "two", 2, seq=3)
-    page = await bus.read("job-1", last_seq=last_seq)
-    assert page.resync == Resync("seq")
-    assert numbers(page.events) == [1, 2]
+@pytest.mark.row("E5")
+async def test_events_that_are_gone_count_when_a_number_is_named(system):
+    bus = system.bus(stages=MANY, log_length=10)
+    for seq in (500, *range(100, 112)):
+        await bus.publish("job-1", "work", seq, seq=seq)
+    assert (await bus.read("job-1", last_seq=499)).resync == Resync("trimmed")
+    page = await bus.read("job-1", last_seq=500)
+    assert (page.events, page.resync) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +124,7 @@ async def test_a_job_without_a_log_has_nothing_but_a_cursor_into_it_is_a_resync(
     assert await bus.read("job-1") == ([], None, None)
     assert await bus.read("job-1", last_seq=0) == ([], None, None)
     assert await bus.read("job-1", after="ab.1.cd") == ([], None, Resync("epoch"))
-    assert await bus.read("job-1", last_seq=3) == ([], None, Resync("seq"))
+    assert await bus.read("job-1", last_seq=3) == ([], None, None)
     assert await bus.state("job-1") is None
 
 
@@ -122,6 +140,7 @@ async def test_what_a_log_no_longer_has_is_a_resync_and_never_a_gap(system):
     assert left == list(range(400 - len(left), 400))
     assert (await bus.read("job-1")).resync == Resync("trimmed")
     assert (await bus.read("job-1", last_seq=1)).resync == Resync("trimmed")
+    assert (await bus.read("job-1", last_seq=350)).resync is None
     first = page.events[0].cursor
     assert (await bus.read("job-1", after=first)).resync is None
     before = Cursor(first.epoch, first.offset - 1)
@@ -159,7 +178,7 @@ async def test_the_state_is_the_event_with_the_greatest_seq(system):
 async def test_a_watcher_gets_what_was_there_and_what_comes(system):
     bus, watcher = system.bus(stages=MANY), system.watcher(stages=MANY)
     await fill(bus, 3)
-    async with aclosing(watcher.subscribe("job-1", last_seq=0)) as watched:
+    async with aclosing(watcher.subscribe("job-1")) as watched:
         seen = [await anext(watched) for _ in range(3)]
         coming = asyncio.ensure_future(anext(watched))
         await fill(bus, 1, start=3)

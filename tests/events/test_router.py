@@ -107,17 +107,17 @@ def test_entries_of_an_epoch_that_is_over_do_not_touch_the_state(bus, client, op
 @pytest.mark.row("E4")
 def test_whoever_is_woken_finds_the_state_and_nobody_is_woken_without_it(bus, client, open_router):
     with client.pubsub() as ears:
-        ears.subscribe(f"{TAG}:nudge")
+        ears.subscribe(f"{TAG}:log:{JOB}")
         assert ears.get_message(timeout=PATIENCE)["type"] == "subscribe"
         publish(bus, 1)
         open_router().step()
-        assert ears.get_message(timeout=PATIENCE)["data"] == JOB.encode()
+        assert ears.get_message(timeout=PATIENCE)["data"] == bus.state(JOB).id.encode()
         assert (bus.state(JOB).seq, pending(client)) == (1, 0)
         client.delete(f"{TAG}:state:{JOB}")
         client.set(f"{TAG}:state:{JOB}", "somebody else's")
         publish(bus, 2)
         open_router().step()
-        client.publish(f"{TAG}:nudge", "a later one")
+        client.publish(f"{TAG}:log:{JOB}", "a later one")
         assert ears.get_message(timeout=PATIENCE)["data"] == b"a later one"
         assert pending(client) == 1
 

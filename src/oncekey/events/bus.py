@@ -28,9 +28,10 @@ from oncekey.events.log import (
     EventLog,
     LogFull,
     Page,
+    Part,
     Position,
     check_limit,
-    page,
+    part,
     position,
     verdict,
 )
@@ -119,15 +120,19 @@ class Bus:
         last_seq: int | None = None,
         limit: int = LIMIT,
     ) -> Page:
-        """Return the events of a job after the last one that the reader saw, or from the start.
+        """Return events of a job after the last one that the reader saw, or from the start.
 
-        `after` is the cursor of that event or its text, `last_seq` its number; 0 is the start.
+        `after` is the cursor of that event or its text. With `last_seq`, a number, they are all
+        events with a greater one. A page has at most `limit` events and about 1 MiB: a shorter one
+        is not the last; the one without events is.
         """
         saw = position(after, last_seq)
         found = self._read(check_job(job), saw, check_limit(limit))
+        while found.more and not found.entries:  # none of them has a number above last_seq
+            found = self._read(job, found.position, limit)
         if found.resync is not None:
             self._observers.tell("resync", reason=found.resync.reason)
-        return found
+        return Page(found.events(), found.position.cursor, found.resync)
 
     def state(self, job: str) -> Event | None:
         """Return the event with the greatest seq, or None if the job has had none lately."""
@@ -159,13 +164,13 @@ class Bus:
             made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
         return made
 
-    def _read(self, job: str, saw: Position, limit: int = LIMIT) -> Page:
+    def _read(self, job: str, saw: Position, limit: int, *, watch: bool = False) -> Part:
         shard = shard_of(job, self.settings.shards)
-        look = self._log.look(job, shard, saw.start, limit)
+        look = self._log.look(job, shard, saw.start._replace(watch=watch), limit)
         reason = verdict(saw, look)
         if reason is not None:
             look = self._log.look(job, shard, FIRST, limit)
-        return page(job, saw, look, reason)
+        return part(job, saw, look, reason)
 
 
 def open_log(where: Where, settings: BusSettings, observers: EventObservers) -> EventLog:

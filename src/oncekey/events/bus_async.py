@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -26,9 +27,10 @@ from oncekey.events.log import (
     AsyncEventLog,
     LogFull,
     Page,
+    Part,
     Position,
     check_limit,
-    page,
+    part,
     position,
     verdict,
 )
@@ -60,7 +62,9 @@ class AsyncBus:
         self._observers = EventObservers(self.settings.domain, observers)
         self._log = open_log_async(where, self.settings, self._observers)
         # async only
-        self.following = Following(self._log, self._read, self.settings.shards, self._observers)
+        read = partial(self._read, watch=True)
+        # async only
+        self.following = Following(self._log, read, self.settings.shards, self._observers)
 
     # async only
     def subscribe(
@@ -145,15 +149,19 @@ class AsyncBus:
         last_seq: int | None = None,
         limit: int = LIMIT,
     ) -> Page:
-        """Return the events of a job after the last one that the reader saw, or from the start.
+        """Return events of a job after the last one that the reader saw, or from the start.
 
-        `after` is the cursor of that event or its text, `last_seq` its number; 0 is the start.
+        `after` is the cursor of that event or its text. With `last_seq`, a number, they are all
+        events with a greater one. A page has at most `limit` events and about 1 MiB: a shorter one
+        is not the last; the one without events is.
         """
         saw = position(after, last_seq)
         found = await self._read(check_job(job), saw, check_limit(limit))
+        while found.more and not found.entries:  # none of them has a number above last_seq
+            found = await self._read(job, found.position, limit)
         if found.resync is not None:
             self._observers.tell("resync", reason=found.resync.reason)
-        return found
+        return Page(found.events(), found.position.cursor, found.resync)
 
     async def state(self, job: str) -> Event | None:
         """Return the event with the greatest seq, or None if the job has had none lately."""
@@ -187,13 +195,13 @@ class AsyncBus:
             made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
         return made
 
-    async def _read(self, job: str, saw: Position, limit: int = LIMIT) -> Page:
+    async def _read(self, job: str, saw: Position, limit: int, *, watch: bool = False) -> Part:
         shard = shard_of(job, self.settings.shards)
-        look = await self._log.look(job, shard, saw.start, limit)
+        look = await self._log.look(job, shard, saw.start._replace(watch=watch), limit)
         reason = verdict(saw, look)
         if reason is not None:
             look = await self._log.look(job, shard, FIRST, limit)
-        return page(job, saw, look, reason)
+        return part(job, saw, look, reason)
 
 
 def open_log_async(where: Where, settings: BusSettings, observers: EventObservers) -> AsyncEventLog:

@@ -16,7 +16,7 @@ _FORM: Final = re.compile(r"([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,
 UNMARKED: Final = "-"
 """The mark of a place without an event, which is not compared."""
 
-Reason = Literal["foreign", "epoch", "mark", "trimmed", "seq", "slow"]
+Reason = Literal["foreign", "epoch", "mark", "trimmed"]
 
 
 class Cursor(NamedTuple):
@@ -30,13 +30,16 @@ class Cursor(NamedTuple):
         return f"{self.epoch}.{self.offset}.{self.mark}"
 
 
+START: Final = Cursor("0", 0)
+"""The place before the first event of whatever log there will be. No epoch is called 0."""
+
+
 class Resync(NamedTuple):
     """The reader's place is not in the log any more: it must drop what it has.
 
     `foreign`: the cursor is none of ours. `epoch`: the log was lost or ran out, and perhaps another
     was begun. `mark`: a server lost the newest events and gave their offsets to others. `trimmed`:
-    the log has grown past the place. `seq`: no single event has that number. `slow`: a client did
-    not take its waiting events; its connection ends here.
+    the log has grown past the place.
     What follows is the log from its oldest event on.
     """
 
@@ -54,6 +57,8 @@ class View(NamedTuple):
     """The offset of the newest event; 0 when there was none."""
     mark: str | None
     """The mark of the event at the place, or None if the event is not there."""
+    gone: int | None = -1
+    """The greatest seq of an event that was trimmed, -1 if none was, or None if nobody knows."""
 
 
 def parse(text: str) -> Cursor | None:

@@ -75,10 +75,14 @@ class Published(NamedTuple):
     """The place of an event. Falsy if the event was there before."""
 
     offset: int
+    """The place in the log, or 0 for a duplicate of an event that is very old."""
     epoch: str
     duplicate: bool
-    differs: bool
-    """Whether a duplicate came with other data than the first event, which stays."""
+    differs: bool | None
+    """Whether a duplicate came with other data than the first event, which stays.
+
+    None if the first event is so old that its data are not known any more.
+    """
 
     def __bool__(self) -> bool:
         return not self.duplicate
@@ -158,15 +162,25 @@ def prepare(draft: Parts, settings: BusSettings) -> Append:
     number = settings.stages.seq_of(stage, seq=seq, step=step)
     data = _encoded(job, stage, given, settings.data_bytes)
     payload = _written(EventBody(job, settings.domain, stage, number, msgspec.Raw(data), _now()))
-    epoch = new_nonce()
-    digest = sha256(data).hexdigest()[:32]
-    return Append(job, shard, stage, number, payload, digest, epoch[:8], epoch)
+    nonce = new_nonce()
+    digest = sha256(data).hexdigest()[:16]
+    return Append(job, shard, stage, number, payload, digest, nonce[:8], nonce)
 
 
 def strictly(published: Published, ask: Append, domain: str) -> Published:
-    """Return the answer. Raise KeyReusedError if it is a duplicate with other data."""
-    if not published.differs:
+    """Return the answer.
+
+    Raise KeyReusedError if it is a duplicate with other data, and InvalidEventError if it is so old
+    that this cannot be told.
+    """
+    if published.differs is False:
         return published
+    if published.differs is None:
+        msg = (
+            f"the event {ask.stage} {ask.seq} of job {ask.job!r} was published too long ago to "
+            f"tell whether its data are the same; publish it without strict, or give another seq"
+        )
+        raise InvalidEventError(msg)
     msg = (
         f"the event {ask.stage} {ask.seq} of job {ask.job!r} was published with other data; the "
         f"first one stays. Give another seq if this is another event"

@@ -1,8 +1,9 @@
 """The gateway: an ASGI app that sends the events of a job to browsers as server-sent events.
 
 A client is sent what it has not seen, as fast as it reads. The rest waits in a bounded queue of its
-own. A client that lets its queue grow past the bound is told to start again, and its connection
-ends.
+own. The response to a client that lets its queue grow past the bound just ends. It comes back with
+the id of the last event that it got, and goes on from there. A client that takes nothing at all is
+cut off.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -26,9 +28,13 @@ from oncekey.policy import Duration, seconds
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Allow = Callable[[Scope, str], bool | Awaitable[bool]]
+Headers = Iterable[tuple[bytes, bytes]]
+Allow = Callable[[Scope, str], bool | datetime | Awaitable[bool | datetime]]
 _OK: Final = 200
+_FORBIDDEN: Final = 403
 _PAUSE: Final = 1.0
+_SHUTDOWN: Final = 1.0
+"""Seconds between two looks whether the server is about to end, and for a last word then."""
 _log = logging.getLogger("oncekey.events")
 
 
@@ -40,89 +46,285 @@ class Gateway:
         bus: AsyncBus,
         *,
         allow: Allow | None,
+        recheck: Duration = "5min",
         heartbeat: Duration = "15s",
         queue: int = 1000,
+        send_timeout: Duration = "30s",
     ) -> None:
         """Check the settings.
 
-        `allow(scope, job)` returns whether this client may watch the job; None allows everybody. It
-        has no default, because an address that can be guessed is no protection. `queue` is how many
-        new events may wait for a client.
+        `allow(scope, job)` returns whether this client may watch the job, or the time until which
+        it may; None allows everybody. It has no default, because an address that can be guessed is
+        no protection. It is asked again every `recheck`, and the response ends when it says no.
+        `queue` is how many new events may wait for a client. A client that takes nothing for
+        `send_timeout` is cut off.
         """
         if not isinstance(bus, AsyncBus):
             raise ConfigurationError(f"a gateway reads from an AsyncBus, not from {bus!r}")
+        if allow is not None and not callable(allow):
+            msg = f"allow must be a function of a scope and a job, or None, not {allow!r}"
+            raise ConfigurationError(msg)
         self._bus = bus
         self._allow = allow
+        self._recheck = seconds(recheck, "recheck")
         self._heartbeat = seconds(heartbeat, "heartbeat")
         self._queue = positive("queue", queue)
+        self._send_timeout = seconds(send_timeout, "send_timeout")
+        self._open: set[_Connection] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Raise ConfigurationError for anything but HTTP."""
+        """Answer one request. Refuse a WebSocket. Raise ConfigurationError for anything else."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})  # the server answers with 403
+            return
         if scope["type"] != "http":
             raise ConfigurationError(f"a gateway speaks HTTP and no {scope['type']}")
-        status, job = await self._judged(scope)
+        status, job, left = await self._judged(scope)
         if status != _OK:
             await _plain(send, status)
             return
-        await self.stream(job, scope, receive, send)
+        check = None if self._allow is None else self._check(scope, job, left)
+        await self._stream(job, scope, receive, send, check=check)
 
-    async def stream(self, job: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events of a job to a client that may see them, until it disconnects."""
+    async def stream(
+        self, job: str, scope: Scope, receive: Receive, send: Send, *, headers: Headers = ()
+    ) -> None:
+        """Send the events of a job to a client that may see them, until it disconnects.
+
+        `allow` is not called. The headers are added to the response.
+        """
+        await self._stream(job, scope, receive, send, headers=headers)
+
+    def close(self) -> None:
+        """End all responses, for a server that is about to end. Any thread may call this."""
+        for connection in tuple(self._open):
+            connection.loop.call_soon_threadsafe(connection.leave)
+
+    async def _stream(
+        self,
+        job: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        check: _Check | None = None,
+        headers: Headers = (),
+    ) -> None:
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         saw = sse.wanted(scope["headers"], query)
-        await send({"type": "http.response.start", "status": _OK, "headers": sse.HEADERS})
-        await _part(send, sse.HEARTBEAT)  # the client knows at once that it is connected
-        gone = asyncio.ensure_future(_gone(receive))
+        connection = _Connection(receive, send, self._send_timeout)
+        self._open.add(connection)
         try:
+            await connection.start([*sse.HEADERS, *headers])
             if "state" in query:
-                await _part(send, await self._state(job, gone))
+                await connection.part(await self._state(job, connection))
             async with self._bus.following(job, saw, self._queue) as follower:
-                gone.add_done_callback(lambda _: follower.wake())
-                await self._pour(send, gone, follower)
+                connection.when_over(follower.wake)
+                pulse = _Pulse(self._heartbeat, follower.wake)
+                try:
+                    await self._pour(connection, follower, pulse, check)
+                finally:
+                    pulse.stop()
+        except _CutOffError:
+            _log.info("a client of job %r took nothing for too long and was cut off", job)
         finally:
-            await _end(gone)
+            self._open.discard(connection)
+            await connection.close()
 
-    async def _judged(self, scope: Scope) -> tuple[int, str]:
+    async def _judged(self, scope: Scope) -> tuple[int, str, float]:
         if scope["method"] != "GET":
-            return 405, ""
+            return 405, "", 0.0
         root = scope.get("root_path", "")
         job = scope["path"].removeprefix(root).removeprefix("/")
         try:
             shard_of(check_job(job), 1)
         except InvalidEventError:
-            return 404, ""
+            return 404, "", 0.0
+        left = await self._allowed(scope, job)
+        return (_OK if left > 0 else _FORBIDDEN), job, left
+
+    async def _allowed(self, scope: Scope, job: str) -> float:
+        """Return for how many seconds the client may watch, at most until it is asked again."""
         allowed: Any = True if self._allow is None else self._allow(scope, job)
         if inspect.isawaitable(allowed):
             allowed = await allowed
-        return (_OK if allowed is True else 403), job
+        if isinstance(allowed, datetime):
+            if allowed.tzinfo is None:
+                raise ConfigurationError("allow must return a time with a time zone, or a bool")
+            return min(self._recheck, (allowed - datetime.now(UTC)).total_seconds())
+        return self._recheck if allowed is True else 0.0
 
-    async def _state(self, job: str, gone: asyncio.Future[None]) -> bytes:
+    def _check(self, scope: Scope, job: str, left: float) -> _Check:
+        async def ask() -> float:
+            try:
+                return await self._allowed(scope, job)
+            except Exception:  # noqa: BLE001 - whoever may not be asked for may not watch
+                _log.exception("allow failed for a client of job %r, whose response ends", job)
+                return 0.0
+
+        return _Check(ask, left)
+
+    async def _state(self, job: str, connection: _Connection) -> bytes:
         """Return the frame of the state, and wait while the store is down.
 
         An error response would make a browser give up for good.
         """
-        while not gone.done():
+        while not connection.over:
             try:
                 return sse.state_frame(await self._bus.state(job))
             except StoreError as error:
                 _log.warning("a client waits for the state of a job: %s", error)
-                await asyncio.wait([gone], timeout=_PAUSE)
+                await connection.pause(_PAUSE)
         return b""
 
-    async def _pour(self, send: Send, gone: asyncio.Future[None], follower: Follower) -> None:
-        pulse = _Pulse(self._heartbeat, follower.wake)
+    async def _pour(
+        self, connection: _Connection, follower: Follower, pulse: _Pulse, check: _Check | None
+    ) -> None:
+        if check is not None:
+            check.start(follower.wake)
         try:
-            while not gone.done():
+            while not connection.over:
                 batches = await follower.batches()
-                if gone.done():
-                    return
-                await _part(send, b"".join(one.frames for one in batches) or sse.HEARTBEAT)
+                if connection.over or follower.slow:
+                    break
+                if check is not None and not await check.passes():
+                    break
+                frames = b"".join(one.frames for one in batches)
+                if not frames and not pulse.due():
+                    continue
+                await connection.part(frames or sse.HEARTBEAT)
                 pulse.restart()
-                if batches and batches[-1].last:
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
-                    return
         finally:
-            pulse.stop()
+            if check is not None:
+                check.stop()
+        await connection.end()
+
+
+class _CutOffError(Exception):
+    """The client did not take what was sent."""
+
+
+class _Connection:
+    """One response, each part of which the client must take in time."""
+
+    def __init__(self, receive: Receive, send: Send, limit: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.over = False
+        """Whether the client is gone, or the response must end."""
+        self._send = send
+        self._limit = limit
+        self._calls: list[Callable[[], None]] = []
+        # ASGI cannot cut off a client. Of a server such as uvicorn the methods have an object that
+        # can, and that says when the server is about to end.
+        self._request: Any = getattr(receive, "__self__", None)
+        self._transport: Any = getattr(self._request, "transport", None)
+        self._kept = getattr(self._request, "keep_alive", False) is True
+        self._gone = False
+        self._blocked: asyncio.Timeout | None = None
+        self._task = asyncio.ensure_future(self._watch(receive))
+        self._timer = self.loop.call_later(_SHUTDOWN, self._look)
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call this when the client is gone, or the response must end."""
+        self._calls.append(call)
+        if self.over:
+            call()
+
+    def leave(self) -> None:
+        """End the response. A client that takes nothing has a last moment to do it."""
+        if self._blocked is not None and self._blocked.when() is not None:
+            self._blocked.reschedule(min(self._blocked.when() or 0, self.loop.time() + _SHUTDOWN))
+        self._limit = min(self._limit, _SHUTDOWN)
+        self._finish()
+
+    async def start(self, headers: Headers) -> None:
+        """Begin the response."""
+        message = {"type": "http.response.start", "status": _OK, "headers": list(headers)}
+        await self._sent(message)
+        await self.part(sse.greeting())
+
+    async def part(self, body: bytes) -> None:
+        """Send a part. Raise _CutOffError if the client does not take it in time."""
+        await self._sent({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self) -> None:
+        """End the response in good order, unless the client is gone."""
+        if not self._gone:
+            await self._sent({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def pause(self, length: float) -> None:
+        """Wait, but not for a client that is gone."""
+        await asyncio.wait([self._task], timeout=length)
+
+    async def close(self) -> None:
+        """Stop watching. What the client has still not taken after the limit is dropped."""
+        self._timer.cancel()
+        if self._transport is not None:
+            self.loop.call_later(self._limit, _drop, self._transport)
+        await _end(self._task)
+
+    async def _sent(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._limit) as self._blocked:
+                await self._send(message)
+        except TimeoutError:
+            if self._transport is not None:
+                self._transport.abort()
+            raise _CutOffError from None
+        finally:
+            self._blocked = None
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._finish()
+
+    def _finish(self) -> None:
+        self.over = True
+        for call in self._calls:
+            call()
+
+    def _look(self) -> None:
+        if self._kept and self._request.keep_alive is False:  # uvicorn is about to end
+            self.leave()
+            return
+        self._timer = self.loop.call_later(_SHUTDOWN, self._look)
+
+
+def _drop(transport: Any) -> None:
+    """Close a connection at once that is being closed, but still waits for its client."""
+    if transport.is_closing():
+        transport.abort()
+
+
+class _Check:
+    """Asks again and again whether a client may still watch."""
+
+    def __init__(self, ask: Callable[[], Awaitable[float]], left: float) -> None:
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + left
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever it is time to ask again."""
+        self._wake = wake
+        self._timer = self._loop.call_at(self._until, wake)
+
+    async def passes(self) -> bool:
+        """Return whether the client may watch. Ask if it is time to."""
+        if self._loop.time() < self._until:
+            return True
+        left = await self._ask()
+        self._until = self._loop.time() + left
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._wake)
+        return left > 0
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class _Pulse:
@@ -133,24 +335,25 @@ class _Pulse:
         self._period = period
         self._call = call
         self.restart()
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._timer = self._loop.call_at(self._at, self._look)
 
     def restart(self) -> None:
-        self._due = self._loop.time() + self._period
+        self._at = self._loop.time() + self._period
+        self._due = False
+
+    def due(self) -> bool:
+        """Return whether the period is over."""
+        return self._due
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
-        if self._loop.time() >= self._due:
-            self._call()
+        if self._loop.time() >= self._at:
             self.restart()
-        self._timer = self._loop.call_at(self._due, self._look)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+            self._due = True
+            self._call()
+        self._timer = self._loop.call_at(self._at, self._look)
 
 
 async def _end(task: asyncio.Future[Any]) -> None:
@@ -158,10 +361,6 @@ async def _end(task: asyncio.Future[Any]) -> None:
     while not task.done():  # redis-py on Python 3.11 may swallow a cancellation
         task.cancel()
         await asyncio.wait([task], timeout=1.0)
-
-
-async def _part(send: Send, body: bytes) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _plain(send: Send, status: int) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Literal, NamedTuple, Protocol
 
 from oncekey.errors import UnreadableError
-from oncekey.events.cursor import Cursor, Reason, Resync, View, beginning, judge, parse
+from oncekey.events.cursor import START, Cursor, Reason, Resync, View, beginning, judge, parse
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.event import Append, Event, Published, read_event
 
@@ -20,16 +19,23 @@ class LogFull(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where to read from: after an offset, after the event with a number, or the oldest event."""
+    """Where to read from: after an offset, or from the oldest event on."""
 
-    kind: Literal["offset", "seq", "first"]
+    kind: Literal["offset", "first"]
     number: int = 0
+    watch: bool = False
+    """Whether the reader wants to be woken when the log grows."""
 
 
 FIRST: Final = Start("first")
 
 LIMIT: Final = 500
 """The default for the most events on a page."""
+BUDGET: Final = 1024 * 1024
+"""Bytes after which a page ends, and for which a client that does not read may let events wait.
+
+One event always passes, however large it is.
+"""
 
 
 class Entry(NamedTuple):
@@ -37,6 +43,7 @@ class Entry(NamedTuple):
 
     offset: int
     mark: str
+    seq: int
     payload: bytes
 
 
@@ -44,8 +51,8 @@ class Look(NamedTuple):
     """A part of a log, read in one step."""
 
     view: View
-    offset: int | None
-    """The offset where the part starts, or None if no single event has the requested number."""
+    offset: int
+    """The offset after which the part starts."""
     entries: list[Entry]
 
 
@@ -64,7 +71,7 @@ class EventLog(Protocol):
         ...
 
     def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Return at most `count` events after the start."""
+        """Return at most `count` events after the start, and fewer if they are large."""
         ...
 
     def state(self, job: str, shard: int, /) -> JobState | None:
@@ -84,15 +91,20 @@ class AsyncEventLog(Protocol):
         ...
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
-        """Return at most `count` events after the start."""
+        """Return at most `count` events after the start, and fewer if they are large."""
         ...
 
     async def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         ...
 
-    def listening(self, job: str, shard: int, /) -> AbstractAsyncContextManager[asyncio.Event]:
-        """Yield an event that is set whenever the log may have grown. A wake-up may be missed."""
+    def listening(
+        self, job: str, shard: int, wake: Callable[[str], None], /
+    ) -> AbstractAsyncContextManager[None]:
+        """Call `wake` on the running loop whenever the log may have grown. A call may be missed.
+
+        It is called with the id of the newest event, or with an empty one if nobody knows it.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -114,17 +126,17 @@ class Page(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What a reader saw last: an event, the event with a number, or nothing."""
+    """What a reader saw last, and the number above which it wants events, if any."""
 
     cursor: Cursor | None = None
-    seq: int | None = None
+    above: int | None = None
     foreign: bool = False
 
     @property
     def start(self) -> Start:
         """The place to read from."""
-        if self.seq is not None:
-            return Start("seq", self.seq)
+        if self.cursor is None and self.above is not None:
+            return FIRST
         return Start("offset", 0 if self.cursor is None else self.cursor.offset)
 
 
@@ -138,8 +150,10 @@ def position(after: Cursor | str | None, last_seq: int | None) -> Position:
             raise InvalidEventError("give after or last_seq, not both")
         if not isinstance(last_seq, int) or isinstance(last_seq, bool) or last_seq < 0:
             raise InvalidEventError(f"last_seq is a number from 0 on, not {last_seq!r}")
-        return Position(seq=last_seq or None)
+        return Position(above=last_seq)
     cursor = parse(str(after)) if after is not None else None
+    if cursor == START:
+        return Position()
     return Position(cursor, foreign=after is not None and cursor is None)
 
 
@@ -150,33 +164,69 @@ def check_limit(limit: int) -> int:
     return limit
 
 
+class Part(NamedTuple):
+    """A part of a log, as a reader gets it from its position."""
+
+    job: str
+    epoch: str
+    entries: list[Entry]
+    position: Position
+    """The position after it."""
+    resync: Resync | None
+    more: bool
+    """Whether the log goes on after it."""
+
+    def events(self) -> list[Event]:
+        """Return the events. Raise UnreadableError if an entry is none."""
+        return [
+            decoded(self.job, entry.payload, Cursor(self.epoch, entry.offset, entry.mark))
+            for entry in self.entries
+        ]
+
+
 def verdict(saw: Position, look: Look) -> Reason | None:
     """Return why the reader cannot go on from its position, or None if it can."""
     if saw.foreign:
         return "foreign"
-    if saw.seq is None:
+    if saw.cursor is not None or saw.above is None:
         return judge(saw.cursor, look.view)
-    if look.offset is None:
-        return "seq"
-    return "trimmed" if look.offset < look.view.first else None
+    # An event that is gone counts if its number is one that the reader wants.
+    gone = look.view.gone
+    return "trimmed" if gone is None or gone > saw.above else None
 
 
-def page(job: str, saw: Position, look: Look, reason: Reason | None) -> Page:
-    """Return the page for what was read."""
-    events = [_event(job, look.view.epoch or "", entry) for entry in look.entries]
+def part(job: str, saw: Position, look: Look, reason: Reason | None) -> Part:
+    """Return what was read, for a reader who came from this position.
+
+    Raise UnreadableError if somebody else has changed the log.
+    """
+    view, entries = look.view, look.entries
+    for number, entry in enumerate(entries, look.offset + 1):
+        if entry.offset != number:
+            msg = (
+                f"the log of job {job!r} was changed by somebody else: event {entry.offset} stands "
+                f"at place {number}. Delete its log to begin another"
+            )
+            raise UnreadableError(msg, key=job)
+    above = None if reason is not None else saw.above
+    if entries:
+        cursor: Cursor | None = Cursor(view.epoch or "", entries[-1].offset, entries[-1].mark)
+    elif reason is None and saw.cursor is not None:
+        cursor = saw.cursor
+    elif reason is None and saw.above is None:
+        cursor = None
+    else:
+        cursor = beginning(view)
+    wanted = entries if above is None else [one for one in entries if one.seq > above]
     resync = None if reason is None else Resync(reason)
-    if events:
-        return Page(events, events[-1].cursor, resync)
-    if reason is None and saw.seq is None:
-        return Page(events, saw.cursor, None)
-    if reason is None and look.view.epoch is not None and look.view.mark is not None:
-        return Page(events, Cursor(look.view.epoch, look.offset or 0, look.view.mark), None)
-    return Page(events, beginning(look.view), resync)
+    more = bool(entries) and entries[-1].offset < view.last
+    return Part(job, view.epoch or "", wanted, Position(cursor, above), resync, more)
 
 
-def _event(job: str, epoch: str, entry: Entry) -> Event:
+def decoded(job: str, payload: bytes, cursor: Cursor) -> Event:
+    """Return the event. Raise UnreadableError if it is none."""
     try:
-        return read_event(entry.payload, Cursor(epoch, entry.offset, entry.mark))
+        return read_event(payload, cursor)
     except ValueError as error:  # the errors of msgspec are ValueErrors
-        msg = f"entry {entry.offset} in the log of job {job!r} is no event: {error}"
+        msg = f"entry {cursor.offset} in the log of job {job!r} is no event: {error}"
         raise UnreadableError(msg, key=job) from error

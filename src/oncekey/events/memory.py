@@ -10,6 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import Lock
 from time import monotonic
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View
 from oncekey.events.event import Append, Published
-from oncekey.events.log import Entry, JobState, LogFull, Look, Start
+from oncekey.events.log import BUDGET, Entry, JobState, LogFull, Look, Start
 from oncekey.events.settings import BusSettings
 
 _Name = tuple[str, str]
@@ -36,7 +37,8 @@ class _Job:
     end: float = 0.0
     last: int = 0
     markers: dict[tuple[str, int], _Marker] = field(default_factory=dict)
-    places: dict[int, int | None] = field(default_factory=dict)
+    gone: int = -1
+    """The greatest seq of an event that the log has dropped."""
     top: int = -1
     state: JobState | None = None
     state_end: float = 0.0
@@ -59,7 +61,7 @@ class Memory:
 
 class _Ear(NamedTuple):
     loop: asyncio.AbstractEventLoop
-    heard: asyncio.Event
+    wake: Callable[[str], None]
 
 
 class MemoryLog:
@@ -75,22 +77,22 @@ class MemoryLog:
             return [self._append(ask) for ask in asks]
 
     def look(self, job: str, _shard: int, start: Start, count: int, /) -> Look:
-        """Return at most `count` events after the start."""
+        """Return at most `count` events after the start, and fewer if they are large."""
         with self._memory.lock:
             found = self._living(job)
             if found is None:
-                return Look(View(None, 1, 0, None), None, [])
-            offset: int | None = start.number
-            if start.kind == "first":
-                offset = found.first - 1
-            elif start.kind == "seq":
-                offset = found.places.get(start.number)
-            if offset is None:
-                return Look(View(found.epoch, found.first, found.last, None), None, [])
+                return Look(View(None, 1, 0, None), 0, [])
+            offset = found.first - 1 if start.kind == "first" else start.number
             index = offset - found.first
             mark = found.entries[index].mark if 0 <= index < len(found.entries) else None
-            entries = list(found.entries)[max(0, index + 1) :][:count]
-            return Look(View(found.epoch, found.first, found.last, mark), offset, entries)
+            entries, room = [], BUDGET
+            for entry in islice(found.entries, max(0, index + 1), max(0, index + 1) + count):
+                if room <= 0:
+                    break
+                entries.append(entry)
+                room -= len(entry.payload)
+            view = View(found.epoch, found.first, found.last, mark, found.gone)
+            return Look(view, offset, entries)
 
     def state(self, job: str, _shard: int, /) -> JobState | None:
         """Return the event with the greatest seq, or None."""
@@ -103,14 +105,16 @@ class MemoryLog:
         """Do nothing: there is nothing to close."""
 
     @asynccontextmanager
-    async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
-        """Yield an event that is set whenever the log has grown."""
+    async def listening(
+        self, job: str, _shard: int, wake: Callable[[str], None], /
+    ) -> AsyncIterator[None]:
+        """Call `wake` whenever the log has grown."""
         name = (self._settings.domain, job)
-        ear = _Ear(asyncio.get_running_loop(), asyncio.Event())
+        ear = _Ear(asyncio.get_running_loop(), wake)
         with self._memory.lock:
             self._memory.ears[name].add(ear)
         try:
-            yield ear.heard
+            yield
         finally:
             with self._memory.lock:
                 self._memory.ears[name].discard(ear)
@@ -125,9 +129,10 @@ class MemoryLog:
             differs = again and marker.digest != ask.digest
             return Published(marker.offset, job.epoch, again, differs)
         job.last += 1
-        job.entries.append(Entry(job.last, ask.mark, ask.payload))
+        if len(job.entries) == self._settings.log_length:
+            job.gone = max(job.gone, job.entries[0].seq)  # the deque drops it now
+        job.entries.append(Entry(job.last, ask.mark, ask.seq, ask.payload))
         job.markers[ask.stage, ask.seq] = _Marker(job.last, ask.mark, ask.digest)
-        job.places[ask.seq] = None if ask.seq in job.places else job.last
         now = self._memory.clock()
         job.end = now + self._settings.marker_seconds
         if ask.seq > job.top:
@@ -145,7 +150,7 @@ class MemoryLog:
             jobs.popitem(last=False)
         for ear in self._memory.ears.get(name, ()):
             if not ear.loop.is_closed():
-                ear.loop.call_soon_threadsafe(ear.heard.set)
+                ear.loop.call_soon_threadsafe(ear.wake, "")
 
     def _living(self, job: str) -> _Job | None:
         found = self._memory.jobs.get((self._settings.domain, job))

@@ -25,6 +25,7 @@ Name = Literal[
     "joined",  # a follower of a job has joined
     "left",  # a follower of a job has left
     "resync",  # a reader was told that its place is gone
+    "slow",  # a client let too much wait, and its response ended
 ]
 
 
@@ -82,5 +83,5 @@ class EventObservers:
         duplicates = sum(one.duplicate for one in taken)
         self.tell("published", len(taken) - duplicates)
         self.tell("duplicate", duplicates)
-        self.tell("differs", sum(one.differs for one in taken))
+        self.tell("differs", sum(one.differs is True for one in taken))
         self.tell("refused", sum(isinstance(one, LogFull) for one in answers))

@@ -19,6 +19,7 @@ _COUNTERS: Final[dict[Name, tuple[str, str]]] = {
     "routed": ("routed", "Entries that a router has handled"),
     "reclaimed": ("reclaimed", "Entries that were taken from a router that died or hangs"),
     "dead": ("dead", "Entries that no router could handle"),
+    "slow": ("slow", "Responses that ended because a client let too much wait"),
     "lost": ("lost", "Entries that somebody deleted before a router had them"),
 }
 

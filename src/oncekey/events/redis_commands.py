@@ -7,10 +7,10 @@ from hashlib import sha1
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events.cursor import Cursor, View, parse
 from oncekey.events.event import Append, Published
-from oncekey.events.log import Entry, JobState, LogFull, Look, Start
+from oncekey.events.log import BUDGET, Entry, JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.connection import Words
@@ -19,7 +19,10 @@ from oncekey.stores.redis.errors import CAUGHT
 # The scripts, and the names of the keys that they use.
 
 
-_PARTS: Final = {"publish": ("trim", "publish"), "tidy": ("trim", "tidy")}
+_PARTS: Final = {"publish": ("trim", "seen", "publish"), "tidy": ("trim", "tidy")}
+RECENT: Final = 512
+"""The number of newest events of a job whose markers are complete. Older ones are bits."""
+_BLOCK: Final = 512
 
 
 class EventScript(NamedTuple):
@@ -49,8 +52,9 @@ def publish_script(settings: BusSettings) -> EventScript:
     facts = (
         f"'{settings.marker_seconds}'",
         *(settings.length, settings.slack, settings.hard_cap, settings.log_length),
+        *(RECENT, f"'{settings.shards}'"),
     )
-    names = "local lifetime, wanted, slack, most, kept"
+    names = "local lifetime, wanted, slack, most, kept, recent, shards"
     return script("publish", f"{names} = {', '.join(map(str, facts))}\n")
 
 
@@ -61,6 +65,10 @@ class Names:
         self.shards = f"{{{domain}}}:shards"
         self._domain = domain
 
+    def agreed(self, shard: int) -> str:
+        """Return the key of the number of shards, beside the jobs of a shard."""
+        return f"{{{self._domain}:{shard}}}:shards"
+
     def stream(self, shard: int) -> str:
         """Return the stream that routers read."""
         return f"{{{self._domain}:{shard}}}:events"
@@ -69,12 +77,8 @@ class Names:
         """Return the stream of entries that no router could handle."""
         return f"{{{self._domain}:{shard}}}:dead"
 
-    def nudge(self, shard: int) -> str:
-        """Return the channel on which readers are woken."""
-        return f"{{{self._domain}:{shard}}}:nudge"
-
     def log(self, shard: int, job: str) -> str:
-        """Return the key of a job's events, in order."""
+        """Return the key of a job's events, in order. It is their channel too."""
         return f"{{{self._domain}:{shard}}}:log:{job}"
 
     def job(self, shard: int, job: str) -> str:
@@ -114,22 +118,28 @@ class Publishing:
         """Prepare the parts that all commands share."""
         self.script = publish_script(settings)
         self._observers = observers
-        head = ("EVALSHA", self.script.sha, 3)
+        head = ("EVALSHA", self.script.sha, 4)
         self._shards = [
-            ((*head, names.stream(shard)), names.log(shard, ""), names.job(shard, ""))
+            (
+                (*head, names.stream(shard)),
+                *(names.log(shard, ""), names.job(shard, ""), names.agreed(shard)),
+            )
             for shard in range(settings.shards)
         ]
 
     def words(self, ask: Append) -> Words:
         """Return the command that appends the event."""
-        head, log, job = self._shards[ask.shard]
+        head, log, job, agreed = self._shards[ask.shard]
         name, seq = ask.job, ask.seq
         return (
             *head,
             log + name,
             job + name,
+            agreed,
             f"m:{ask.stage}:{seq}",
-            f"s:{seq}",
+            f"b:{ask.stage}:{seq // _BLOCK}",
+            seq % _BLOCK,
+            seq,
             ask.digest,
             ask.mark,
             ask.epoch,
@@ -141,32 +151,50 @@ class Publishing:
         if type(reply) is bytes:  # the usual case: epoch, offset and mark
             epoch, offset, _ = reply.decode().split(".")
             return Published(int(offset), epoch, duplicate=False, differs=False)
+        if type(reply) is int:
+            return LogFull(reply)
         if reply[0] is None:
-            return LogFull(reply[1])
+            msg = "somebody deletes the number of shards again and again; nothing was appended"
+            raise StoreError(msg, happened=False)
         name, place, duplicate, differs, trimmed = reply
         self._observers.tell("trimmed", trimmed)
-        return Published(place, name.decode(), bool(duplicate), bool(differs))
+        known = None if differs < 0 else bool(differs)
+        return Published(place, name.decode(), bool(duplicate), known)
 
 
-def look(job: str, shard: int, start: Start, count: int, names: Names) -> Words:
-    """Return the command that reads a part of a log."""
+def disagrees(reply: Any) -> bool:
+    """Return whether nothing was appended, because the shard does not know the number of shards."""
+    return type(reply) is list and reply[0] is None
+
+
+def look(keys: tuple[str, str], start: Start, count: int, settings: BusSettings) -> Words:
+    """Return the command that reads a part of a log. The keys are those of the log and the job."""
     place: str | int = start.number if start.kind == "offset" else start.kind
-    number: str | int = start.number if start.kind == "seq" else ""
-    keys = (names.log(shard, job), names.job(shard, job))
-    return words(script("read"), keys, place, count, number)
+    step = max(1, min(count, BUDGET // settings.data_bytes))
+    watch = (settings.marker_seconds,) if start.watch else ()
+    return words(script("read"), keys, place, count, step, BUDGET, *watch)
 
 
 def looked(reply: list[Any]) -> Look:
     """Return the part of a log in a reply."""
     if len(reply) == 1:
-        return Look(View(None, 1, 0, None), None, [])
-    epoch, first, last, offset, mark, entries = reply
-    view = View(epoch.decode(), first, last, None if mark is None else mark.decode())
-    return Look(view, offset, [_entry(*entry) for entry in entries])
+        return Look(View(None, 1, 0, None), 0, [])
+    epoch, first, last, offset, mark, trimmed, entries = reply
+    gone: int | None = -1
+    if first > 1:  # what was trimmed by others is not known
+        up_to, greatest = (trimmed or b"0 0").split()
+        gone = int(greatest) if int(up_to) == first - 1 else None
+    view = View(epoch.decode(), first, last, None if mark is None else mark.decode(), gone)
+    return Look(view, offset, list(map(_entry, entries)))
 
 
-def _entry(name: bytes, fields: list[bytes]) -> Entry:
-    return Entry(int(name.partition(b"-")[0]), fields[3].decode(), fields[1])
+def _entry(element: bytes) -> Entry:
+    head, _, payload = element.partition(b" ")
+    try:
+        offset, mark, seq = head.split(b".")
+        return Entry(int(offset), mark.decode(), int(seq), payload)
+    except ValueError:
+        return Entry(0, "", 0, element)  # none of ours, and at no place
 
 
 def kept(reply: list[Any]) -> JobState | None:

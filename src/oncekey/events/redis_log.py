@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
@@ -18,6 +18,9 @@ from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
+
+_TRIES: Final = 3
+"""How often to agree on the number of shards, while others delete it."""
 
 
 class RedisLog:
@@ -36,32 +39,39 @@ class RedisLog:
         try:
             if not self._agreed:
                 self.agree()
-            if len(commands) == 1:
-                try:
-                    answers = [self._clients.ask(commands[0])]
-                except NoScriptError:
-                    whole = replies.whole(self._publishing.script, commands[0])
-                    answers = [self._clients.ask(whole)]
-            else:
-                answers = self._ask_all(commands)
+            answers = self._append(commands)
+            for _ in range(_TRIES):
+                late = [n for n, one in enumerate(answers) if replies.disagrees(one)]
+                if not late:
+                    break
+                self._agree_in({asks[n].shard for n in late})
+                again = self._append([commands[n] for n in late])
+                for n, answer in zip(late, again, strict=True):
+                    answers[n] = answer
             return list(map(self._publishing.published, answers))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
     def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
         """Return at most `count` events after the start."""
-        command = replies.look(job, shard, start, count, self._names)
+        keys = (self._names.log(shard, job), self._names.job(shard, job))
+        command = replies.look(keys, start, count, self._settings)
         try:
-            self.agree()
-            return replies.looked(self._ask(script("read"), command))
+            if not self._agreed:
+                self.agree()
+            found = replies.looked(self._ask(script("read"), command))
+            if found.view.epoch is None:  # it may be in another shard
+                self.agree()
         except replies.TROUBLE as error:
             raise self._explained(error) from error
+        return found
 
     def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         name = self._names.state(shard, job)
         try:
-            self.agree()
+            if not self._agreed:
+                self.agree()
             return replies.kept(self._clients.ask(("HMGET", name, "id", "data")))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
@@ -75,12 +85,32 @@ class RedisLog:
 
         Raise ConfigurationError if they differ.
         """
-        if self._agreed:
-            return
-        self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
         found = self._clients.ask(("GET", self._names.shards))
+        if found is None:
+            self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
+            found = self._clients.ask(("GET", self._names.shards))
         replies.agreed(found, self._settings)
         self._agreed = True
+
+    def _agree_in(self, shards: set[int]) -> None:
+        """Store the number of shards beside the jobs of these shards too, once all agree on it.
+
+        A script that begins a job compares it there. After a loss of all data, another number may
+        have been stored in the meantime.
+        """
+        self.agree()
+        for shard in shards:
+            name = self._names.agreed(shard)
+            found = self._clients.ask(("GET", name))
+            if found is None:
+                self._clients.ask(("SET", name, self._settings.shards, "NX"))
+            else:
+                replies.agreed(found, self._settings)
+
+    def _append(self, commands: list[Words]) -> list[Any]:
+        if len(commands) > 1:
+            return self._ask_all(commands)
+        return [self._ask(self._publishing.script, commands[0])]
 
     def _ask(self, chosen: EventScript, command: Words) -> Any:
         """Run the script. Return its reply. Send the text if the server does not know the script.

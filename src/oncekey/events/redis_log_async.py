@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from redis.exceptions import NoScriptError
@@ -21,6 +21,9 @@ from oncekey.events.wakeups import Wakeups
 from oncekey.stores.redis.client import AsyncClients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
+
+_TRIES: Final = 3
+"""How often to agree on the number of shards, while others delete it."""
 
 
 class AsyncRedisLog:
@@ -43,49 +46,59 @@ class AsyncRedisLog:
         try:
             if not self._agreed:
                 await self.agree()
-            if len(commands) == 1:
-                try:
-                    answers = [await self._clients.ask(commands[0])]
-                except NoScriptError:
-                    whole = replies.whole(self._publishing.script, commands[0])
-                    answers = [await self._clients.ask(whole)]
-            else:
-                answers = await self._ask_all(commands)
+            answers = await self._append(commands)
+            for _ in range(_TRIES):
+                late = [n for n, one in enumerate(answers) if replies.disagrees(one)]
+                if not late:
+                    break
+                await self._agree_in({asks[n].shard for n in late})
+                again = await self._append([commands[n] for n in late])
+                for n, answer in zip(late, again, strict=True):
+                    answers[n] = answer
             return list(map(self._publishing.published, answers))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
         """Return at most `count` events after the start."""
-        command = replies.look(job, shard, start, count, self._names)
+        keys = (self._names.log(shard, job), self._names.job(shard, job))
+        command = replies.look(keys, start, count, self._settings)
         try:
-            await self.agree()
-            return replies.looked(await self._ask(script("read"), command))
+            if not self._agreed:
+                await self.agree()
+            found = replies.looked(await self._ask(script("read"), command))
+            if found.view.epoch is None:  # it may be in another shard
+                await self.agree()
         except replies.TROUBLE as error:
             raise self._explained(error) from error
+        return found
 
     async def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
         name = self._names.state(shard, job)
         try:
-            await self.agree()
+            if not self._agreed:
+                await self.agree()
             return replies.kept(await self._clients.ask(("HMGET", name, "id", "data")))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
     # async only
     @asynccontextmanager
-    async def listening(self, job: str, _shard: int, /) -> AsyncIterator[asyncio.Event]:
-        """Yield an event that is set whenever the log may have grown. A wake-up may be missed."""
+    async def listening(
+        self, job: str, shard: int, wake: Callable[[str], None], /
+    ) -> AsyncIterator[None]:
+        """Call `wake` whenever the log may have grown. A call may be missed."""
         loop = running_loop()
         wakeups = self._wakeups.get(loop)
         if wakeups is None:
-            wakeups = self._wakeups[loop] = Wakeups(self._clients, self._settings)
-        heard = wakeups.enter(job)
+            wakeups = self._wakeups[loop] = Wakeups(self._clients)
+        channel = self._names.log(shard, job)
+        await wakeups.enter(channel, wake)
         try:
-            yield heard
+            yield
         finally:
-            await wakeups.leave(job, heard)
+            await wakeups.leave(channel, wake)
 
     async def aclose(self) -> None:
         """Close the connections of the running loop to the server. Other loops close theirs."""
@@ -96,12 +109,32 @@ class AsyncRedisLog:
 
         Raise ConfigurationError if they differ.
         """
-        if self._agreed:
-            return
-        await self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
         found = await self._clients.ask(("GET", self._names.shards))
+        if found is None:
+            await self._clients.ask(("SET", self._names.shards, self._settings.shards, "NX"))
+            found = await self._clients.ask(("GET", self._names.shards))
         replies.agreed(found, self._settings)
         self._agreed = True
+
+    async def _agree_in(self, shards: set[int]) -> None:
+        """Store the number of shards beside the jobs of these shards too, once all agree on it.
+
+        A script that begins a job compares it there. After a loss of all data, another number may
+        have been stored in the meantime.
+        """
+        await self.agree()
+        for shard in shards:
+            name = self._names.agreed(shard)
+            found = await self._clients.ask(("GET", name))
+            if found is None:
+                await self._clients.ask(("SET", name, self._settings.shards, "NX"))
+            else:
+                replies.agreed(found, self._settings)
+
+    async def _append(self, commands: list[Words]) -> list[Any]:
+        if len(commands) > 1:
+            return await self._ask_all(commands)
+        return [await self._ask(self._publishing.script, commands[0])]
 
     async def _ask(self, chosen: EventScript, command: Words) -> Any:
         """Run the script. Return its reply. Send the text if the server does not know the script.

@@ -189,8 +189,7 @@ class ShardRouter:
             event.id,
             entry.payload,
             self._settings.state_seconds,
-            names.nudge(shard),
-            event.job,
+            names.log(shard, event.job),
         )
 
     def _failed(self, entry: StreamEntry, error: Exception) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from random import randint
 from typing import Final
 
 import msgspec
 
-from oncekey.events.cursor import Resync
+from oncekey.errors import UnreadableError
+from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.event import Event, EventBody
 from oncekey.events.log import Position, position
 
@@ -17,6 +19,8 @@ HEADERS: Final = [
     (b"x-accel-buffering", b"no"),  # a proxy that buffers would hold events back
 ]
 HEARTBEAT: Final = b":\n\n"
+_RETRY: Final = (1000, 3000)
+"""Milliseconds after which a browser comes back, at the least and at the most."""
 FOREIGN: Final = Position(foreign=True)
 _encode = msgspec.json.Encoder().encode
 
@@ -33,15 +37,38 @@ def wanted(headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]) -> 
     if query.get("after"):
         return position(query["after"], None)
     number = query.get("last_seq")
-    if not number:
+    if number is None:
         return Position()
     plain = number.isascii() and number.isdecimal() and len(number) <= len(str(2**53))
     return position(None, int(number)) if plain else FOREIGN
 
 
-def event_frame(event: Event) -> bytes:
-    """Return the frame of an event, with the id that the client comes back with."""
-    return b"id: %s\ndata: %s\n\n" % (event.id.encode(), _body(event))
+def greeting() -> bytes:
+    """Return the first bytes of a stream. They tell the client that it is connected.
+
+    They also tell it when to come back, at random: else all come back at once.
+    """
+    return b"retry: %d\n\n" % randint(*_RETRY)  # noqa: S311 - no secret
+
+
+def event_frame(job: str, payload: bytes, cursor: Cursor) -> bytes:
+    """Return the frame of an event, with the id that the client comes back with.
+
+    The JSON is passed on as it was published, with the offset at its end: a client that is cut off
+    may drop what it has seen. The id is the last line, because some clients take it as soon as they
+    have read it, and would skip an event that is cut off after it.
+    Raise UnreadableError if the payload is no object of JSON in one line.
+    """
+    if payload[:1] != b"{" or payload[-1:] != b"}" or b"\n" in payload:
+        msg = f"entry {cursor.offset} in the log of job {job!r} is no event: it is no JSON"
+        raise UnreadableError(msg, key=job)
+    offset = cursor.offset
+    return b'data: %s,"offset":%d}\nid: %s\n\n' % (payload[:-1], offset, str(cursor).encode())
+
+
+def data_of(frame: bytes) -> bytes:
+    """Return the JSON in the frame of an event."""
+    return frame[len(b"data: ") : frame.index(b"\n")]
 
 
 def state_frame(event: Event | None) -> bytes:
@@ -52,17 +79,14 @@ def state_frame(event: Event | None) -> bytes:
     return b"event: state\ndata: %s\n\n" % (b"null" if event is None else _body(event))
 
 
-def resync_frame(resync: Resync) -> bytes:
+def resync_frame(resync: Resync, before: Cursor) -> bytes:
     """Return the frame that tells the client to drop what it has.
 
-    It also clears the client's id, which would lead to the same resync again.
+    Its id is the place before what follows. Without an id, an EventSource that is cut off right
+    after it would come back with the `after` of its first address, and never get what is before.
     """
-    return b"id\nevent: resync\ndata: %s\n\n" % _encode({"reason": resync.reason})
-
-
-def frame(one: Event | Resync) -> bytes:
-    """Return the frame of an item of a subscription."""
-    return resync_frame(one) if isinstance(one, Resync) else event_frame(one)
+    reason = _encode({"reason": resync.reason})
+    return b"event: resync\ndata: %s\nid: %s\n\n" % (reason, str(before).encode())
 
 
 def _body(event: Event) -> bytes:

@@ -22,8 +22,9 @@ def events(first, last, **body):
     return b"".join(event(offset, **body) for offset in range(first, last + 1))
 
 
-def resync(reason):
-    return b'id\nevent: resync\ndata: {"reason": "%s"}\n\n' % reason.encode()
+def resync(reason, before="0.0.-"):
+    data = json.dumps({"reason": reason})
+    return f"event: resync\ndata: {data}\nid: {before}\n\n".encode()
 
 
 def state(seq):

@@ -133,7 +133,7 @@ def test_it_goes_on_after_a_number_until_it_has_an_id(follow, server):
 
 @pytest.mark.row("E5")
 def test_a_resync_is_told_and_the_log_that_follows_counts(follow, server):
-    answer = Answer((resync("trimmed") + events(5, 6, epoch="cd"),), end="end")
+    answer = Answer((resync("trimmed", "cd.4.-") + events(5, 6, epoch="cd"),), end="end")
     page = follow(answer, Answer((event(7, epoch="cd"),)), after="nonsense", until=7)
     page.wait_for_function("said().includes('closed')")
     told = log(page, "resync", "event")
@@ -141,17 +141,17 @@ def test_a_resync_is_told_and_the_log_that_follows_counts(follow, server):
     assert server.asked == [{"after": "nonsense"}, {"after": "cd.6.0c"}]
 
 
-def test_a_client_that_was_too_slow_goes_on_from_its_place(follow, server):
-    page = follow(Answer((events(1, 2) + resync("slow"),), end="end"), Answer((event(3),)), until=3)
-    page.wait_for_function("said().includes('closed')")
-    assert log(page, "resync", "event") == [["event", 1], ["event", 2], ["event", 3]]
-    assert server.asked == [{}, {"after": "ab.2.0c"}]
-
-
 def test_a_place_that_does_not_count_is_not_named_again(follow, server):
     page = follow(Answer((resync("epoch"),), end="end"), Answer((event(1),)), after="ab.9.0c")
     page.wait_for_function("seen().length")
     assert server.asked == [{"after": "ab.9.0c"}, {}]
+
+
+def test_cut_off_after_a_resync_it_goes_on_before_what_is_left(follow, server):
+    answers = Answer((resync("trimmed", "cd.4.-"),), end="end"), Answer((event(5, epoch="cd"),))
+    page = follow(*answers, after="ab.9.0c")
+    page.wait_for_function("seen().length")
+    assert server.asked == [{"after": "ab.9.0c"}, {"after": "cd.4.-"}]
 
 
 def test_an_event_that_is_not_the_next_is_asked_for_again(follow, server):
@@ -181,8 +181,8 @@ def test_a_message_that_is_no_json_is_asked_for_again(follow, server):
 
 def test_the_state_comes_first_and_again_after_a_resync(follow, server):
     page = follow(
-        Answer((state(30), events(1, 2), resync("epoch") + event(9, epoch="cd"))),
-        Answer((state(40), resync("trimmed") + event(5, epoch="cd"))),
+        Answer((state(30), events(1, 2), resync("epoch", "cd.8.-") + event(9, epoch="cd"))),
+        Answer((state(40), resync("trimmed", "cd.4.-") + event(5, epoch="cd"))),
         state=True,
         until=5,
     )
@@ -197,7 +197,7 @@ def test_the_state_comes_first_and_again_after_a_resync(follow, server):
         ["state", 40],
         ["event", 5],
     ]
-    assert server.asked == [{"state": "1"}, {"state": "1"}]
+    assert server.asked == [{"state": "1"}, {"after": "cd.8.-", "state": "1"}]
 
 
 def test_a_server_in_trouble_is_asked_again(follow, failing):

@@ -129,7 +129,7 @@ async def test_what_comes_while_the_log_is_read_is_heard(bus, monkeypatch):
         assert numbers(await follower.batches()) == [1]
 
 
-async def test_one_that_is_too_slow_is_told_and_the_others_go_on(bus):
+async def test_one_that_is_too_slow_ends_at_its_place_and_the_others_go_on(bus):
     async with (
         bus.following(JOB, Position(), 3) as slow,
         bus.following(JOB, Position(), 3) as quick,
@@ -139,13 +139,11 @@ async def test_one_that_is_too_slow_is_told_and_the_others_go_on(bus):
             await fill(bus, 1, number)
             seen += numbers(await quick.batches())
         await still()
-        [batch] = await slow.batches()
-        assert (batch.resync, batch.events, batch.last) == (Resync("slow"), [], True)
-        assert b"event: resync" in batch.frames
+        assert await slow.batches() == []
+        assert slow.slow
         await fill(bus, 1, 7)
         seen += numbers(await quick.batches())
         await still()
-        slow.wake()
         assert await slow.batches() == [], "nothing follows"
     assert seen == list(range(1, 8))
 
@@ -215,24 +213,22 @@ async def test_a_resync_reaches_all_who_stand_there_and_nobody_else(bus):
         bus.following(JOB, Position()) as sound,
         bus.following(JOB, Position(Cursor(epoch, 2, "00"))) as other,
         bus.following(JOB, position("nonsense", None)) as foreign,
-        bus.following(JOB, position(None, 77)) as unknown,
     ):
         found = [
             [(batch.resync, numbers([batch])) for batch in await one.batches()]
-            for one in (sound, other, foreign, unknown)
+            for one in (sound, other, foreign)
         ]
     assert found == [
         [(None, [1, 2])],
         [(Resync("mark"), [1, 2])],
         [(Resync("foreign"), [1, 2])],
-        [(Resync("seq"), [1, 2])],
     ]
 
 
 async def test_an_entry_that_is_no_event_is_told_to_those_who_meet_it(bus):
     await fill(bus, 2)
     [job] = bus._log._log._memory.jobs.values()
-    job.entries[0] = Entry(1, job.entries[0].mark, b"nonsense")
+    job.entries[0] = Entry(1, job.entries[0].mark, 1, b"nonsense")
     first = Position(Cursor(job.epoch, 1, job.entries[0].mark))
     async with (
         bus.following(JOB, Position()) as one,
@@ -303,7 +299,7 @@ class Play:
         _, follower, start, seen = self.present[number]
         follower.wake()
         for batch in await follower.batches():
-            assert batch.resync in ((None, Resync("slow")) if self.queue else (None,))
+            assert batch.resync is None
             seen.extend(numbers([batch]))
         assert seen == list(range(start + 1, start + 1 + len(seen)))
 
@@ -336,4 +332,15 @@ def test_whatever_followers_do_each_has_the_log_from_its_place_on(steps, queue):
 
 
 def test_a_batch_of_nothing_but_a_resync_is_one_frame():
-    assert Batch([], Resync("epoch")).frames.count(b"\n\n") == 1
+    assert Batch(JOB, "", [], Resync("epoch")).frames.count(b"\n\n") == 1
+
+
+async def test_the_id_of_a_resync_is_the_place_before_what_follows(bus):
+    await fill(bus, 2)
+    foreign = position("nonsense", None)
+    async with bus.following(JOB, foreign) as follower, bus.following("none", foreign) as empty:
+        [batch], [nothing] = await follower.batches(), await empty.batches()
+    epoch = batch.events[0].cursor.epoch
+    assert b"id: %s.0.-\n\n" % epoch.encode() in batch.frames
+    assert nothing.frames.endswith(b"id: 0.0.-\n\n")
+    assert position("0.0.-", None) == Position()

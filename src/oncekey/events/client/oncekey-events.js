@@ -40,6 +40,8 @@ const OPTIONS = {
   /** Milliseconds without a byte after which a connection is dead: three heartbeats. */
   silence: 45_000,
 };
+/** The place before the first event of a log that does not exist yet. */
+const START = "0.0.-";
 const ID = /^([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,32}|-)$/;
 /** Status codes below 500 after which to try again. All others but 200 are final. */
 const PASSING = new Set([408, 425, 429]);
@@ -125,8 +127,7 @@ class Following {
   /** Serve one connection until it ends. Return whether to connect again at once. */
   async #visit() {
     const abort = new AbortController();
-    const fresh = this.#place === null && !this.#lastSeq;
-    const connection = { abort, again: false, fresh, state: null, parts: 0 };
+    const connection = { abort, again: false, fresh: true, state: null, parts: 0 };
     this.#connection = connection;
     this.#say("connecting");
     let watchdog = this.#watchdog(abort);
@@ -208,7 +209,7 @@ class Following {
       connection.state = value;
       this.#hand("onState", value);
     } else if (message.type === "resync") {
-      this.#resync(connection, value.reason);
+      this.#resync(connection, value.reason, message.id);
     } else if (message.type === "message") {
       this.#event(connection, message.id, value);
     }
@@ -242,14 +243,10 @@ class Following {
     connection.abort.abort();
   }
 
-  #resync(connection, reason) {
-    if (reason === "slow" && this.#place !== null) {
-      // The gateway dropped events that we did not take in time. Our place is still valid.
-      connection.abort.abort();
-      return;
-    }
+  /** Start again at `id`, the place before the log that follows. */
+  #resync(connection, reason, id) {
     this.#forget(reason);
-    this.#anywhere = true;
+    if (id !== START) this.#place = placeOf(id);
     if (!this.#options.state) return;
     if (connection.fresh) {
       this.#hand("onState", connection.state); // it is as new as the log that follows

@@ -1,52 +1,63 @@
--- Keys: stream, log, job.
--- Arguments: field of the identity, field of the number, digest, mark, epoch, payload.
--- A line before this sets lifetime, wanted, slack, most and kept.
+-- Keys: stream, log, job, number of shards.
+-- Arguments: field of the marker, field of the seen block, place in the block, seq, digest, mark,
+-- epoch, payload.
+-- A line before this sets lifetime, wanted, slack, most, kept, recent and shards.
 local call = redis.call
 local stream, log, job = KEYS[1], KEYS[2], KEYS[3]
-local identity, seq, digest, mark, payload = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
+local identity, seq, mark, payload = ARGV[1], ARGV[4], ARGV[6], ARGV[8]
 
-local known = call('HMGET', job, 'epoch', 'offset', identity, seq)
+local known = call('HMGET', job, 'epoch', 'offset', identity, 'watched', ARGV[2])
 local epoch, marker = known[1], known[3]
 if epoch and marker then -- with our own mark, the answer to this same request was lost
   local offset, first_mark, first_digest = marker:match('^(%d+)%.(%x+)%.(%x+)$')
   local again = first_mark ~= mark
-  return {epoch, tonumber(offset), again and 1 or 0, again and first_digest ~= digest and 1 or 0, 0}
+  local differs = again and first_digest ~= ARGV[5] and 1 or 0
+  return {epoch, tonumber(offset), again and 1 or 0, differs, 0}
+end
+if epoch and known[5] and is_seen(known[5], tonumber(ARGV[3])) then
+  return {epoch, 0, 1, -1, 0} -- so old that only this is known
 end
 
 -- Commands that fail on a key of another type come before the first write, so that nothing is
 -- half done.
 local length = call('XLEN', stream)
 if not epoch then
-  call('XLEN', log) -- it would be deleted below; with an epoch the first write is to it
+  local agreed = call('GET', KEYS[4])
+  if agreed ~= shards then
+    return {false, agreed} -- after a loss of data somebody else may have begun the domain anew
+  end
+  call('LLEN', log) -- it would be deleted below; with an epoch the first write is to it
 end
 local trimmed = 0
 if length >= most or (length > wanted and (length - wanted) % slack == 0) then
   trimmed = trim(stream, length, wanted)
   length = length - trimmed
   if length >= most then
-    return {false, length}
+    return length
   end
 end
 
 local number = (tonumber(known[2]) or 0) + 1
 if not epoch then
-  epoch, number = ARGV[5], 1
+  epoch, number = ARGV[7], 1
   call('DEL', log) -- of an epoch that is forgotten
 end
 local offset = tostring(number) -- once, since each use would convert it again
-if number > kept then
-  call('XADD', log, 'MAXLEN', '~', kept, offset .. '-0', 'data', payload, 'mark', mark)
-else
-  call('XADD', log, offset .. '-0', 'data', payload, 'mark', mark)
+local place = offset .. '.' .. mark
+if call('RPUSH', log, place .. '.' .. seq .. ' ' .. payload) > kept then
+  drop_oldest(log, job)
 end
-local id = epoch .. '.' .. offset .. '.' .. mark
+local id = epoch .. '.' .. place
 call('XADD', stream, '*', 'data', payload, 'id', id)
-local marked = offset .. '.' .. mark .. '.' .. digest
--- If two stages share a number, it identifies no event.
-local place = known[4] and '' or offset
-call('HSET', job, 'epoch', epoch, 'offset', offset, identity, marked, seq, place)
+call('HSET', job, 'epoch', epoch, 'offset', offset, identity, place .. '.' .. ARGV[5])
+if number % recent == 0 then
+  compact(job, number - recent)
+end
 call('EXPIRE', job, lifetime)
 call('EXPIRE', log, lifetime)
+if known[4] then -- without the right to publish only speed is lost: readers look by themselves
+  redis.pcall('PUBLISH', log, id)
+end
 if trimmed == 0 then
   return id -- this costs less than a list
 end

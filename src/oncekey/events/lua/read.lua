@@ -1,22 +1,38 @@
--- Keys: log, job. Arguments: an offset, 'first' or 'seq'; how many; the number of an event.
-local log, job = KEYS[1], KEYS[2]
-local known = redis.call('HMGET', job, 'epoch', 'offset', 's:' .. ARGV[3])
+-- Keys: log, job. Arguments: an offset or 'first'; how many; how many at once; how many bytes; the
+-- lifetime of a job, if the reader wants to be told of its next event.
+local log, job, lifetime = KEYS[1], KEYS[2], ARGV[5]
+local known = redis.call('HMGET', job, 'epoch', 'offset', 'gone', 'watched')
 local epoch, last = known[1], tonumber(known[2])
+if lifetime and not known[4] then -- without the right to write, the reader looks by itself
+  redis.pcall('HSET', job, 'watched', '1')
+  if not epoch then
+    redis.pcall('EXPIRE', job, lifetime)
+  end
+end
 if not epoch then
   return {false}
 end
-local oldest = redis.call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
-local first = oldest and tonumber(oldest[1]:match('^%d+')) or last + 1
-local offset = tonumber(ARGV[1])
-if ARGV[1] == 'first' then
-  offset = first - 1
-elseif ARGV[1] == 'seq' then
-  offset = tonumber(known[3])
+local first = last - redis.call('LLEN', log) + 1
+local offset = ARGV[1] == 'first' and first - 1 or tonumber(ARGV[1])
+local mark = false
+if offset >= first and offset <= last then
+  local at = redis.call('LINDEX', log, offset - first)
+  mark = at and at:match('^' .. ('%.0f'):format(offset) .. '%.(%x+)%.') or false
 end
-if not offset then
-  return {epoch, first, last, false, false, {}}
+-- In small parts, because nobody knows how large the next ones are.
+local entries, bytes, from = {}, 0, math.max(offset + 1 - first, 0)
+local most, step, budget = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+while #entries < most and bytes < budget do
+  local found = redis.call('LRANGE', log, from, from + math.min(step, most - #entries) - 1)
+  for _, entry in ipairs(found) do
+    if bytes < budget then
+      entries[#entries + 1] = entry
+      bytes = bytes + #entry
+    end
+  end
+  from = from + step
+  if #found < step then
+    break
+  end
 end
-local at = redis.call('XRANGE', log, offset .. '-0', offset .. '-0')[1]
-local mark = at and at[2][4] or false
-local entries = redis.call('XRANGE', log, (offset + 1) .. '-0', '+', 'COUNT', ARGV[2])
-return {epoch, first, last, offset, mark, entries}
+return {epoch, first, last, offset, mark, known[3], entries}

@@ -1,5 +1,5 @@
 -- Keys: stream, job, state.
--- Arguments: group, entry, seq, id of the event, payload, lifetime, channel, job id.
+-- Arguments: group, entry, seq, id of the event, payload, lifetime, channel.
 local epoch, seq = ARGV[4]:match('^%x+'), tonumber(ARGV[3])
 -- Read first, since that fails on a key of another type: nothing is half done.
 local known = redis.call('HMGET', KEYS[2], 'epoch', 'top')
@@ -22,5 +22,5 @@ if seq > top and not stale then
   redis.call('EXPIRE', KEYS[3], ARGV[6])
 end
 -- Without the right to publish only speed is lost: readers look at the log by themselves.
-redis.pcall('PUBLISH', ARGV[7], ARGV[8])
+redis.pcall('PUBLISH', ARGV[7], ARGV[4])
 return 1

@@ -1,0 +1,106 @@
+"""The gateway and a browser's own EventSource: no gap, whatever the page does."""
+
+import time
+
+import pytest
+
+from oncekey.events import AsyncBus, Bus, Gateway, Memory, Stages
+from tests.patience import PATIENCE, until
+from tests.system.browser.gateway_site import GatewaySite
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+JOB = "job-1"
+STAGES = Stages({"work": (1, 9999)})
+LARGE = "x" * 50_000
+
+
+@pytest.fixture(autouse=True)  # first, so that it outlives the page
+def counts():
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def memory():
+    return Memory()
+
+
+@pytest.fixture(autouse=True)
+def site(memory, counts):
+    def count(happening):
+        counts[happening.name] = counts.get(happening.name, 0) + happening.count
+
+    watcher = AsyncBus(memory, domain="scan", stages=STAGES, observers=[count])
+    with GatewaySite(Gateway(watcher, allow=None, queue=10)) as site:
+        site.watcher = watcher
+        yield site
+
+
+@pytest.fixture
+def bus(memory):
+    return Bus(memory, domain="scan", stages=STAGES)
+
+
+@pytest.mark.row("E5", "E7")
+def test_a_page_that_is_slow_has_every_event_once_and_in_order(site, page, bus, counts):
+    """It shows what the server rendered, and its first address says what that was."""
+    for number in range(1, 6):
+        bus.publish(JOB, "work", number, seq=number)
+    after = bus.read(JOB).events[-1].id
+    page.goto(site.url)
+    page.evaluate("([a, s]) => watch(a, s)", [f"/events/{JOB}?after={after}", [1, 2, 3, 4, 5]])
+    page.wait_for_function("opened")
+    bus.publish(JOB, "work", 6, seq=6)
+    page.wait_for_function("shown.length === 6")
+    page.evaluate("setTimeout(hang)")
+    assert site.held.wait(PATIENCE)
+    for number in range(7, 411):
+        bus.publish(JOB, "work", LARGE, seq=number)
+    until(lambda: counts.get("slow"))
+    site.release.set()
+    page.wait_for_function("shown.at(-1) === 410")
+    assert page.evaluate("shown") == list(range(1, 411))
+    assert page.evaluate("resyncs") == []
+    assert page.evaluate("opened") > 1
+
+
+def test_a_page_that_hangs_and_joins_late_costs_about_a_mebibyte(site, page, bus):
+    """It is read for as fast as it takes; the rest waits in the log."""
+    for number in range(1, 61):
+        bus.publish(JOB, "work", "x" * 250_000, seq=number)
+    page.goto(site.url)
+    page.evaluate("a => watch(a, [])", f"/events/{JOB}")
+    page.evaluate("setTimeout(hang)")
+    assert site.held.wait(PATIENCE)
+    until(lambda: followers(site))
+    [follower] = followers(site)
+    sizes = [follower._size for _ in range(200) if time.sleep(0.005) is None]
+    site.release.set()
+    page.wait_for_function("shown.at(-1) === 60")
+    assert page.evaluate("shown") == list(range(1, 61))
+    assert max(sizes) < 1_400_000
+
+
+def followers(site):
+    loops = list(site.watcher.following._loops.values())
+    return [one for readers in loops for reader in readers.values() for one in reader.followers]
+
+
+@pytest.mark.row("E5", "E7")
+def test_a_page_that_never_reads_is_let_go_and_has_everything_when_it_comes_back(page, memory, bus):
+    watcher = AsyncBus(memory, domain="scan", stages=STAGES)
+    gateway = Gateway(watcher, allow=None, send_timeout="500ms")
+    with GatewaySite(gateway) as site:
+        page.goto(site.url)
+        page.evaluate("a => watch(a, [])", f"/events/{JOB}")
+        page.wait_for_function("opened")
+        page.evaluate("setTimeout(hang)")
+        assert site.held.wait(PATIENCE)
+        for number in range(1, 201):
+            bus.publish(JOB, "work", LARGE, seq=number)
+        until(lambda: not gateway._open)
+        site.release.set()
+        page.wait_for_function("shown.at(-1) === 200")
+        assert page.evaluate("shown") == list(range(1, 201))
+        assert page.evaluate("resyncs") == []
+        page.goto("about:blank")
