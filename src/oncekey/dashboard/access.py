@@ -366,7 +366,7 @@ def address_of(request: Request) -> str:
         address = ip_address(host)
     except ValueError:
         return host
-    return host if address.version == 4 else f"{ip_network((host, 64), strict=False)}"  # noqa: PLR2004 - IPv4
+    return host if address.version == 4 else f"{ip_network((host, 64), strict=False)}"  # noqa: PLR2004 - the version of IPv4
 
 
 def set_cookie(

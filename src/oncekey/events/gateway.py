@@ -70,7 +70,7 @@ class Gateway:
         self._heartbeat = seconds(heartbeat, "heartbeat")
         self._queue = positive("queue", queue)
         self._send_timeout = seconds(send_timeout, "send_timeout")
-        self._open: set[_Connection] = set()
+        self._open: set[_Client] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Refuse a WebSocket. Raise ConfigurationError for anything else."""
@@ -112,7 +112,7 @@ class Gateway:
     ) -> None:
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         saw = sse.wanted(scope["headers"], query)
-        connection = _Connection(receive, send, self._send_timeout)
+        connection = _Client(receive, send, self._send_timeout)
         self._open.add(connection)
         try:
             await connection.start([*sse.HEADERS, *headers])
@@ -164,7 +164,7 @@ class Gateway:
 
         return _Check(ask, left)
 
-    async def _state(self, job: str, connection: _Connection) -> bytes:
+    async def _state(self, job: str, connection: _Client) -> bytes:
         """Return the frame of the state, and wait while the store is down.
 
         An error response would make a browser give up for good.
@@ -178,7 +178,7 @@ class Gateway:
         return b""
 
     async def _pour(
-        self, connection: _Connection, follower: Follower, pulse: _Pulse, check: _Check | None
+        self, connection: _Client, follower: Follower, pulse: _Pulse, check: _Check | None
     ) -> None:
         if check is not None:
             check.start(follower.wake)
@@ -204,7 +204,7 @@ class _CutOffError(Exception):
     """The client did not take what was sent."""
 
 
-class _Connection:
+class _Client:
     """One response, each part of which the client must take in time."""
 
     def __init__(self, receive: Receive, send: Send, limit: float) -> None:

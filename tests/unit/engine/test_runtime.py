@@ -64,7 +64,7 @@ def test_the_environment_names_the_store(monkeypatch):
 @pytest.mark.parametrize("name", ["ONCEKEY_STORE", "REDIS_URL"])
 def test_a_wrong_word_in_the_environment_says_where_it_stands(monkeypatch, name):
     monkeypatch.setenv(name, "nowhere://here")
-    with pytest.raises(ConfigurationError, match=rf"^\${name} names no store .*'nowhere'"):
+    with pytest.raises(ConfigurationError, match=rf"^\${name} names no store .*'nowhere://here'"):
         made()
 
 
