@@ -286,7 +286,9 @@ async def test_a_client_that_takes_nothing_is_cut_off(caplog):
         with suppress(ConnectionError):
             await visit
         seen = len(browser.list)
-        await browser.visit(until=40)
+        while len(browser.list) < 40:  # on a busy machine it may be too slow again
+            with suppress(ConnectionError):
+                await browser.visit(until=40)
     assert browser.list == list(range(1, 41))
     assert seen < 40
     assert browser.resyncs == []
