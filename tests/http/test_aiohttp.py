@@ -188,6 +188,57 @@ async def test_a_handler_claims_after_it_has_authenticated():
     assert runs == ["k", "k"]
 
 
+async def test_nothing_of_the_body_is_read_before_a_handler_claims():
+    """A client that is refused need not send it."""
+
+    async def answer(request):
+        if "Authorization" not in request.headers:
+            raise web.HTTPUnauthorized
+        await claim(request, scope=EVERYBODY)
+        return web.Response(text=f"{len(await request.read())}")
+
+    sent = asyncio.Event()
+
+    async def body():
+        yield b"first"
+        await sent.wait()
+        yield b"second"
+
+    async with client_of(answer, claim="handler") as client:
+        async with client.post("/orders", headers=KEY, data=body()) as refused:
+            assert refused.status == 401
+        sent.set()
+        known = KEY | {"Authorization": "ann"}
+        for replayed in (None, "true"):
+            async with client.post("/orders", headers=known, data=body()) as found:
+                assert (found.status, await found.text()) == (200, "11")
+                assert found.headers.get("Idempotent-Replayed") == replayed
+
+
+@pytest.mark.parametrize("way", ["json", "stream"])
+async def test_a_handler_may_read_the_whole_body_before_it_claims_but_not_a_part(way):
+    async def answer(request):
+        if way == "json":
+            await request.json()
+        else:
+            await request.content.read(2)
+        try:
+            await claim(request, scope=EVERYBODY)
+        except ConfigurationError as error:
+            return web.Response(text=str(error))
+        return web.Response(text=str(await request.json()))
+
+    async with client_of(answer, claim="handler") as client:
+        (_, first, _), (_, again, headers) = await twice(client, json={"item": "tea"})
+        if way == "stream":
+            assert first == b"a part of the body was read before the claim; claim first"
+            return
+        assert first == again == b"{'item': 'tea'}"
+        assert headers["Idempotent-Replayed"] == "true"
+        async with client.post("/orders", headers=KEY, json={"item": "gin"}) as other:
+            assert other.status == 422
+
+
 async def test_without_the_middleware_nothing_can_be_claimed():
     found = []
 

@@ -25,7 +25,10 @@ OF_OTHERS = {
     "_resource_closers": ("http/django.py", "a response is closed together with another one"),
     "_parser _sock": ("stores/redis/connection.py", "a connection of redis-py is used directly"),
     "_parser _writer": ("stores/redis/connection_async.py", "the same for coroutines"),
-    "_finish _payload": ("http/aiohttp.py", "a request gets its body back, and gives up its files"),
+    "_cursor _finish _payload _read_bytes": (
+        "http/aiohttp.py",
+        "a request gets its body back, says what was read of it, and gives up its files",
+    ),
     "_buckets _sum": ("observe/prometheus.py", "many durations are added at once"),
     "_get_current_object": ("jobs/celery.py", "the task behind Celery's proxy"),
     "_client": ("messages/jetstream.py", "a server is asked for the limits of a consumer"),

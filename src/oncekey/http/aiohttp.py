@@ -3,9 +3,9 @@
     app = web.Application()
     install(app, once, scope=by_authorization, routes=["/orders"])
 
-A request that is not covered is passed on unchanged. A covered request is read completely, and its
-response is held back until the end of the request is recorded, so that no client is told "done"
-before.
+A request that is not covered is passed on unchanged. A covered request is read completely when it
+is claimed, and its response is held back until the end of the request is recorded, so that no
+client is told "done" before.
 """
 
 from __future__ import annotations
@@ -140,14 +140,22 @@ class AiohttpExchange(AsyncExchange):
         super().__init__(rules, asked.echo)
         self._asked = asked
         self._body = rules.body(asked)
+        self._unread: web.Request | None = None
+        """The request that the handler claims, until its body is read."""
 
     async def begin(self, request: web.Request) -> web.Request | Reply:
-        """Read and claim the request. Return it for the handler, or the answer to it."""
+        """Read and claim the request. Return it for the handler, or the answer to it.
+
+        If the handler claims, it may refuse a client before anything of the body is read. Only a
+        signature needs all of it at once.
+        """
         rules, asked, body = self.rules, self._asked, self._body
-        inner = _inner(request)
+        inner = self._unread = _inner(request)
+        inner[_PLACE] = self
+        if rules.by_handler and rules.profile.signature is None:
+            return inner
         try:
-            async for chunk in request.content.iter_any():
-                body.feed(chunk)
+            await self._read()
             if rules.profile.signature is not None:
                 rules.verify(asked, body, str(request.url))
             call = None if rules.by_handler else rules.call(asked, body)
@@ -160,10 +168,23 @@ class AiohttpExchange(AsyncExchange):
         if reply is not None:
             body.close()
             return reply
-        if body.size:
-            inner._payload = _again(request, body)
-        inner[_PLACE] = self
         return inner
+
+    async def _read(self) -> None:
+        """Read the body, unless that is done, so that the handler can read it again."""
+        request, self._unread = self._unread, None
+        if request is None:
+            return
+        known = request._read_bytes  # of a handler that has called read(), json() or the like
+        if known is not None:
+            self._body.feed(known)
+            return
+        if request.body_exists and request.content._cursor:
+            raise ConfigurationError("a part of the body was read before the claim; claim first")
+        async for chunk in request.content.iter_any():
+            self._body.feed(chunk)
+        if self._body.size:
+            request._payload = _again(request, self._body)
 
     async def claim_for(self, principal: str | None) -> AsyncAttempt | None:
         """Claim for a handler. Return the attempt, or None if it runs unprotected.
@@ -175,6 +196,7 @@ class AiohttpExchange(AsyncExchange):
             raise ConfigurationError("the middleware has claimed already; tell it claim='handler'")
         if self.run is None:
             try:
+                await self._read()
                 call = rules.call(self._asked, self._body, principal)
                 reply = await self.claim(self._asked, self._body, call)
             except OncekeyError as error:
