@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oncekey import Once
+from tests.faults.matrix.crowd import children_of, state_of
 from tests.jobs.queues import Queue
 from tests.patience import PATIENCE, until
 from tests.servers.redis import RedisServer
@@ -42,17 +43,26 @@ class Worker:
 
     def kill(self) -> None:
         """It is gone, with its children, in the middle of whatever it did."""
+        family = children_of(self.process.pid)
         os.killpg(self.process.pid, signal.SIGKILL)
         assert self.process.wait(PATIENCE) == -signal.SIGKILL
+        _until_gone(family)
 
     def stop(self) -> None:
         """It ended, if need be by force."""
         self.ask_to_stop()
+        family = children_of(self.process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        _until_gone(family)
+
+
+def _until_gone(family: list[int]) -> None:
+    """Wait for the children of a worker: one that still asks its broker could take a job along."""
+    until(lambda: all(state_of(child) in ("", "Z") for child in family))
 
 
 class Site:

@@ -276,7 +276,7 @@ def test_a_skipped_duplicate_is_logged_and_counted(site):
     site.happened(order, "duplicate")
     assert site.line(order, "duplicate task skipped") == {
         "level": "DEBUG",
-        "text": f"duplicate task skipped [{order}]",
+        "text": f"duplicate task skipped [charge/{order}]",
         "task_type": "charge",
         "idempotency_key": order,
     }

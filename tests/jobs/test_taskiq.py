@@ -36,7 +36,7 @@ def test_a_skipped_duplicate_is_logged_by_the_worker(site):
         site.queue.result(site.queue.put("charge", order, 40))
     assert site.line(order, "duplicate task skipped") == {
         "level": "DEBUG",
-        "text": f"duplicate task skipped [{order}]",
+        "text": f"duplicate task skipped [charge/{order}]",
         "task_type": "charge",
         "idempotency_key": order,
     }
