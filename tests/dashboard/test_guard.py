@@ -63,7 +63,8 @@ async def test_every_field_has_a_label_and_every_page_one_title(app, inside, pat
     fields = re.findall(r"<(?:input(?![^>]*hidden)|select|textarea)[^>]*>", text)
     labels = set(re.findall(r'<label for="([^"]+)"', text))
     for field in fields:
-        assert re.search(r'id="([^"]+)"', field)[1] in labels, field
+        if "aria-label=" not in field:
+            assert re.search(r'id="([^"]+)"', field)[1] in labels, field
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])

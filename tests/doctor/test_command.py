@@ -64,7 +64,7 @@ def test_a_redis_that_evicts_and_forgets_is_found(another_redis, process):  # no
     assert lines[2].strip().startswith("do    set maxmemory-policy to noeviction")
     assert lines[3].startswith("danger   redis.persistence: a restart forgets records")
     assert lines[4].strip() == "read  appendonly=no"
-    assert lines[-1] == "2 dangers, 0 warnings, 5 fine"
+    assert lines[-1] == "2 dangers, 0 warnings, 6 fine"
     assert "\x1b" not in done.stdout
 
 

@@ -5,9 +5,21 @@ import pytest
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from oncekey import Once
 from oncekey.doctor import examine, examine_async
 from oncekey.doctor.examination import Refused, conduct
-from oncekey.doctor.postgres import CLOCK, RECOVERY, REPLICAS, SETTINGS, TABLE, examination
+from oncekey.doctor.postgres import (
+    CLOCK,
+    EXPIRED,
+    HELD,
+    INDEXES,
+    RECOVERY,
+    REPLICAS,
+    SETTINGS,
+    TABLE,
+    VALID,
+    examination,
+)
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from tests.servers.postgres_fixtures import postgres, postgres_url  # noqa: F401 - fixtures
@@ -118,6 +130,9 @@ HEALTHY = {
     RECOVERY: [(False,)],
     REPLICAS: [(0,)],
     TABLE: [(b"p",)],
+    VALID: [(name,) for name in INDEXES],
+    HELD: [(0, None)],
+    EXPIRED: [(0,)],
     CLOCK: Refused("not today"),
 }
 
@@ -164,3 +179,22 @@ def test_what_it_will_not_say_is_said(by_check):
     }
     for finding in found.values():
         assert (finding.severity, finding.evidence) == ("warning", "permission denied")
+
+
+def test_what_stays_for_long_and_what_is_missing_is_told(safe_database, by_check):
+    store = PostgresStore(safe_database)
+    once = Once(store, observers=()).options(on_crash="hold")
+    with pytest.raises(TimeoutError), once.attempt("held"):
+        raise TimeoutError
+    found = by_check(examine(store))
+    for check in ("indexes", "held", "backlog"):
+        assert found[f"postgres.{check}"].severity == "fine"
+    with psycopg.connect(safe_database, autocommit=True) as connection:
+        connection.execute("UPDATE oncekey_records SET updated = updated - 7200000000")
+        assert by_check(examine(store))["postgres.held"].evidence == (
+            "held=1, the oldest one for 2 h"
+        )
+        connection.execute("DROP INDEX oncekey_records_due")
+    found = by_check(examine(store))["postgres.indexes"]
+    assert (found.severity, found.evidence) == ("warning", "missing=oncekey_records_due")
+    store.close()

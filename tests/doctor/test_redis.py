@@ -1,5 +1,7 @@
 """What the doctor finds on real servers of Redis and Valkey, and on those that will not tell."""
 
+from contextlib import closing
+
 import pytest
 import redis
 import redis.asyncio
@@ -9,7 +11,7 @@ from oncekey.doctor import examine, examine_async
 from oncekey.doctor.examination import conduct
 from oncekey.doctor.redis import Server, examination
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.events import Bus, Stages
+from oncekey.events import Bus, Router, Stages
 from oncekey.stores import AsyncRedisStore, RedisStore, open_store
 from oncekey.stores.redis.browse import correct_held
 from tests.doctor.conftest import SAFE
@@ -40,7 +42,7 @@ def test_a_safe_server_is_fine(safe_redis, look):
     assert set(severities(found).values()) == {"fine"}
     assert set(found) == {
         *("redis.version", "redis.role", "redis.eviction", "redis.persistence", "redis.fsync"),
-        *("redis.replication", "redis.clock", "redis.held"),
+        *("redis.replication", "redis.clock", "redis.held", "redis.held_long"),
     }
     assert found["redis.fsync"].evidence == "appendfsync=everysec"
 
@@ -74,6 +76,43 @@ def test_held_records_are_compared_with_the_set_that_counts_them(safe_redis, loo
     assert look(safe_redis)["redis.held"].severity == "fine"
     assert correct_held(once.store) == 0
     once.close()
+
+
+def test_what_a_rewrite_may_lose_is_told(safe_redis, look):
+    assert "redis.rewrite" not in look(safe_redis)
+    with safe_redis.client() as client:
+        client.config_set("no-appendfsync-on-rewrite", "yes")
+        found = look(safe_redis)["redis.rewrite"]
+        client.config_set("no-appendfsync-on-rewrite", "no")
+    assert found.severity == "warning"
+
+
+def test_what_is_held_for_long_is_told(safe_redis, look):
+    once = Once(safe_redis.url, observers=()).options(on_crash="hold")
+    with pytest.raises(TimeoutError), once.attempt("a"):
+        raise TimeoutError
+    assert look(safe_redis)["redis.held_long"].severity == "fine"
+    with safe_redis.client() as client:
+        client.zincrby("idempotency:/held", -3 * 3_600_000_000, "idempotency:a")
+    found = look(safe_redis)["redis.held_long"]
+    assert (found.severity, found.evidence) == ("warning", "held=1, the oldest one for 3 h")
+    once.close()
+
+
+def test_a_router_that_is_missing_is_told(safe_redis, by_check):
+    store = RedisStore.from_url(safe_redis.url)
+    bus = Bus(safe_redis.url, domain="scan", stages=Stages(default=(0, 9)))
+    assert "events.router" not in by_check(examine(store, events=bus.settings))
+    bus.publish("job-1", "seen", {"n": 1}, step=0)
+    found = by_check(examine(store, events=bus.settings))["events.router"]
+    assert found.severity == "warning"
+    assert "oncekey router --domain scan" in found.fix
+    with closing(Router(safe_redis.url, domain="scan")) as router:
+        router.step()
+        found = by_check(examine(store, events=bus.settings))["events.router"]
+    assert found.severity == "fine"
+    bus.close()
+    store.close()
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])

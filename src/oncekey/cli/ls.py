@@ -67,8 +67,8 @@ def ls(
         any_scope=scope is None,
         label=label,
         prefix=prefix,
-        older=_age(older, "--older"),
-        newer=_age(newer, "--newer"),
+        older=age_of(older, "--older"),
+        newer=age_of(newer, "--newer"),
         after=after,
         limit=limit or _AT_ONCE,
     )
@@ -126,5 +126,6 @@ def status_of(typed: Wanted | None) -> Status | None:
     return None if typed is None else typed.value
 
 
-def _age(typed: str, name: str) -> int:
+def age_of(typed: str, name: str) -> int:
+    """Return the age that was typed, in microseconds. Raise `ConfigurationError` if it is none."""
     return microseconds(seconds(typed, name, zero=True))

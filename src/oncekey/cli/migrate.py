@@ -8,7 +8,7 @@ import typer
 
 from oncekey.cli.options import Json, StoreUrl, chosen_store, is_postgres
 from oncekey.cli.output import print_json
-from oncekey.cli.sqlite_tables import HELD_INDEX, make_index, schema_of
+from oncekey.cli.sqlite_tables import make_indexes, schema_of
 from oncekey.stores import SQLiteStore, Store
 
 _ANY_KEY: Final = "oncekey migrate"
@@ -54,5 +54,5 @@ def _done(store: Store, url: str) -> Iterator[str]:
             yield f"made the tables in {store.path}, schema {after}"
         elif before != after:
             yield f"brought the schema of {store.path} from {before} to {after}"
-        if make_index(store):
-            yield f"made the index {HELD_INDEX}"
+        for name in make_indexes(store):
+            yield f"made the index {name}"

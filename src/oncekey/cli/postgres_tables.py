@@ -16,6 +16,7 @@ from oncekey.stores.postgres.browse import INDEXES
 from oncekey.stores.postgres.errors import explain
 
 _MAKE: Final = {
+    "oncekey_records_due": "ON oncekey_records (due) WHERE due > 0",
     INDEXES[0]: "ON oncekey_records (created)",
     INDEXES[1]: "ON oncekey_records (created) WHERE due = 0",
 }

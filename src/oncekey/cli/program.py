@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from oncekey import OncekeyError, __version__
 from oncekey.cli import errors
 from oncekey.cli.audit import audit
+from oncekey.cli.bulk import forget_all, resolve_all
 from oncekey.cli.dashboard import dashboard
 from oncekey.cli.dead_letters import dead_letters
 from oncekey.cli.doctor import doctor
@@ -27,7 +28,20 @@ from oncekey.cli.watch import watch
 from oncekey.inspection.text import printable
 
 _COMMANDS: Final = (
-    *(ls, show, watch, stats, forget, resolve, audit, dead_letters, purge, migrate),
+    *(
+        ls,
+        show,
+        watch,
+        stats,
+        forget,
+        forget_all,
+        resolve,
+        resolve_all,
+        audit,
+        dead_letters,
+        purge,
+        migrate,
+    ),
     *(doctor, dashboard, exporter, router),
 )
 # Newer releases of typer bundle their own click; this finds the right class in all of them.

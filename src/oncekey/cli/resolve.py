@@ -39,7 +39,7 @@ def resolve(
 
     Exactly one of --result, --error and --retry says it.
     """
-    said = _ending(result, error, retry=retry)
+    said = ending_of(result, error, retry=retry)
     with opened_records(ctx, store) as once:
         record = named_record(once, key, scope)
         if record.status != "held":
@@ -70,7 +70,8 @@ def _ask(record: Record, said: dict[str, Any]) -> None:
     typer.confirm(printable(f"{name_of(record)!r} {words[how]}?"), abort=True, err=True)
 
 
-def _ending(result: str | None, error: str | None, *, retry: bool) -> dict[str, Any]:
+def ending_of(result: str | None, error: str | None, *, retry: bool) -> dict[str, Any]:
+    """Return the arguments for `Once.resolve`. Raise `CommandError` unless exactly one is given."""
     if sum((result is not None, error is not None, retry)) != 1:
         msg = "say how it ended with exactly one of --result, --error and --retry"
         raise CommandError(msg, WRONG)

@@ -1,4 +1,4 @@
-"""Check for the tables in a SQLite file without changing it, and make the index of held records."""
+"""Check for the tables in a SQLite file without changing it, and make its indexes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import closing
 from oncekey import ConfigurationError
 from oncekey.cli.errors import NoTablesError
 from oncekey.stores import SQLiteStore
-from oncekey.stores.sqlite.browse import HAS_HELD_INDEX, HELD_INDEX, MAKE_HELD_INDEX
+from oncekey.stores.sqlite.browse import DUE_INDEX, HELD_INDEX, MAKE_DUE_INDEX, MAKE_HELD_INDEX
 from oncekey.stores.sqlite.statements import explain
 
-__all__ = ["HELD_INDEX", "make_index", "must_exist", "schema_of"]
+__all__ = ["make_indexes", "must_exist", "schema_of"]
 
 _TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'oncekey_records'"
+_INDEX = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"
 _SCHEMA = "SELECT version FROM oncekey_schema"
 
 
@@ -50,16 +51,18 @@ def schema_of(store: SQLiteStore) -> int | None:
         return None
 
 
-def make_index(store: SQLiteStore) -> bool:
-    """Make the index that finds and counts held records. Return whether it was missing."""
+def make_indexes(store: SQLiteStore) -> list[str]:
+    """Make the indexes that somebody has dropped. Return their names."""
+    made: list[str] = []
     try:
         with closing(sqlite3.connect(store.file)) as file, file:
-            if file.execute(HAS_HELD_INDEX).fetchone() is not None:
-                return False
-            file.execute(MAKE_HELD_INDEX)
-            return True
+            for name, statement in ((DUE_INDEX, MAKE_DUE_INDEX), (HELD_INDEX, MAKE_HELD_INDEX)):
+                if file.execute(_INDEX, (name,)).fetchone() is None:
+                    file.execute(statement)
+                    made.append(name)
     except sqlite3.Error as error:
         raise explain(error, store.path) from error
+    return made
 
 
 def _has_records(store: SQLiteStore) -> bool:

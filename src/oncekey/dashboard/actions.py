@@ -5,7 +5,8 @@ Each acts only if the record is still as the person saw it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -14,10 +15,13 @@ from starlette.responses import RedirectResponse, Response
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
 from oncekey.dashboard.errors import PageError
-from oncekey.dashboard.pages import about, looked_up
+from oncekey.dashboard.pages import about, looked_up, query_of
 from oncekey.dashboard.site import Visit
 from oncekey.errors import ConfigurationError
 from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
+from oncekey.inspection.bulk import Act, apply_to_all, collect, forgetting, resolving
+from oncekey.inspection.listing import find_record
+from oncekey.stores.browse import parse_stored_key
 
 
 async def ask_forget(visit: Visit) -> Response:
@@ -66,6 +70,57 @@ async def resolve(visit: Visit) -> Response:
         raise _changed()
     visit.site.queries.outdate()
     return RedirectResponse(visit.address(f"/record?{views.query_of(found)}&done=resolved"), 303)
+
+
+async def change_many(visit: Visit) -> Response:
+    """Ask for confirmation, then resolve or forget the records that were ticked, or all.
+
+    All are those that match the query of the list. Their number has to be typed.
+    """
+    how = visit.form.get("how", "")
+    if how not in MANY:
+        raise PageError(400, "Say what to do with the records: resolve them, or forget them.")
+    store = visit.site.once.store
+    if visit.form.get("all") == "yes":
+        asked = dict(parse_qsl(visit.form.get("query", "")))
+        asked.pop("after", None)
+        found = await run_in_threadpool(lambda: collect(store, query_of(asked)))
+    else:
+        ticked = [name.removeprefix("pick:") for name in visit.form if name.startswith("pick:")]
+        places = [place for place in map(parse_stored_key, ticked) if place is not None]
+        read = await run_in_threadpool(lambda: [find_record(store, *place) for place in places])
+        found = [one for one in read if one is not None]
+    if how != "forget":
+        found = [one for one in found if one.status == "held"]
+    if not found:
+        raise PageError(409, "None of these records is there, and as it has to be, any more.")
+    facts: dict[str, Any] = {
+        "records": found[:_SHOWN],
+        "count": len(found),
+        "how": how,
+        "typed": visit.form,
+    }
+    if "confirmed" not in visit.form:
+        return visit.page("change.html", **facts, sentence="")
+    if visit.form["confirmed"].strip() != str(len(found)):
+        sentence = f"There are {len(found)} now. Type that number to go on; nothing was changed."
+        return visit.page("change.html", 409, **facts, sentence=sentence)
+    act = _act(visit, how)
+    outcome = await run_in_threadpool(lambda: apply_to_all(visit.site.once, found, act))
+    visit.site.queries.outdate()
+    told = urlencode({"done": "many", "count": outcome.done, "left": len(found) - outcome.done})
+    return RedirectResponse(visit.address(f"/records?{told}"), 303)
+
+
+def _act(visit: Visit, how: str) -> Act:
+    hand = _hand(visit)
+    if how == "forget":
+        return forgetting(force=visit.form.get("force") == "yes", **hand)
+    return resolving(_said(how, visit.form), **hand)
+
+
+MANY: Final = (*ENDINGS, "forget")
+_SHOWN: Final = 20
 
 
 def _again(visit: Visit, found: Record, status: int, sentence: str) -> Response:

@@ -33,6 +33,7 @@ _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/metrics", pages.metrics),
     ("GET", "/record/forget", actions.ask_forget),
     ("POST", "/record/forget", actions.forget),
+    ("POST", "/records/change", actions.change_many),
     ("POST", "/record/resolve", actions.resolve),
 )
 """Every page that needs a session: method, path and handler."""

@@ -76,7 +76,7 @@ async def metrics(visit: Visit) -> Response:
 async def records(visit: Visit) -> Response:
     """Return one page of the list, filtered as the form above it says."""
     asked = {name: value for name, value in visit.request.query_params.items() if value}
-    query = _query(asked)
+    query = query_of(asked)
     if set(asked) == {"key"}:
         exact = await _exactly(visit, asked["key"].strip())
         if exact is not None:
@@ -88,7 +88,8 @@ async def records(visit: Visit) -> Response:
         if "after" not in asked:
             raise
         raise PageError(400, str(error)) from None  # a cursor in the URL that was changed
-    further = {name: value for name, value in asked.items() if name not in ("after", "done")}
+    told = ("after", "done", *_TOLD)
+    further = {name: value for name, value in asked.items() if name not in told}
     more = "" if page.after is None else urlencode({**further, "after": page.after})
     return visit.page(
         "records.html",
@@ -100,8 +101,21 @@ async def records(visit: Visit) -> Response:
         chosen=bool(further),
         more=more,
         first=urlencode(further) if "after" in asked else None,
-        done=DONE.get(asked.get("done", ""), ""),
+        done=_done(asked),
+        query=urlencode(further),
     )
+
+
+def _done(asked: dict[str, str]) -> str:
+    """Return what has just been done, as the address says."""
+    if asked.get("done") != "many":
+        return DONE.get(asked.get("done", ""), "")
+    left = asked.get("left", "0")
+    rest = "" if left == "0" else f" {left} had changed, or needed more, and were left alone."
+    return f"Done, {asked.get('count', '0')} records.{rest}"
+
+
+_TOLD: Final = ("count", "left")
 
 
 async def _exactly(visit: Visit, typed: str) -> Record | None:
@@ -188,7 +202,7 @@ async def _findings(visit: Visit) -> tuple[list[Finding], str]:
         return [], str(error)
 
 
-def _query(asked: dict[str, str]) -> RecordQuery:
+def query_of(asked: dict[str, str]) -> RecordQuery:
     """Return the query that the form describes. Raise `PageError` with 400 if it is not valid."""
     if any("\0" in value for value in asked.values()):
         raise PageError(400, "Keys, scopes and labels are text, without zero bytes.")

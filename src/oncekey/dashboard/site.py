@@ -19,7 +19,7 @@ from oncekey.once import Once
 
 LARGEST: Final = 2 * 1024 * 1024
 """The most bytes of a form. A result may be as large as one that is kept, plus its escapes."""
-MOST_FIELDS: Final = 50
+MOST_FIELDS: Final = 200
 _KIND: Final = "application/x-www-form-urlencoded"
 
 

@@ -37,6 +37,11 @@ class RecordRow(Struct, frozen=True):
         return query_of(self.record)
 
     @property
+    def name(self) -> str:
+        """Its scope and key as one text."""
+        return stored_key(self.record.scope, self.record.key)
+
+    @property
     def tone(self) -> str:
         """The colour of its status."""
         return tone_of(self.record)

@@ -50,6 +50,41 @@ def fine(check: str, meaning: str, evidence: str) -> Finding:
     return Finding(check=check, severity="fine", meaning=meaning, evidence=evidence)
 
 
+HELD_LONG: Final = 3600
+"""Seconds after which a held record has been held for long."""
+BACKLOG: Final = 10_000
+"""The number of expired records that are more than a purge has not come to yet."""
+EXPIRED_LONG: Final = 86_400
+"""Seconds after which an expired record should have been purged."""
+
+
+def held_since(check: str, count: int, seconds: float | None) -> Finding:
+    """Return a finding about held records, the oldest of which is held for so many seconds."""
+    evidence = f"held={count}"
+    if not count or seconds is None or seconds < HELD_LONG:
+        return fine(check, "no record is held for long", evidence)
+    evidence += f", the oldest one for {seconds / 3600:.0f} h"
+    meaning = "records have been held for over an hour: calls with these keys are refused"
+    return warning(check, meaning, evidence, "see `oncekey ls --status held`, and resolve them")
+
+
+def backlog(check: str, count: int) -> Finding:
+    """Return a finding about the number of records that expired over a day ago."""
+    evidence = f"expired over a day ago={count}" + ("+" if count > BACKLOG else "")
+    if count <= BACKLOG:
+        return fine(check, "expired records are removed", evidence)
+    meaning = "expired records are not removed: no process that uses the store runs for long"
+    return warning(check, meaning, evidence, "run `oncekey purge` every day")
+
+
+def indexes(check: str, missing: list[str]) -> Finding:
+    """Return a finding about the indexes of the table of records."""
+    if not missing:
+        return fine(check, "the table of records has its indexes", "none is missing")
+    meaning = "an index is missing: purges, lists and counts of held records are slow or estimated"
+    return warning(check, meaning, f"missing={', '.join(missing)}", "run `oncekey migrate`")
+
+
 def unread(check: str, what: str, why: str, fix: str) -> Finding:
     """Return a warning that `what` could not be read."""
     return warning(check, f"nobody could look at {what}", why, fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -11,7 +11,18 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from oncekey.doctor.examination import Examination, Refused, conduct, conduct_async
-from oncekey.doctor.finding import Finding, danger, fine, unread, warning
+from oncekey.doctor.finding import (
+    BACKLOG,
+    EXPIRED_LONG,
+    Finding,
+    backlog,
+    danger,
+    fine,
+    held_since,
+    indexes,
+    unread,
+    warning,
+)
 from oncekey.doctor.lifetimes import skewed
 from oncekey.stores.postgres.address import Target, refuse_transaction
 from oncekey.stores.postgres.errors import explain_connect
@@ -49,7 +60,10 @@ def examination() -> Examination[str]:
         findings += _findings(settings)
     findings.append(_recovery((yield RECOVERY)))
     findings.append(_replicas((yield REPLICAS), settings))
-    findings.append(_table((yield TABLE)))
+    rows = yield TABLE
+    findings.append(_table(rows))
+    if rows and not isinstance(rows, Refused):
+        findings += yield from _contents()
     before = time.time()
     rows = yield CLOCK
     if not isinstance(rows, Refused):
@@ -146,6 +160,45 @@ def _table(rows: Any) -> Finding:
         return fine(check, "the table of records survives a crash", evidence)
     fix = "ALTER TABLE oncekey_records SET LOGGED"
     return danger(check, "a crash empties the table of records: it is UNLOGGED", evidence, fix)
+
+
+INDEXES: Final = ("oncekey_records_due", "oncekey_records_created", "oncekey_records_held")
+VALID: Final = (
+    "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "WHERE i.indrelid = 'oncekey_records'::regclass AND i.indisvalid"
+)
+_NOW: Final = "extract(epoch FROM clock_timestamp()) * 1000000"
+HELD: Final = (
+    f"SELECT count(*), (({_NOW} - min(updated)) / 1000000)::float8 "  # noqa: S608 - only constants
+    "FROM oncekey_records WHERE due = 0 AND status = 'held'"
+)
+EXPIRED: Final = (
+    "SELECT count(*) FROM (SELECT FROM oncekey_records WHERE due > 0 "  # noqa: S608 - only constants
+    f"AND due <= (SELECT ({_NOW})::bigint - {EXPIRED_LONG * 1_000_000}) LIMIT {BACKLOG + 1}) t"
+)
+
+
+def _contents() -> Generator[str, Any, list[Finding]]:
+    """Check the indexes, and how long records are held and expired."""
+    rows = yield VALID
+    if isinstance(rows, Refused):
+        what = "the indexes of the table of records"
+        return [unread("postgres.indexes", what, rows.words, "run `oncekey migrate` once")]
+    there = {_text(name) for (name,) in rows}
+    missing = [name for name in INDEXES if name not in there]
+    found = [indexes("postgres.indexes", missing)]
+    if missing:
+        return found  # what follows would read the whole table
+    for question, check in ((HELD, "postgres.held"), (EXPIRED, "postgres.backlog")):
+        rows = yield question
+        if isinstance(rows, Refused):
+            fix = "grant this role SELECT on oncekey_records"
+            found.append(unread(check, "the records", rows.words, fix))
+        elif question is HELD:
+            found.append(held_since(check, *rows[0]))
+        else:
+            found.append(backlog(check, rows[0][0]))
+    return found
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from redis.exceptions import ResponseError
 
 from oncekey.doctor.examination import Examination, Refused, conduct, conduct_async
-from oncekey.doctor.finding import Finding, danger, fine, unread, warning
+from oncekey.doctor.finding import Finding, danger, fine, held_since, unread, warning
 from oncekey.doctor.lifetimes import Expected, Retention, retained, skewed
 from oncekey.stores.redis.browse import COMPARE
 from oncekey.stores.redis.commands import held_set, pattern_of
@@ -21,7 +21,10 @@ Words = tuple[Any, ...]
 _OLDEST: Final = (6, 2)
 _NEARLY_FULL: Final = 0.9
 _LOOKED_AT: Final = 100
+_MORE: Final = ("min-replicas-to-write", "no-appendfsync-on-rewrite")
 _STEPS: Final = 20
+_AWAY: Final = 60_000
+"""Milliseconds after which a router that has not asked for events is away."""
 _COMPARED: Final = 500
 """The number of records in each step that are compared with the set of held ones."""
 _GRANT: Final = "grant this user +info and +config|get, or ask whoever runs the server"
@@ -59,7 +62,9 @@ def examination(server: Server) -> Examination[Words]:
         findings.append(skewed("redis.clock", theirs - before - doubt, doubt))
     if not server.cluster and not int(facts.info.get("cluster_enabled", 0)):
         findings.append((yield from _held(server)))
+        findings += yield from _held_long(server)
     if server.asked.events is not None:
+        findings += yield from _router(server.asked.events)
         findings += yield from _retention(server.asked.events)
         findings += yield from _routed(server.asked.events)
     return findings
@@ -71,7 +76,7 @@ def _facts() -> Generator[Words, Any, Facts]:
     info = {} if isinstance(reply, Refused) else dict(reply)
     settings: dict[str, str] = {}
     # INFO has the first two as well, if a managed server hides CONFIG.
-    for name in ("maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write"):
+    for name in ("maxmemory-policy", "appendonly", "appendfsync", *_MORE):
         reply = yield ("CONFIG GET", name)
         if isinstance(reply, Refused):
             refused = refused or f"CONFIG GET: {reply.words}"
@@ -172,6 +177,10 @@ def _persistence(facts: Facts) -> Iterator[Finding]:
     else:
         yield fine(check, "records survive a restart of the server", "appendonly=yes")
         yield _fsync(facts)
+        if facts.settings.get("no-appendfsync-on-rewrite") == "yes":
+            meaning = "while the server rewrites its file, a power cut loses up to half a minute"
+            evidence, fix = "no-appendfsync-on-rewrite=yes", "set no-appendfsync-on-rewrite to no"
+            yield warning("redis.rewrite", meaning, evidence, fix)
 
 
 def _fsync(facts: Facts) -> Finding:
@@ -239,6 +248,51 @@ def _held(server: Server) -> Generator[Words, Any, Finding]:
         return fine(check, "the held records and the set that counts them agree", evidence)
     meaning = "the number of held records is wrong: something other than oncekey changed records"
     return warning(check, meaning, evidence, "run `oncekey migrate`, which corrects the set")
+
+
+def _held_long(server: Server) -> Generator[Words, Any, list[Finding]]:
+    """Return for how long the oldest held record is held."""
+    held = held_set(server.prefix.encode())
+    count = yield ("ZCARD", held)
+    oldest = yield ("EVAL", _HELD_FOR, 1, held)
+    if isinstance(count, Refused) or isinstance(oldest, Refused):
+        return []
+    return [held_since("redis.held_long", count, oldest / 1e6 if count else None)]
+
+
+_HELD_FOR: Final = """
+local oldest, clock = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'), redis.call('TIME')
+return oldest[2] and clock[1] * 1000000 + clock[2] - tonumber(oldest[2]) or 0
+"""
+
+
+def _router(events: Retention) -> Generator[Words, Any, list[Finding]]:
+    """Return whether a router reads the events of each shard that has some."""
+    check, away = "events.router", []
+    stored = yield ("GET", f"{{{events.domain}}}:shards")
+    shards = events.shards if isinstance(stored, Refused) or stored is None else int(stored)
+    seen = 0
+    for shard in range(shards):
+        stream = f"{{{events.domain}:{shard}}}:events"
+        length = yield ("XLEN", stream)
+        if isinstance(length, Refused) or not length:
+            continue
+        seen += 1
+        groups = yield ("XINFO GROUPS", stream)
+        idle = [_AWAY]
+        for group in () if isinstance(groups, Refused) else groups:
+            consumers = yield ("XINFO CONSUMERS", stream, group["name"])
+            idle += [] if isinstance(consumers, Refused) else [one["idle"] for one in consumers]
+        if min(idle) >= _AWAY:
+            away.append(str(shard))
+    if not seen:
+        return []
+    if not away:
+        return [fine(check, "routers read the events of the domain", f"shards with events={seen}")]
+    meaning = "no router reads these events: states do not change, and nobody who watches is woken"
+    evidence = f"shards without a router for a minute={', '.join(away)}"
+    fix = f"start `oncekey router --domain {events.domain}`, and see that it goes on running"
+    return [warning(check, meaning, evidence, fix)]
 
 
 def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:

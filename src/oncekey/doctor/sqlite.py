@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from oncekey.doctor.finding import Finding, danger, fine, unread, warning
+from oncekey.doctor.finding import (
+    BACKLOG,
+    EXPIRED_LONG,
+    Finding,
+    backlog,
+    danger,
+    fine,
+    held_since,
+    indexes,
+    unread,
+    warning,
+)
 from oncekey.errors import StoreError
 
 NETWORK: Final = frozenset(
@@ -65,6 +77,8 @@ def findings(path: Path, synchronous: str) -> Iterator[Finding]:
     yield _synchronous(synchronous)
     if path.exists():
         yield _journal(path)
+        yield _mode(path)
+        yield from _contents(path)
 
 
 def _version(version: tuple[int, ...]) -> Finding:
@@ -114,6 +128,44 @@ def _synchronous(value: str) -> Finding:
         return fine(check, "a claim is on the disk before it is answered", evidence)
     meaning = "a power cut may lose the last claims, and what they protect runs again"
     return warning(check, meaning, evidence, "take ?synchronous=NORMAL out of the URL")
+
+
+def _mode(path: Path) -> Finding:
+    check, mode = "sqlite.mode", path.stat().st_mode & 0o777
+    evidence = f"mode={mode:04o}"
+    if not mode & 0o007:
+        return fine(check, "other users of this machine cannot read the records", evidence)
+    meaning = "every user of this machine can read the records, with what was returned"
+    return warning(check, meaning, evidence, f"chmod o= {path}")
+
+
+_INDEXES: Final = ("oncekey_records_due", "oncekey_records_held")
+_THERE: Final = "SELECT name FROM sqlite_master WHERE name IN ('oncekey_records', ?, ?)"
+_HELD: Final = (
+    "SELECT count(*), min(updated) FROM oncekey_records WHERE expires = 0 AND status = 'held'"
+)
+_EXPIRED: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM oncekey_records "  # noqa: S608 - only constants
+    f"WHERE due > 0 AND due <= ? AND expires > 0 AND expires <= ? LIMIT {BACKLOG + 1})"
+)
+
+
+def _contents(path: Path) -> Iterator[Finding]:
+    """Check the indexes, and how long records are held and expired."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
+        there = {name for (name,) in connection.execute(_THERE, _INDEXES)}
+        if "oncekey_records" not in there:
+            return
+        missing = [name for name in _INDEXES if name not in there]
+        yield indexes("sqlite.indexes", missing)
+        if missing:
+            return  # what follows would read the whole table
+        now = time.time_ns() // 1000
+        count, since = connection.execute(_HELD).fetchone()
+        yield held_since("sqlite.held", count, None if since is None else (now - since) / 1e6)
+        long_ago = now - EXPIRED_LONG * 1_000_000
+        yield backlog("sqlite.backlog", connection.execute(_EXPIRED, (long_ago,) * 2).fetchone()[0])
 
 
 def _journal(path: Path) -> Finding:

@@ -79,14 +79,20 @@ def _open_sqlite(url: str) -> Store:
         )
         raise ConfigurationError(msg)
     options: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = set(options) - {"synchronous", "busy_timeout"}
+    unknown = set(options) - {"synchronous", "busy_timeout", "mode"}
     if unknown:
         names = ", ".join(sorted(unknown))
         said = safe_url(url)
-        msg = f"{said!r} has unknown options ({names}); it takes synchronous and busy_timeout"
+        msg = f"{said!r} has unknown options ({names}); it takes synchronous, busy_timeout and mode"
         raise ConfigurationError(msg)
     if "synchronous" in options:
         options["synchronous"] = options["synchronous"].upper()
+    if "mode" in options:
+        try:
+            options["mode"] = int(options["mode"], 8)
+        except ValueError:
+            msg = f"mode is octal, as in ?mode=0660, but it is {options['mode']!r}"
+            raise ConfigurationError(msg) from None
     return SQLiteStore(path, **options)
 
 

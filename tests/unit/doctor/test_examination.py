@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from oncekey import Once
-from oncekey.doctor import examine, examine_async, sqlite
+from oncekey.doctor import examine, examine_async, finding, sqlite
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events.settings import BusSettings
-from oncekey.stores import MemoryStore, SQLiteStore
+from oncekey.stores import MemoryStore, SQLiteStore, open_store
 
 TABLE = """\
 22 1 0:20 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -95,10 +95,56 @@ def test_a_file_in_use_is_read_and_not_changed(tmp_path, by_check):
     store.close()
     assert set(found) == {
         *("sqlite.version", "sqlite.writable", "sqlite.place", "sqlite.synchronous"),
-        "sqlite.journal",
+        *("sqlite.journal", "sqlite.mode", "sqlite.indexes", "sqlite.held", "sqlite.backlog"),
     }
     assert not [one for one in found.values() if one.severity == "danger"]
     assert found["sqlite.journal"].evidence == "journal_mode=wal"
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path, by_check):
+    path = tmp_path / "once.db"
+    store = SQLiteStore(path)
+    Once(store, observers=()).run("k", lambda: 7)
+    assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}
+    assert by_check(examine(store))["sqlite.mode"].severity == "fine"
+    path.chmod(0o644)  # one that somebody has opened stays so
+    store.close()
+    Once(store, observers=()).run("k2", lambda: 7)
+    assert path.stat().st_mode & 0o777 == 0o644
+    found = by_check(examine(store))["sqlite.mode"]
+    assert (found.severity, found.evidence) == ("warning", "mode=0644")
+    store.close()
+
+
+def test_a_file_may_be_for_a_group(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path / 'once.db'}?mode=0660")
+    Once(store, observers=()).run("k", lambda: 7)
+    assert store.path.stat().st_mode & 0o777 == 0o660
+    store.close()
+    for wrong in ("9", "0400x", "0044", "07777"):
+        with pytest.raises(ConfigurationError, match="mode"):
+            open_store(f"sqlite:///x.db?mode={wrong}")
+
+
+def test_what_stays_for_long_and_what_is_missing_is_told(tmp_path, by_check, monkeypatch):
+    store = SQLiteStore(tmp_path / "once.db")
+    once = Once(store, observers=()).options(on_crash="hold")
+    with pytest.raises(TimeoutError), once.attempt("held"):
+        raise TimeoutError
+    once.run("old", lambda: 1)
+    with closing(sqlite3.connect(store.file)) as file, file:
+        file.execute("UPDATE oncekey_records SET updated = updated - 7200000000")
+        file.execute("UPDATE oncekey_records SET due = 1, expires = 1 WHERE key = 'old'")
+    found = by_check(examine(store))
+    assert found["sqlite.held"].evidence == "held=1, the oldest one for 2 h"
+    assert found["sqlite.backlog"].severity == "fine"
+    monkeypatch.setattr(finding, "BACKLOG", 0)
+    assert by_check(examine(store))["sqlite.backlog"].severity == "warning"
+    with closing(sqlite3.connect(store.file)) as file, file:
+        file.execute("DROP INDEX oncekey_records_held")
+    found = by_check(examine(store))["sqlite.indexes"]
+    assert (found.severity, found.evidence) == ("warning", "missing=oncekey_records_held")
+    store.close()
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path, by_check):

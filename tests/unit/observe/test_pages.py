@@ -1,5 +1,6 @@
 """The pages about observing and the rules for Prometheus name what there really is."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,27 @@ def test_a_rule_groups_by_labels_that_there_are(rule, metrics):
     for group in re.findall(r"\bby \(([^)]*)\)", rule["expr"]):
         assert {label.strip() for label in group.split(",")} <= labels | given
     assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_grafana_asks_for_what_there_is(metrics):
+    """There is no Grafana here: the names and labels of every panel are compared."""
+    board = json.loads((DOCS / "grafana.json").read_text("utf-8"))
+    known = {*metrics, *(f"{name}{suffix}" for name in metrics for suffix in SUFFIXES)}
+    labels = {label for names in metrics.values() for label in names} | {"le", "result"}
+    asked = set()
+    for panel in board["panels"]:
+        assert panel["datasource"]["uid"] == "${datasource}"
+        for target in panel["targets"]:
+            asked |= set(NAME.findall(target["expr"]))
+            groups = re.findall(r"\bby \(([^)]*)\)", target["expr"])
+            grouped = {one.strip() for group in groups for one in group.split(",")}
+            assert grouped <= labels
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= grouped
+            assert target["expr"].count("(") == target["expr"].count(")")
+    assert asked <= known
+    assert {"oncekey_held_records", "oncekey_oldest_held_seconds"} <= asked
+    places = [tuple(panel["gridPos"].values()) for panel in board["panels"]]
+    assert len(set(places)) == len({panel["id"] for panel in board["panels"]}) == len(places)
 
 
 def test_an_alert_says_what_is_wrong_and_what_to_do():

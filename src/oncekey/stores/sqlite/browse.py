@@ -49,6 +49,10 @@ HELD_INDEX: Final = "oncekey_records_held"
 MAKE_HELD_INDEX: Final = (
     f"CREATE INDEX IF NOT EXISTS {HELD_INDEX} ON oncekey_records (expires) WHERE expires = 0"
 )
+DUE_INDEX: Final = "oncekey_records_due"
+MAKE_DUE_INDEX: Final = (
+    f"CREATE INDEX IF NOT EXISTS {DUE_INDEX} ON oncekey_records (due) WHERE due > 0"
+)
 HAS_HELD_INDEX: Final = f"SELECT 1 FROM sqlite_master WHERE name = '{HELD_INDEX}'"  # noqa: S608 - only constants
 _BY_INDEX: Final = f"FROM oncekey_records INDEXED BY {HELD_INDEX} WHERE expires = 0 "
 HELD_PAGE: Final = f"SELECT {_COLUMNS}, length(result), rowid {_BY_INDEX}AND rowid <= ? "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -70,14 +71,28 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def connect(path: Path, *, synchronous: str, busy_timeout: float) -> Connection:
+def _create(path: Path, mode: int) -> None:
+    """Create the file with these permissions if there is none. SQLite gives them to its log."""
+    try:
+        made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+    except OSError:
+        return  # it is there, or SQLite says why it cannot be
+    try:
+        os.fchmod(made, mode)
+    finally:
+        os.close(made)
+
+
+def connect(path: Path, *, synchronous: str, busy_timeout: float, mode: int) -> Connection:
     """Open the file in WAL mode, and migrate its tables to this release.
 
-    Raise ConfigurationError or StoreError if that fails. Nothing was written then.
+    A new file gets the permissions `mode`. Raise ConfigurationError or StoreError if that fails.
+    Nothing was written then.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
         raise ConfigurationError(msg)
+    _create(path, mode)
     try:
         connection = sqlite3.connect(
             path,

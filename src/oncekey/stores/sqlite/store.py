@@ -135,11 +135,13 @@ class SQLiteStore:
         *,
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         busy_timeout: Duration = "10s",
+        mode: int = 0o600,
         clock: Callable[[], int] | None = None,
         fast: bool = True,
     ) -> None:
         """Check the options. The file is opened, or created, at first use.
 
+        A file that is created has the permissions `mode`: only its owner reads what was returned.
         `NORMAL` survives a crash of the process but may lose the last commits at a power cut.
         Without `fast` every write is a transaction of its own, instead of sharing one with others.
         """
@@ -149,6 +151,9 @@ class SQLiteStore:
         if synchronous not in ("FULL", "NORMAL"):
             msg = f"synchronous must be FULL or NORMAL, but it is {synchronous!r}"
             raise ConfigurationError(msg)
+        if isinstance(mode, bool) or not isinstance(mode, int) or mode & ~0o777 or not mode & 0o600:
+            msg = f"mode must be permissions such as 0o600 or 0o660, but it is {mode!r}"
+            raise ConfigurationError(msg)
         self.fast = checked_fast(fast)
         self.synchronous = synchronous
         self.path = Path(path)
@@ -156,7 +161,7 @@ class SQLiteStore:
         """The absolute path, which stays right when the process changes its directory."""
         self._busy_timeout = seconds(busy_timeout, "busy_timeout")
         self._connect = partial(
-            connect, self.file, synchronous=synchronous, busy_timeout=self._busy_timeout
+            connect, self.file, synchronous=synchronous, busy_timeout=self._busy_timeout, mode=mode
         )
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self._reset()
