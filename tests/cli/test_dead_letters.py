@@ -103,15 +103,18 @@ def resend(run, url, *options):
     return said.exit_code, said.stdout.strip() or said.stderr.strip()
 
 
-async def test_a_message_is_sent_again_and_processed(url, nats_server, stream_name, run):
+@pytest.mark.parametrize("named", [True, False], ids=["its id", "its place"])
+async def test_a_message_is_sent_again_and_processed(url, nats_server, stream_name, run, named):
     """With its id, its headers and its body, to those who have it processed before."""
+    key = "m-1" if named else f"{stream_name}:1"
     inbox = AsyncInbox(url, "billing", max_attempts=1)
     client = await nats.connect(nats_server.url)
     js = client.jetstream()
     await js.add_stream(name=stream_name, subjects=[f"{stream_name}.>"], duplicate_window=0.1)
     pulled = await js.pull_subscribe(f"{stream_name}.*", "billing")
     subject = f"{stream_name}.placed"
-    await js.publish(subject, b'{"order": 7}', headers={"Nats-Msg-Id": "m-1", "mark": "1"})
+    headers = {"mark": "1"} | ({"Nats-Msg-Id": key} if named else {})
+    await js.publish(subject, b'{"order": 7}', headers=headers)
 
     async def process(error=None):
         (delivered,) = await pulled.fetch(1, timeout=PATIENCE)
@@ -123,13 +126,14 @@ async def test_a_message_is_sent_again_and_processed(url, nats_server, stream_na
     with pytest.raises(ValueError, match="no such order"):
         await process(ValueError("no such order"))
     assert (await process())[0]  # it is dead, and acknowledged
-    asked = ("m-1", "--resend", nats_server.url, "--to", subject)
+    asked = (key, "--resend", nats_server.url, "--to", subject)
     sent = await asyncio.to_thread(resend, run, url, *asked)
     while "still remembers" in sent[1]:  # so does the listing
         assert listed(run, url)[0]["dead"] is False
         sent = await asyncio.to_thread(resend, run, url, *asked)
-    assert sent == (0, "billing/m-1 is free and was sent")
+    assert sent == (0, f"billing/{key} is free and was sent")
     assert await process() == (False, 7, "1")
+    assert await inbox.is_processed(key)
     assert listed(run, url) == []
     await client.close()
     await inbox.aclose()

@@ -13,6 +13,7 @@ from msgspec import Struct, json
 from oncekey.errors import ConfigurationError
 from oncekey.messages.message import Letter
 from oncekey.messages.purge import existing_table
+from oncekey.messages.rabbitmq import COUNT, TRIES
 from oncekey.messages.statements import as_micros
 
 _PATIENCE: Final = 10.0
@@ -109,7 +110,11 @@ async def _to_rabbitmq(letter: Letter, broker: str, to: str) -> None:
 
     message = aio_pika.Message(
         letter.body,
-        headers={name: value for name, value in letter.attributes.items() if name[:2] != "x-"},
+        headers={
+            name: value
+            for name, value in letter.attributes.items()
+            if name[:2] != "x-" and name not in (TRIES, COUNT)  # it begins anew
+        },
         message_id=letter.id or None,
         type=letter.type or None,
         delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
