@@ -24,6 +24,7 @@ from oncekey.cli.resolve import resolve
 from oncekey.cli.router import router
 from oncekey.cli.show import show
 from oncekey.cli.stats import stats
+from oncekey.cli.transfer import export, import_
 from oncekey.cli.watch import watch
 from oncekey.inspection.text import printable
 
@@ -40,6 +41,8 @@ _COMMANDS: Final = (
         audit,
         dead_letters,
         purge,
+        export,
+        import_,
         migrate,
     ),
     *(doctor, dashboard, exporter, router),
@@ -89,7 +92,7 @@ def program(*, terminal: bool) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_start)
     for command in _COMMANDS:
-        app.command()(command)
+        app.command(command.__name__.strip("_").replace("_", "-"))(command)
     return app
 
 
