@@ -23,6 +23,7 @@ from oncekey.cli.purge import purge
 from oncekey.cli.resolve import resolve
 from oncekey.cli.router import router
 from oncekey.cli.show import show
+from oncekey.cli.size import size
 from oncekey.cli.stats import stats
 from oncekey.cli.transfer import export, import_
 from oncekey.cli.watch import watch
@@ -34,6 +35,7 @@ _COMMANDS: Final = (
         show,
         watch,
         stats,
+        size,
         forget,
         forget_all,
         resolve,
