@@ -339,3 +339,15 @@ def test_the_life_of_a_record_that_was_taken_over(shop, run):
         "lease ends, unless renewed",
         "expires",
     ]
+
+
+def test_size_tells_what_a_ttl_costs(shop, run):
+    lines = run("size", "--ttl", "7d").stdout.splitlines()
+    assert lines[0] == "records            5"
+    assert lines[4].startswith("with a ttl of 7d   about ")
+    told = json.loads(run("size", "--json").stdout)
+    assert (told["records"], told["estimated_new_in_a_day"]) == (5, 5)
+    assert told["bytes"] == shop.stat().st_size
+    week = json.loads(run("size", "--json", "--ttl", "7d").stdout)
+    assert week["estimated_bytes_with_ttl"] == 7 * told["estimated_bytes_with_ttl"]
+    assert run("size", "--ttl", "soon").exit_code == 2

@@ -17,7 +17,7 @@ from tests.docs.snippets import BrokenPromiseError, blocks, run
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
-WITH_CODE = {"README.md", "tutorial.md", "reference.md", "guarantees.md"}
+WITH_CODE = {"README.md", "tutorial.md", "ways-in.md", "reference.md", "guarantees.md"}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from oncekey.inspection.listing import (
     fill_page,
     find_record,
     list_records,
+    measure,
 )
 from oncekey.stores import MemoryStore, PostgresStore, SQLiteStore, browse
 from oncekey.stores.browse import STATUSES, RecordCounts, RecordQuery
@@ -214,6 +215,21 @@ def test_the_store_may_know_how_many_records_a_purge_removes(store):
     filled(store)
     knows = isinstance(store, (SQLiteStore, PostgresStore))
     assert count_due(store, 0) == (0 if knows else None)
+
+
+def test_a_store_tells_how_much_it_has(store):
+    filled(store, 20)
+    told = count_records(store)
+    found = measure(store, told.total)
+    assert 20 * 5 <= found.bytes < 2**20
+    if isinstance(store, (SQLiteStore, PostgresStore)) or type(store).__name__ == "RedisStore":
+        assert found.new == told.total
+    else:
+        assert (found.new, found.exact) == (None, False)
+
+
+def test_an_empty_store_has_a_size_too(store):
+    assert measure(store, 0).new in (0, None)
 
 
 def test_an_unknown_store_is_counted_page_by_page(unknown_store, monkeypatch):

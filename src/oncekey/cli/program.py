@@ -23,7 +23,9 @@ from oncekey.cli.purge import purge
 from oncekey.cli.resolve import resolve
 from oncekey.cli.router import router
 from oncekey.cli.show import show
+from oncekey.cli.size import size
 from oncekey.cli.stats import stats
+from oncekey.cli.transfer import export, import_
 from oncekey.cli.watch import watch
 from oncekey.inspection.text import printable
 
@@ -33,6 +35,7 @@ _COMMANDS: Final = (
         show,
         watch,
         stats,
+        size,
         forget,
         forget_all,
         resolve,
@@ -40,6 +43,8 @@ _COMMANDS: Final = (
         audit,
         dead_letters,
         purge,
+        export,
+        import_,
         migrate,
     ),
     *(doctor, dashboard, exporter, router),
@@ -89,7 +94,7 @@ def program(*, terminal: bool) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_start)
     for command in _COMMANDS:
-        app.command()(command)
+        app.command(command.__name__.strip("_").replace("_", "-"))(command)
     return app
 
 

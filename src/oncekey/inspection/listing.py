@@ -17,7 +17,7 @@ from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.stores import browse
 from oncekey.stores.base import Store
-from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery
+from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, StoreSize
 
 # By name, because each module imports the driver of its store.
 _MODULES: Final = {
@@ -56,6 +56,12 @@ def count_records(store: Store, *, exact: bool = False) -> RecordCounts:
     If there are many, estimate from a sample. `exact` counts them all, however long that takes.
     """
     told: RecordCounts = _function(store, "count_records")(store, exact=exact)
+    return told
+
+
+def measure(store: Store, total: int) -> StoreSize:
+    """Return how much the records take, of which there are `total`, and how many are new."""
+    told: StoreSize = _function(store, "measure")(store, total)
     return told
 
 

@@ -85,6 +85,12 @@ class Inline:
         return None if watch is None else partial(self._call, watch)
 
     @property
+    def restore(self) -> Callable[..., Awaitable[bool]] | None:
+        """The `restore` of the store as a coroutine, or None if it has none."""
+        restore = getattr(self.blocking, "restore", None)
+        return None if restore is None else partial(self._call, restore)
+
+    @property
     def audit(self) -> Callable[..., Awaitable[None]] | None:
         """The `audit` of the store as a coroutine, or None if it keeps no audit trail."""
         audit = getattr(self.blocking, "audit", None)

@@ -163,6 +163,21 @@ class Auditing(Protocol):
         ...
 
 
+@runtime_checkable
+class Restoring(Protocol):
+    """An optional method of a store, with which records are moved to it from another one.
+
+    An `AsyncStore` may have the same as a coroutine.
+    """
+
+    def restore(self, record: Record, /) -> bool:
+        """Keep the record as it is. Return False if there is a living one of this scope and key.
+
+        Nothing is changed then. A record that has expired is not kept, and False is returned.
+        """
+        ...
+
+
 VERBS = ("claim", "renew", "note", "settle", "release", "resolve", "forget", "get", "scan", "purge")
 
 

@@ -104,6 +104,16 @@ class RecordCounts(Struct, kw_only=True):
         return self.exact or (status == "held" and self.held_exact)
 
 
+class StoreSize(Struct, kw_only=True):
+    """How much the records take, and how many came in the last day."""
+
+    bytes: int
+    exact: bool
+    """Whether the bytes were read from the store. If not, they are estimated from a sample."""
+    new: int | None
+    """Living records that were created in the last day; None if it is not known."""
+
+
 def wanted(record: Record, ask: RecordQuery, now: int) -> bool:
     """Return whether the record matches the query."""
     if ask.status is not None and record.status != ask.status:
@@ -239,6 +249,15 @@ def without_results(
 def read_newer(store: Store, scope: str | None, key: str) -> Record | None:
     """Return the record as `get` does: how other stores keep it is not known here."""
     return store.get(scope, key)
+
+
+def measure(store: Store, total: int) -> StoreSize:
+    """Estimate what the results take. Nothing else is known of other stores."""
+    page = store.scan(Scan(limit=_STEP))
+    seen = sum(
+        len(one.result or b"") + len(one.error or b"") + len(one.noted) for one in page.records
+    )
+    return StoreSize(bytes=round(seen * total / max(len(page.records), 1)), exact=False, new=None)
 
 
 def count_due(store: Store, grace: int) -> int | None:  # noqa: ARG001 - as for every store

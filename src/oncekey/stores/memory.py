@@ -128,6 +128,16 @@ class MemoryStore:
                     purged += 1
         return purged
 
+    def restore(self, record: Record, /) -> bool:
+        """Keep a record of another store, unless there is one."""
+        place = (record.scope or "", record.key)
+        with self._lock:
+            now, before = self.clock(), self._records.get(place)
+            if machine.expired(record, now) or (before and not machine.expired(before, now)):
+                return False
+            self._put(place, before, record)
+            return True
+
     def audit(self, entry: bytes, /) -> None:
         """Add an entry to the audit trail."""
         self._audit.appendleft((self.clock(), entry))

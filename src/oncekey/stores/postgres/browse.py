@@ -17,6 +17,7 @@ from oncekey.stores.browse import (
     RecordCounts,
     RecordPage,
     RecordQuery,
+    StoreSize,
     at_least,
     newest_first_from,
     per_status,
@@ -199,6 +200,20 @@ def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
         looked_at=seen,
         now=now,
     )
+
+
+BYTES: Final = statement("SELECT pg_total_relation_size('oncekey_records')::bigint", 0)
+NEW: Final = statement(
+    "SELECT count(*) FROM oncekey_records t "
+    "WHERE t.created > (SELECT oncekey_now_v1() - 86400000000)",
+    0,
+)
+
+
+def measure(store: PostgresStore, total: int) -> StoreSize:  # noqa: ARG001 - the server tells it
+    """Return the size of the table with its indexes, and how many rows are younger than a day."""
+    size = to_number(_run(store, BYTES)[0])
+    return StoreSize(bytes=size, exact=True, new=to_number(_run(store, NEW)[0]))
 
 
 def count_due(store: PostgresStore, grace: int) -> int:

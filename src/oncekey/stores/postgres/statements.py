@@ -9,6 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
+from oncekey.core.record import Record
 from oncekey.core.requests import Claim, Forget, Note, Release, Renew, Resolve, Scan, Settle
 from oncekey.stores.postgres.protocol import Statement, Values
 
@@ -50,6 +51,11 @@ RELEASE: Final = _call(
 )
 RESOLVE: Final = _call("oncekey_resolve_v1", "text text bigint text bytea bytea bigint bytea")
 FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean bytea")
+RESTORE: Final = _call(
+    "oncekey_restore_v1",
+    "text text text text bigint text bigint bigint bytea bytea bytea bigint boolean text text "
+    "bigint bigint bigint bigint bigint",
+)
 AUDIT: Final = _call("oncekey_audit_v1", "bytea")
 AUDITED: Final = statement(
     "SELECT ROW(a.at, a.entry) FROM oncekey_audit a ORDER BY a.id DESC LIMIT $1::bigint", 1
@@ -165,6 +171,28 @@ def of_watch(scope: str | None, key: str, token: int) -> Values:
 def of_purge(grace: int, limit: int) -> Values:
     """Return the parameters of PURGE."""
     return _number(grace), _number(limit)
+
+
+def of_restore(record: Record) -> Values:
+    """Return the parameters of RESTORE."""
+    return (
+        *_place(record.scope, record.key),
+        record.status.encode(),
+        _text(record.fingerprint),
+        _number(record.token),
+        record.nonce.encode(),
+        _number(record.attempt),
+        _number(record.lease_end),
+        record.result,
+        record.error,
+        record.noted,
+        _number(record.revision),
+        _truth(record.uncertain),
+        record.label.encode(),
+        record.reference.encode(),
+        *map(_number, (record.created, record.started, record.updated)),
+        *map(_number, (record.finished, record.expires)),
+    )
 
 
 def of_audited(limit: int) -> Values:

@@ -133,6 +133,11 @@ class PostgresStore:
         rows = self.links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
 
+    def restore(self, record: Record, /) -> bool:
+        """Keep a record of another store, unless there is one."""
+        rows = self.links.here().run(sql.RESTORE, sql.of_restore(record))
+        return to_verdict(rows[0], record.scope, record.key) is Verdict.DONE
+
     def audit(self, entry: bytes, /) -> None:
         """Add an entry to the audit trail."""
         self.links.here().run(sql.AUDIT, (entry,))

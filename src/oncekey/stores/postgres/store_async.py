@@ -132,6 +132,11 @@ class AsyncPostgresStore:
         rows = await self.links.here().run(sql.PURGE, sql.of_purge(grace, limit))
         return to_number(rows[0])
 
+    async def restore(self, record: Record, /) -> bool:
+        """Keep a record of another store, unless there is one."""
+        rows = await self.links.here().run(sql.RESTORE, sql.of_restore(record))
+        return to_verdict(rows[0], record.scope, record.key) is Verdict.DONE
+
     async def audit(self, entry: bytes, /) -> None:
         """Add an entry to the audit trail."""
         await self.links.here().run(sql.AUDIT, (entry,))

@@ -18,6 +18,7 @@ from oncekey.stores.browse import (
     RecordCounts,
     RecordPage,
     RecordQuery,
+    StoreSize,
     bad_cursor,
     per_status,
     wanted,
@@ -293,6 +294,36 @@ def read_newer(store: RedisStore, scope: str | None, key: str) -> Record | None:
     except CAUGHT as error:
         raise store.explained(error) from error
     return as_written(scope, key, stored)
+
+
+_USAGE: Final = """
+local bytes, new, seen, clock = 0, 0, 0, redis.call('TIME')
+local since = clock[1] * 1000000 + clock[2] - 86400000000
+for _, name in ipairs(ARGV) do
+  local head = redis.pcall('GETRANGE', name, 0, 22)
+  if type(head) == 'string' and #head == 23 and string.sub(head, 1, 4) == 'once' then
+    seen = seen + 1
+    bytes = bytes + redis.call('MEMORY', 'USAGE', name)
+    if struct.unpack('>I8', head, 16) > since then new = new + 1 end
+  end
+end
+return {seen, bytes, new}
+"""
+
+
+def measure(store: RedisStore, total: int) -> StoreSize:
+    """Estimate from one step of SCAN on each node."""
+    try:
+        seen = size = new = 0
+        for node in nodes_of(store.clients.client()):
+            _, names = scan_step(node, 0, _SAMPLE, codec.pattern_of(store.prefix))
+            if names:
+                told = node.eval(_USAGE, 0, *names)
+                seen, size, new = seen + told[0], size + told[1], new + told[2]
+    except CAUGHT as error:
+        raise store.explained(error) from error
+    share = total / max(seen, 1)
+    return StoreSize(bytes=round(size * share), exact=share == 1, new=round(new * share))
 
 
 def correct_held(store: RedisStore) -> int:

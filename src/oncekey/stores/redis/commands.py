@@ -92,6 +92,30 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
     )
 
 
+def bytes_of(record: Record) -> bytes:
+    """Return the bytes that the scripts would have stored for the record."""
+    texts = [record.nonce, record.fingerprint or "", record.label, record.reference]
+    parts = [text.encode() for text in texts] + [record.error or b"", record.noted]
+    times = (record.started, record.updated, record.lease_end, record.finished, record.expires)
+    head = HEAD.pack(
+        MAGIC,
+        record.version,
+        STATUSES.index(record.status),
+        record.uncertain,
+        record.fingerprint is not None,
+        record.result is not None,
+        record.error is not None,
+        0,
+        record.attempt,
+        record.created,
+        record.token,
+        *times,
+        record.revision,
+        *map(len, parts),
+    )
+    return b"".join((head, *parts, record.result or b""))
+
+
 # The arguments and the replies of the scripts, as bytes of the wire.
 #
 # A script gets the fields of the request packed into one argument, in the order that its first line
@@ -382,6 +406,7 @@ _PARTS: Final = {
     "release": ("record", "owner", "release", "wake", "held", "save", "done"),
     "resolve": ("record", "resolve", "ending", "wake", "held", "save", "audit", "done"),
     "forget": ("record", "forget", "wake", "held", "audit", "done"),
+    "restore": ("record", "restore", "held", "done"),
     "get": ("record", "get"),
     "watch": ("record", "watch"),
 }

@@ -163,6 +163,13 @@ class RedisStore:
         """Do nothing and return 0: the server removes expired records."""
         return 0
 
+    def restore(self, record: Record, /) -> bool:
+        """Keep a record of another store, unless there is one."""
+        expires = -(-record.expires // 1000)
+        arguments = codec.bytes_of(record), b"%d" % expires
+        verdict = self._write("restore", record.scope, record.key, arguments)
+        return verdict is Verdict.DONE
+
     def audit(self, entry: bytes, /) -> None:
         """Add an entry to the audit trail."""
         name = codec.audit_list(self.prefix)

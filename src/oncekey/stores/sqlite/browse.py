@@ -16,6 +16,7 @@ from oncekey.stores.browse import (
     RecordCounts,
     RecordPage,
     RecordQuery,
+    StoreSize,
     at_least,
     bad_cursor,
     per_status,
@@ -24,6 +25,7 @@ from oncekey.stores.browse import (
 from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite.store import SQLiteStore
 
+DAY: Final = 86_400_000_000
 COUNTED: Final = 20_000
 """The largest range of rowids whose records are counted one by one."""
 _COLUMNS: Final = file.COLUMNS.replace("result,", "NULL,")
@@ -121,6 +123,19 @@ def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
     told = _counted(by_status, looked_at, now, held, exact=False)
     told.total = max(total, told.total)
     return told
+
+
+_BYTES: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+
+
+def measure(store: SQLiteStore, total: int) -> StoreSize:  # noqa: ARG001 - the file tells it
+    """Return the size of the file, and how many rowids are younger than a day."""
+    (size,) = store.rows(_BYTES)[0]
+    _, highest = store.rows(ENDS)[0]
+    old = None if highest is None else _older(store, highest, store.clock() - DAY)
+    lowest = 0 if highest is None else store.rows(ENDS)[0][0]
+    new = 0 if highest is None else highest - (lowest - 1 if old is None else old)
+    return StoreSize(bytes=size, exact=True, new=new)
 
 
 def count_due(store: SQLiteStore, grace: int) -> int:

@@ -60,6 +60,10 @@ PURGE: Final = (
     f"(SELECT rowid FROM oncekey_records WHERE {EXPIRED} LIMIT ?)"
 )
 
+RESTORE: Final = (
+    f"INSERT OR REPLACE INTO oncekey_records ({COLUMNS}, due) "  # noqa: S608 - only constants
+    f"VALUES ({', '.join('?' * (COLUMNS.count(',') + 2))})"
+)
 AUDIT: Final = "INSERT INTO oncekey_audit (at, entry) VALUES (?, ?)"
 TRIM_AUDIT: Final = (
     f"DELETE FROM oncekey_audit WHERE id <= (SELECT max(id) FROM oncekey_audit) - {KEPT}"  # noqa: S608 - only constants

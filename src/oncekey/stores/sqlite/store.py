@@ -106,6 +106,16 @@ def apply_by_hand(
     return verdict
 
 
+def restore_row(record: Record, connection: sqlite3.Connection, now: int) -> bool:
+    """Insert the record unless there is a living one. Return whether it was inserted."""
+    row = connection.execute(file.SELECT_ONE, (record.scope or "", record.key)).fetchone()
+    there = row is not None and not machine.expired(file.from_row(row), now)
+    if there or machine.expired(record, now):
+        return False
+    connection.execute(file.RESTORE, (*file.to_row(record), record.expires))
+    return True
+
+
 def add_entry(entry: bytes, connection: sqlite3.Connection, now: int) -> None:
     """Add the entry to the audit trail, and remove the oldest ones."""
     connection.execute(file.AUDIT, (now, entry))
@@ -277,6 +287,10 @@ class SQLiteStore:
         if not self.rows(file.ANY_EXPIRED, then, then):
             return 0
         return cast("int", self._commit(Job(work)))
+
+    def restore(self, record: Record, /) -> bool:
+        """Keep a record of another store, unless there is one."""
+        return cast("bool", self._commit(Job(partial(restore_row, record))))
 
     def audit(self, entry: bytes, /) -> None:
         """Add an entry to the audit trail."""

@@ -190,9 +190,9 @@ class Line(Store, Protocol):
         ...
 
 
-def keeps_audit(store: Store) -> bool:
-    """Return whether the store keeps an audit trail, which it need not."""
-    return getattr(getattr(store, "_store", store), "audited", None) is not None
+def has_method(store: Store, name: str) -> bool:
+    """Return whether the store has this method, which it need not have."""
+    return getattr(getattr(store, "_store", store), name, None) is not None
 
 
 class Blocking:
@@ -240,6 +240,7 @@ class OnRunner:
     get = partialmethod(_run, "get")
     scan = partialmethod(_run, "scan")
     purge = partialmethod(_run, "purge")
+    restore = partialmethod(_run, "restore")
     audit = partialmethod(_run, "audit")
     audited = partialmethod(_run, "audited")
     close = partialmethod(_run, "aclose")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Page, Scan
-from oncekey.testing.conformance.base import DONE, LOST, Desk, Line, Suite, Tick, keeps_audit
+from oncekey.testing.conformance.base import DONE, LOST, Desk, Line, Suite, Tick, has_method
 from oncekey.testing.conformance.table import reach
 
 MANY = 1000
@@ -159,10 +159,37 @@ class Housekeeping(Suite):
         assert desk.forget(replace(owner, token=1)) is DONE
         assert isinstance(desk.claim("b"), Granted)
 
+    # Restoring, where the store can
+
+    @pytest.mark.parametrize("status", ["running", "completed", "failed", "released", "held"])
+    def test_a_record_that_was_removed_is_restored_as_it_was(self, status: str, desk: Desk) -> None:
+        if not has_method(desk.store, "restore"):
+            return
+        store: Any = desk.store
+        reach(desk, status)
+        record = desk.read()
+        assert store.restore(record) is False  # there is one
+        assert desk.forget(record, force=True) is DONE
+        assert store.restore(record) is True
+        assert desk.read() == record
+        assert store.restore(replace(record, token=record.token + 1)) is False
+        assert desk.read() == record
+
+    def test_what_has_expired_is_not_restored(self, desk: Desk, tick: Tick) -> None:
+        if not has_method(desk.store, "restore") or not self.purges:
+            return
+        store: Any = desk.store
+        reach(desk, "completed")
+        record = desk.read()
+        desk.forget(record)
+        tick(desk.ttl)
+        assert store.restore(record) is False
+        assert desk.get() is None
+
     # The audit trail, where the store keeps one
 
     def test_what_is_done_by_hand_is_written_down_once(self, desk: Desk) -> None:
-        if not keeps_audit(desk.store):
+        if not has_method(desk.store, "audited"):
             return
         store: Any = desk.store
         assert store.audited(5) == []
@@ -181,7 +208,7 @@ class Housekeeping(Suite):
         assert [entry for _, entry in store.audited(1)] == [b'{"third":3}']
 
     def test_what_nobody_did_by_hand_is_not_written_down(self, desk: Desk) -> None:
-        if not keeps_audit(desk.store):
+        if not has_method(desk.store, "audited"):
             return
         held = reach(desk, "held")
         desk.resolve(held)

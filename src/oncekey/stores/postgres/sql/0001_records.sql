@@ -465,6 +465,35 @@ BEGIN
 END
 $$;
 
+-- Keeps a record of another store, unless there is a living one.
+CREATE OR REPLACE FUNCTION oncekey_restore_v1(
+    p_scope text, p_key text, p_status text, p_fingerprint text, p_token bigint, p_nonce text,
+    p_attempt bigint, p_lease_end bigint, p_result bytea, p_error bytea, p_noted bytea,
+    p_revision bigint, p_uncertain boolean, p_label text, p_reference text, p_created bigint,
+    p_started bigint, p_updated bigint, p_finished bigint, p_expires bigint
+) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
+DECLARE
+    moment CONSTANT bigint := oncekey_now_v1();
+BEGIN
+    PERFORM oncekey_durable_v1();
+    IF p_expires > 0 AND p_expires <= moment THEN
+        RETURN 'lost';
+    END IF;
+    DELETE FROM oncekey_records t WHERE t.scope = p_scope AND t.key = p_key
+        AND t.expires > 0 AND t.expires <= moment AND t.version <= 1;
+    INSERT INTO oncekey_records (
+        scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted,
+        revision, uncertain, label, reference, created, started, updated, finished, expires,
+        version, due
+    ) VALUES (
+        p_scope, p_key, p_status, p_fingerprint, p_token, p_nonce, p_attempt, p_lease_end, p_result,
+        p_error, p_noted, p_revision, p_uncertain, p_label, p_reference, p_created, p_started,
+        p_updated, p_finished, p_expires, 1, p_expires
+    ) ON CONFLICT DO NOTHING;
+    RETURN CASE WHEN FOUND THEN 'done' ELSE 'lost' END;
+END
+$$;
+
 -- How long the attempt may still run, in microseconds, with a mark that somebody waits for its end;
 -- 0 when it does not run any more. The mark need not survive a crash, nor wait for the disk.
 CREATE OR REPLACE FUNCTION oncekey_watch_v1(p_scope text, p_key text, p_token bigint) RETURNS bigint
