@@ -344,6 +344,17 @@ def test_logs_of_events_that_end_before_their_markers_are_dangerous(safe_redis, 
         assert "log 60 s, markers 7200 s left" in cut.evidence
         quiet = by_check(examine(store, events=Bus(safe_redis.url, domain="other").settings))
         assert "events.retention" not in quiet
+        assert "events.router" not in quiet
+        assert kept.check == "events.retention"
+        alone = by_check(examine(store, events=bus.settings))["events.router"]
+        assert alone.severity == "warning"
+        with Bus(safe_redis.url, domain="scan", shards=2) as watcher:
+            watcher.read("job-2")  # whoever waits for a job makes no log
+        with safe_redis.client() as client:
+            [stream] = client.keys("*:events")
+            client.xgroup_create(stream, "router", "0")
+        routed = by_check(examine(store, events=bus.settings))["events.router"]
+        assert routed.severity == "fine"
     finally:
         bus.close()
         store.close()

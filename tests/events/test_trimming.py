@@ -1,9 +1,13 @@
 """A stream is bounded, but never trimmed past what a group has not acknowledged."""
 
+import asyncio
+from contextlib import aclosing
+
 import pytest
 
-from oncekey.events import BackpressureError, Bus, Router, Stages, shard_of
-from tests.patience import until
+from oncekey.events import AsyncBus, BackpressureError, Bus, Router, Stages, shard_of
+from tests.events.ways import collected
+from tests.patience import PATIENCE, until
 
 JOB = "job-1"
 STREAM = f"{{scan:{shard_of(JOB, 4)}}}:events"
@@ -81,6 +85,36 @@ def test_without_a_router_nothing_is_trimmed(bus, client):
     with pytest.raises(BackpressureError):
         publish(bus, range(300, 310))
     assert client.xlen(STREAM) == 300
+
+
+async def test_a_shard_that_no_router_reads_is_a_warning(empty_redis, caplog, router):
+    async with AsyncBus(empty_redis.url, domain="scan", **OPTIONS) as watcher:
+        with Bus(empty_redis.url, domain="scan", **OPTIONS) as publisher:
+            publish(publisher, range(3))
+            publish(publisher, range(3, 6))
+        [told] = [one.getMessage() for one in caplog.records]
+        await collected(watcher, JOB, 6)
+        [_, again] = [one.getMessage() for one in caplog.records]
+        assert told == again
+        assert told.startswith(f"no router reads shard {shard_of(JOB, 4)} of the domain 'scan'")
+    caplog.clear()
+    await asyncio.to_thread(router.step)
+    async with AsyncBus(empty_redis.url, domain="scan", **OPTIONS) as watcher:
+        await collected(watcher, JOB, 6)
+        await watcher.publish(JOB, "work", 6, seq=6)
+    assert not caplog.records
+
+
+async def test_whoever_follows_is_woken_by_the_publisher(bus, empty_redis, monkeypatch):
+    """Without a router, and though nobody looks unasked."""
+    monkeypatch.setattr("oncekey.events.subscription.PATIENCE", 2 * PATIENCE)
+    async with AsyncBus(empty_redis.url, domain="scan", **OPTIONS) as watcher:
+        async with asyncio.timeout(PATIENCE), aclosing(watcher.subscribe(JOB)) as watched:
+            for number in range(5):
+                coming = asyncio.ensure_future(anext(watched))
+                await asyncio.sleep(0.05)
+                publish(bus, [number])
+                assert (await coming).seq == number
 
 
 def test_a_long_stream_is_trimmed_in_parts(empty_redis, client):

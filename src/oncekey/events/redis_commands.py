@@ -204,6 +204,14 @@ def kept(reply: list[Any]) -> JobState | None:
     return None if cursor is None else JobState(cursor, payload)
 
 
+def unrouted(domain: str, shard: int) -> str:
+    """Return the warning about a shard that no router reads."""
+    return (
+        f"no router reads shard {shard} of the domain {domain!r}: jobs have no state, and its "
+        f"stream grows until publishers are refused. Start one: oncekey router --domain {domain}"
+    )
+
+
 def agreed(found: bytes | None, settings: BusSettings) -> None:
     """Raise ConfigurationError if the domain has another number of shards than configured."""
     if found is not None and found != str(settings.shards).encode():

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any, Final
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from oncekey.events import redis_commands as replies
 from oncekey.events.event import Append, Published
@@ -19,6 +21,8 @@ from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
+_log = logging.getLogger("oncekey.events")
+_MINUTE: Final = 60.0
 _TRIES: Final = 3
 """How often to agree on the number of shards, while others delete it."""
 
@@ -32,6 +36,7 @@ class RedisLog:
         self._names = Names(settings.domain)
         self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
+        self._routers_due: dict[int, float] = {}
 
     def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Append each event to its log and its shard's stream, once, in one round trip."""
@@ -48,9 +53,11 @@ class RedisLog:
                 again = self._append([commands[n] for n in late])
                 for n, answer in zip(late, again, strict=True):
                     answers[n] = answer
-            return list(map(self._publishing.published, answers))
+            made = list(map(self._publishing.published, answers))
+            self._look_for_routers({ask.shard for ask in asks})
         except replies.TROUBLE as error:
             raise self._explained(error) from error
+        return made
 
     def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
         """Return at most `count` events after the start."""
@@ -62,6 +69,8 @@ class RedisLog:
             found = replies.looked(self._ask(script("read"), command))
             if found.view.epoch is None:  # it may be in another shard
                 self.agree()
+            if start.watch:
+                self._look_for_routers({shard})
         except replies.TROUBLE as error:
             raise self._explained(error) from error
         return found
@@ -106,6 +115,20 @@ class RedisLog:
                 self._clients.ask(("SET", name, self._settings.shards, "NX"))
             else:
                 replies.agreed(found, self._settings)
+
+    def _look_for_routers(self, shards: set[int]) -> None:
+        """Warn about shards that no router reads, once a minute."""
+        now = monotonic()
+        for shard in shards:
+            if now < self._routers_due.get(shard, 0.0):
+                continue
+            self._routers_due[shard] = now + _MINUTE
+            try:
+                groups = self._clients.ask(("XINFO", "GROUPS", self._names.stream(shard)))
+            except ResponseError:  # there is no stream yet, or no right to ask
+                continue
+            if not groups:
+                _log.warning("%s", replies.unrouted(self._settings.domain, shard))
 
     def _append(self, commands: list[Words]) -> list[Any]:
         if len(commands) > 1:

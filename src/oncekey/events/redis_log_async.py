@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from oncekey.compat import running_loop
 from oncekey.events import redis_commands as replies
@@ -22,6 +24,8 @@ from oncekey.stores.redis.client import AsyncClients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
+_log = logging.getLogger("oncekey.events")
+_MINUTE: Final = 60.0
 _TRIES: Final = 3
 """How often to agree on the number of shards, while others delete it."""
 
@@ -37,6 +41,7 @@ class AsyncRedisLog:
         self._names = Names(settings.domain)
         self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
+        self._routers_due: dict[int, float] = {}
         # async only
         self._wakeups: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictionary()
 
@@ -55,9 +60,11 @@ class AsyncRedisLog:
                 again = await self._append([commands[n] for n in late])
                 for n, answer in zip(late, again, strict=True):
                     answers[n] = answer
-            return list(map(self._publishing.published, answers))
+            made = list(map(self._publishing.published, answers))
+            await self._look_for_routers({ask.shard for ask in asks})
         except replies.TROUBLE as error:
             raise self._explained(error) from error
+        return made
 
     async def look(self, job: str, shard: int, start: Start, count: int, /) -> Look:
         """Return at most `count` events after the start."""
@@ -69,6 +76,8 @@ class AsyncRedisLog:
             found = replies.looked(await self._ask(script("read"), command))
             if found.view.epoch is None:  # it may be in another shard
                 await self.agree()
+            if start.watch:
+                await self._look_for_routers({shard})
         except replies.TROUBLE as error:
             raise self._explained(error) from error
         return found
@@ -130,6 +139,20 @@ class AsyncRedisLog:
                 await self._clients.ask(("SET", name, self._settings.shards, "NX"))
             else:
                 replies.agreed(found, self._settings)
+
+    async def _look_for_routers(self, shards: set[int]) -> None:
+        """Warn about shards that no router reads, once a minute."""
+        now = monotonic()
+        for shard in shards:
+            if now < self._routers_due.get(shard, 0.0):
+                continue
+            self._routers_due[shard] = now + _MINUTE
+            try:
+                groups = await self._clients.ask(("XINFO", "GROUPS", self._names.stream(shard)))
+            except ResponseError:  # there is no stream yet, or no right to ask
+                continue
+            if not groups:
+                _log.warning("%s", replies.unrouted(self._settings.domain, shard))
 
     async def _append(self, commands: list[Words]) -> list[Any]:
         if len(commands) > 1:

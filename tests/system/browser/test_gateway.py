@@ -6,7 +6,10 @@ import pytest
 
 from oncekey.events import AsyncBus, Bus, Gateway, Memory, Stages
 from tests.patience import PATIENCE, until
+from tests.servers.redis_fixtures import empty_redis, redis_server
 from tests.system.browser.gateway_site import GatewaySite
+
+__all__ = ["empty_redis", "redis_server"]
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -87,7 +90,9 @@ def followers(site):
 
 
 @pytest.mark.row("E5", "E7")
-def test_a_page_that_never_reads_is_let_go_and_has_everything_when_it_comes_back(page, memory, bus):
+def test_a_page_that_never_reads_is_let_go_and_has_everything_when_it_comes_back(
+    page, memory, bus, complaints
+):
     watcher = AsyncBus(memory, domain="scan", stages=STAGES)
     gateway = Gateway(watcher, allow=None, send_timeout="500ms")
     with GatewaySite(gateway) as site:
@@ -103,4 +108,24 @@ def test_a_page_that_never_reads_is_let_go_and_has_everything_when_it_comes_back
         page.wait_for_function("shown.at(-1) === 200")
         assert page.evaluate("shown") == list(range(1, 201))
         assert page.evaluate("resyncs") == []
+        page.goto("about:blank")
+    assert complaints.pop() == "Failed to load resource: net::ERR_INCOMPLETE_CHUNKED_ENCODING"
+
+
+@pytest.mark.row("E5")
+def test_a_page_is_told_at_once_without_a_router(page, empty_redis, monkeypatch):
+    """Nobody looks unasked: only the nudge of the publisher wakes the gateway."""
+    monkeypatch.setattr("oncekey.events.subscription.PATIENCE", 2 * PATIENCE)
+    watcher = AsyncBus(empty_redis.url, domain="scan", stages=STAGES)
+    with (
+        GatewaySite(Gateway(watcher, allow=None)) as site,
+        Bus(empty_redis.url, domain="scan", stages=STAGES) as bus,
+    ):
+        page.goto(site.url)
+        page.evaluate("a => watch(a, [])", f"/events/{JOB}")
+        page.wait_for_function("opened")
+        for number in range(1, 21):
+            bus.publish(JOB, "work", number, seq=number)
+            page.wait_for_function("n => shown.length === n", arg=number)
+        assert page.evaluate("shown") == list(range(1, 21))
         page.goto("about:blank")
