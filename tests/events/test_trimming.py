@@ -108,13 +108,16 @@ async def test_a_shard_that_no_router_reads_is_a_warning(empty_redis, caplog, ro
 async def test_whoever_follows_is_woken_by_the_publisher(bus, empty_redis, monkeypatch):
     """Without a router, and though nobody looks unasked."""
     monkeypatch.setattr("oncekey.events.subscription.PATIENCE", 2 * PATIENCE)
-    async with AsyncBus(empty_redis.url, domain="scan", **OPTIONS) as watcher:
-        async with asyncio.timeout(PATIENCE), aclosing(watcher.subscribe(JOB)) as watched:
-            for number in range(5):
-                coming = asyncio.ensure_future(anext(watched))
-                await asyncio.sleep(0.05)
-                publish(bus, [number])
-                assert (await coming).seq == number
+    async with (
+        AsyncBus(empty_redis.url, domain="scan", **OPTIONS) as watcher,
+        asyncio.timeout(PATIENCE),
+        aclosing(watcher.subscribe(JOB)) as watched,
+    ):
+        for number in range(5):
+            coming = asyncio.ensure_future(anext(watched))
+            await asyncio.sleep(0.05)
+            publish(bus, [number])
+            assert (await coming).seq == number
 
 
 def test_a_long_stream_is_trimmed_in_parts(empty_redis, client):

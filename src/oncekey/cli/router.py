@@ -16,6 +16,7 @@ from rich.live import Live
 from oncekey.cli.options import Json, StoreUrl, remember_store
 from oncekey.cli.output import console, print_json
 from oncekey.errors import ConfigurationError
+from oncekey.extras import needing
 from oncekey.policy import seconds
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def router(
     every: Annotated[
         str, typer.Option(metavar="TIME", help="How often to say what was done; 0: in the end.")
     ] = "1min",
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="The store is one node of a Redis Cluster.")
+    ] = False,
+    sentinel: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The store is a Sentinel, which knows this primary."),
+    ] = None,
     as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
@@ -88,7 +96,7 @@ def router(
     period = seconds(every, "every", zero=True)
     tally = RouterCounts(domain)
     made = Router(
-        _redis(ctx, store),
+        _client(_redis(ctx, store), cluster=cluster, sentinel=sentinel),
         domain=domain,
         shards=shards,
         group=group,
@@ -118,6 +126,28 @@ def _redis(ctx: typer.Context, typed: str | None) -> str:
         msg = "a router reads streams of Redis; name one with --store or $ONCEKEY_STORE"
         raise ConfigurationError(msg)
     return url
+
+
+def _client(url: str, *, cluster: bool, sentinel: str | None) -> Any:
+    """Return what a router reads from: the URL, or a client of a cluster or of Sentinel."""
+    if cluster and sentinel is not None:
+        raise ConfigurationError("give --cluster or --sentinel, not both")
+    if not cluster and sentinel is None:
+        return url
+    with needing("redis", "a router"):
+        import redis
+        from redis.exceptions import RedisError
+        from redis.sentinel import Sentinel
+
+    try:
+        if cluster:
+            return redis.RedisCluster.from_url(url)
+        pool = redis.ConnectionPool.from_url(url)
+        facts = dict(pool.connection_kwargs)
+        place = (facts.pop("host", "localhost"), facts.pop("port", 26379))
+        return Sentinel([place]).master_for(sentinel, **facts)
+    except (RedisError, ValueError) as error:
+        raise ConfigurationError(f"the cluster or Sentinel cannot be used: {error}") from error
 
 
 @contextmanager

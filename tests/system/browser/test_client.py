@@ -327,3 +327,60 @@ def test_an_option_that_does_not_exist_is_refused(page, server):
         }"""
     )
     assert told == "TypeError: follow() has no option onevent"
+
+
+TOKENS = """async ([good, retries]) => {
+  const { follow } = await import("/oncekey-events.js");
+  window.asked = [];
+  window.said = [];
+  window.seen = [];
+  follow("/job", {
+    pause: 1, longestPause: 5, retries,
+    headers: async ({ renew }) => {
+      await new Promise((done) => setTimeout(done, 1));
+      asked.push(renew);
+      if (good === "throws") throw new Error("no token");
+      return { "X-Token": renew ? good : "old" };
+    },
+    onEvent: (event) => seen.push(event.offset),
+    onStatus: (status, details) => said.push(status),
+    until: (event) => event.seq === 2,
+  });
+}"""
+
+
+def test_a_token_is_awaited_and_renewed_after_a_401(page, server, failing):
+    refused, good = Answer(status=401), Answer((events(1, 1),), end="end")
+    server.answers = [refused, good, refused, Answer((event(2),))]
+    page.goto(server.url)
+    page.evaluate(TOKENS, ["new", 100])
+    page.wait_for_function("said.includes('closed')")
+    assert page.evaluate("seen") == [1, 2]
+    assert page.evaluate("asked") == [False, True, False, True]
+    assert [one["X-Token"] for one in server.headers] == ["old", "new", "old", "new"]
+
+
+def test_a_token_that_is_refused_twice_is_final(page, server, failing):
+    server.answers = [Answer(status=401)]
+    page.goto(server.url)
+    page.evaluate(TOKENS, ["new", 100])
+    page.wait_for_function("said.includes('refused')")
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("good", ["throws", "new"])
+def test_it_gives_up_after_so_many_failures_in_a_row(page, server, failing, good):
+    server.answers = [Answer(status=503)]
+    page.goto(server.url)
+    page.evaluate(TOKENS, [good, 3])
+    page.wait_for_function("said.includes('failed')")
+    assert page.evaluate("asked").count(False) == 4
+    assert len(server.asked) == (0 if good == "throws" else 4)
+
+
+def test_by_number_only_some_events_come(follow, server):
+    """And the number may be zero."""
+    page = follow(Answer((event(2) + event(5) + event(9),)), lastSeq=0, until=9)
+    page.wait_for_function("said().includes('closed')")
+    assert page.evaluate("seen()") == [2, 5, 9]
+    assert server.asked == [{"last_seq": "0"}]

@@ -18,7 +18,7 @@
 const OPTIONS = {
   /** The id of the last event that was seen; go on after it. */
   after: null,
-  /** The number of that event, instead of `after`. 0 is the start. */
+  /** The number of that event, instead of `after`: all events with a greater one follow. */
   lastSeq: null,
   /** Ask for the state of the job at the start of each connection, and after each resync. */
   state: false,
@@ -27,16 +27,24 @@ const OPTIONS = {
   onState: null,
   /** Called with the reason when what was shown must be dropped. The rest of the log follows. */
   onResync: null,
-  /** Called with "connecting", "live", "waiting", "offline", "refused" or "closed", and details. */
+  /**
+   * Called with "connecting", "live", "waiting", "offline", "refused", "failed" or "closed", and
+   * details.
+   */
   onStatus: null,
   /** Returns whether an event is the last one, after which to close. */
   until: null,
-  /** Headers of the request, or a function that returns them for each connection. */
+  /**
+   * Headers of the request, or a function that returns them, or a promise of them, for each
+   * connection. After a 401 it is called with `{ renew: true }`: a second 401 in a row is final.
+   */
   headers: null,
   credentials: "same-origin",
   /** The first and the longest pause before a new connection, in milliseconds. */
   pause: 500,
   longestPause: 15_000,
+  /** Failures in a row after which to end with the status "failed". */
+  retries: 100,
   /** Milliseconds without a byte after which a connection is dead: three heartbeats. */
   silence: 45_000,
 };
@@ -61,10 +69,12 @@ class Following {
   #options;
   #place = null;
   #lastSeq;
-  /** Whether the next event may have any offset, since the one before it is unknown. */
-  #anywhere;
   #gaps = 0;
   #failures = 0;
+  /** Failures in a row, of connections and of the function for headers. */
+  #tries = 0;
+  /** Whether the last answer was a 401. */
+  #renew = false;
   #retryAfter = 0;
   #closed = false;
   #connection = null;
@@ -77,7 +87,6 @@ class Following {
     // An id that is none of ours is sent as it is: the gateway answers with a resync.
     if (options.after) this.#place = placeOf(options.after) ?? { id: options.after };
     this.#lastSeq = this.#place === null ? options.lastSeq : null;
-    this.#anywhere = Boolean(this.#lastSeq);
     const { signal } = this.#listening;
     globalThis.addEventListener?.("online", () => this.#again(), { signal });
     // A connection without a network only seems to be alive, and resuming costs nothing.
@@ -108,7 +117,7 @@ class Following {
 
   /** Connect again at once, since the network has changed. */
   #again() {
-    this.#failures = 0; // the network may need a moment, but not the longest pause
+    this.#failures = this.#tries = 0; // the network may need a moment, but not the longest pause
     if (this.#connection !== null) {
       this.#connection.again = true;
       this.#connection.abort.abort();
@@ -120,25 +129,30 @@ class Following {
     await null; // follow() returns before the first handler is called
     while (!this.#closed) {
       const again = await this.#visit();
-      if (!this.#closed && !again) await this.#rest();
+      if (this.#closed || again) continue;
+      this.#tries += 1;
+      if (this.#tries > this.#options.retries) this.#end("failed", { tries: this.#tries });
+      else await this.#rest();
     }
   }
 
   /** Serve one connection until it ends. Return whether to connect again at once. */
   async #visit() {
     const abort = new AbortController();
-    const connection = { abort, again: false, fresh: true, state: null, parts: 0 };
+    // By number, only some events come: their offsets do not follow each other.
+    const chosen = this.#place === null && this.#lastSeq !== null;
+    const connection = { abort, again: false, chosen, fresh: true, state: null, parts: 0 };
     this.#connection = connection;
     this.#say("connecting");
     let watchdog = this.#watchdog(abort);
     try {
       const response = await fetch(this.#address(), {
-        headers: this.#headers(),
+        headers: await this.#headers(),
         credentials: this.#options.credentials,
         cache: "no-store",
         signal: abort.signal,
       });
-      if (!this.#accepted(response)) return false;
+      if (!this.#accepted(response)) return connection.again;
       this.#say("live");
       const decoder = new TextDecoder();
       const parser = new Parser(
@@ -153,7 +167,7 @@ class Following {
         watchdog = this.#watchdog(abort);
         connection.parts += 1;
         // A server that sends one part and hangs up does not count as working.
-        if (connection.parts > 1) this.#failures = 0;
+        if (connection.parts > 1) this.#failures = this.#tries = 0;
         parser.feed(decoder.decode(value, { stream: true }));
       }
     } catch {
@@ -174,14 +188,14 @@ class Following {
     const url = new URL(this.#url);
     // In the address, not in a header: for other origins a header would need permission (CORS).
     if (this.#place !== null) url.searchParams.set("after", this.#place.id);
-    else if (this.#lastSeq) url.searchParams.set("last_seq", this.#lastSeq);
+    else if (this.#lastSeq !== null) url.searchParams.set("last_seq", this.#lastSeq);
     if (this.#options.state) url.searchParams.set("state", "1");
     return url;
   }
 
-  #headers() {
+  async #headers() {
     const { headers } = this.#options;
-    const own = typeof headers === "function" ? headers() : headers;
+    const own = typeof headers === "function" ? await headers({ renew: this.#renew }) : headers;
     return { ...own, Accept: "text/event-stream" };
   }
 
@@ -189,7 +203,15 @@ class Following {
   #accepted(response) {
     const { status } = response;
     const stream = response.headers.get("content-type")?.startsWith("text/event-stream");
-    if (status === 200 && stream) return true;
+    if (status === 200 && stream) {
+      this.#renew = false;
+      return true;
+    }
+    if (status === 401 && typeof this.#options.headers === "function" && !this.#renew) {
+      this.#renew = true;
+      this.#connection.again = true;
+      return false;
+    }
     const seconds = Number(response.headers.get("retry-after")) || 0;
     this.#retryAfter = 1000 * Math.min(seconds, LONGEST_RETRY);
     if (status < 500 && !PASSING.has(status)) this.#end("refused", { code: status });
@@ -204,7 +226,7 @@ class Following {
       connection.abort.abort(); // what follows cannot be trusted either
       return;
     }
-    this.#failures = 0;
+    this.#failures = this.#tries = 0;
     if (message.type === "state") {
       connection.state = value;
       this.#hand("onState", value);
@@ -222,12 +244,11 @@ class Following {
     if (place !== null && known?.epoch === place.epoch && place.offset < known.offset) return;
     const next = known === null ? 1 : known.offset + 1;
     const follows = known === null || known.epoch === place?.epoch;
-    if (place === null || (!this.#anywhere && !(follows && place.offset === next))) {
+    if (place === null || (!connection.chosen && !(follows && place.offset === next))) {
       this.#missing(connection);
       return;
     }
     this.#place = place;
-    this.#anywhere = false;
     this.#lastSeq = null;
     this.#gaps = 0;
     connection.fresh = false;
@@ -259,7 +280,6 @@ class Following {
   #forget(reason) {
     this.#place = null;
     this.#lastSeq = null;
-    this.#anywhere = false;
     this.#gaps = 0;
     this.#hand("onResync", reason);
   }
