@@ -1,12 +1,15 @@
 """Reading from a cursor, watching, and the state of a job: on every bus and in both colours."""
 
 import asyncio
-from contextlib import aclosing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, closing
 
 import pytest
 
-from oncekey.events import Cursor, Event, InvalidEventError, Resync, Stages
+from oncekey.events import Bus, Cursor, Event, InvalidEventError, Memory, Resync, Stages
 from tests.events.ways import collected
+from tests.patience import PATIENCE
 
 MANY = Stages({"work": (0, 9999)})
 
@@ -231,3 +234,24 @@ async def test_a_reader_that_was_away_is_not_hurt_by_what_other_jobs_did(system)
         system.routed(length=50)
     page = await bus.read("job-1", after=seen)
     assert (numbers(page.events), page.resync) == ([3, 4], None)
+
+
+@pytest.mark.row("E5")
+@pytest.mark.parametrize("place", ["memory", "redis"])
+def test_blocking_code_may_watch_too(place, request, monkeypatch):
+    """Each event once and in order, those that come while it waits too; nobody looks unasked."""
+    monkeypatch.setattr("oncekey.events.bus.PATIENCE", 2 * PATIENCE)
+    where = Memory() if place == "memory" else request.getfixturevalue("empty_redis").url
+    with Bus(where, domain="scan", stages=MANY) as bus, ThreadPoolExecutor(1) as pool:
+        bus.publish_batch([("job-1", "work", n, n) for n in range(700)])
+        with closing(bus.subscribe("job-1", last_seq=4)) as watched:
+            seen = [next(watched).data for _ in range(695)]
+            for number in range(700, 703):
+                coming = pool.submit(next, watched)
+                time.sleep(0.05)
+                bus.publish("job-1", "work", number, seq=number)
+                seen.append(coming.result(PATIENCE).data)
+        assert seen == list(range(5, 703))
+        with closing(bus.subscribe("job-1", after="nonsense")) as watched:
+            assert next(watched) == Resync("foreign")
+            assert next(watched).data == 0

@@ -120,6 +120,27 @@ async def test_whoever_follows_is_woken_by_the_publisher(bus, empty_redis, monke
             assert (await coming).seq == number
 
 
+def test_what_every_group_has_acknowledged_does_not_outlive_its_job(bus, client, empty_redis):
+    publish(bus, [1, 2, 3])
+    old = [(f"{n}-0", fields) for n, (_, fields) in enumerate(client.xrange(STREAM), 1)]
+    client.delete(STREAM)
+    for name, fields in old:  # as if published long ago
+        client.xadd(STREAM, fields, id=name)
+    publish(bus, [4])
+    client.xgroup_create(STREAM, "router", "0")
+    assert client.xreadgroup("router", "dead", {STREAM: ">"}, count=2)
+    router = Router(empty_redis.url, domain="scan", claim_after="1h")
+    assert router.step() == 2
+    assert client.xlen(STREAM) == 4, "the oldest is in the hands of another"
+    client.xack(STREAM, "router", "1-0")
+    router.step()
+    assert client.xrange(STREAM)[0][0] == b"2-0"
+    client.xack(STREAM, "router", "2-0")
+    router.step()
+    assert client.xlen(STREAM) == 1
+    router.close()
+
+
 def test_a_long_stream_is_trimmed_in_parts(empty_redis, client):
     options = OPTIONS | {"most": 5000}
     with Bus(empty_redis.url, domain="scan", **options) as bus:

@@ -145,7 +145,8 @@ def _client(url: str, *, cluster: bool, sentinel: str | None) -> Any:
         pool = redis.ConnectionPool.from_url(url)
         facts = dict(pool.connection_kwargs)
         place = (facts.pop("host", "localhost"), facts.pop("port", 26379))
-        return Sentinel([place]).master_for(sentinel, **facts)
+        found: Any = Sentinel([place])  # type: ignore[no-untyped-call]  # redis-py has no types here
+        return found.master_for(sentinel, **facts)
     except (RedisError, ValueError) as error:
         raise ConfigurationError(f"the cluster or Sentinel cannot be used: {error}") from error
 

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from time import sleep
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from oncekey.errors import StoreError, doubted
-from oncekey.events.cursor import Cursor
+from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.errors import refused
 from oncekey.events.event import (
     Append,
@@ -39,7 +41,11 @@ from oncekey.events.memory import MemoryLog, Where, memory_of
 from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.events.stages import Stages
+from oncekey.events.subscription import PATIENCE
 from oncekey.extras import needing
+
+_PAUSE: Final = 1.0
+_logger = logging.getLogger("oncekey.events")
 
 
 class Bus:
@@ -61,6 +67,34 @@ class Bus:
         self.settings = settings_of(domain, stages, options)
         self._observers = EventObservers(self.settings.domain, observers)
         self._log = open_log(where, self.settings, self._observers)
+
+    def subscribe(
+        self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
+    ) -> Iterator[Event | Resync]:
+        """Yield every event of the job after the last one seen, in order, once, without end.
+
+        A `Resync` among them says that the reader's place is not in the log: drop what was
+        read before; what follows is the log from its oldest event on. While Redis is away the
+        iterator waits. It does not end by itself: close it, or leave the loop.
+        """
+        return self._followed(check_job(job), position(after, last_seq))
+
+    def _followed(self, job: str, saw: Position) -> Iterator[Event | Resync]:
+        with self._log.listening(job, shard_of(job, self.settings.shards)) as wait:
+            while True:
+                try:
+                    found = self._read(job, saw, LIMIT, watch=True)
+                except StoreError as error:
+                    _logger.warning("a subscription waits for its store: %s", error)
+                    sleep(_PAUSE)
+                    continue
+                saw = found.position
+                if found.resync is not None:
+                    self._observers.tell("resync", reason=found.resync.reason)
+                    yield found.resync
+                yield from found.events()
+                if not found.more:
+                    wait(PATIENCE)
 
     def close(self) -> None:
         """Close the connections to the server. The next use opens new ones."""

@@ -41,6 +41,17 @@ from oncekey.events.stages import Stages
 from oncekey.events.subscription import Following
 from oncekey.extras import needing
 
+if False:  # sync only
+    import logging
+    from collections.abc import Iterator
+    from time import sleep
+    from typing import Final
+
+    from oncekey.events.subscription import PATIENCE
+
+    _PAUSE: Final = 1.0
+    _logger = logging.getLogger("oncekey.events")
+
 
 class AsyncBus:
     """The events of one domain, for coroutines."""
@@ -77,6 +88,36 @@ class AsyncBus:
         waits. It does not end by itself: close it, or leave the loop.
         """
         return self.follow(check_job(job), position(after, last_seq))
+
+    if False:  # sync only
+
+        def subscribe(
+            self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
+        ) -> Iterator[Event | Resync]:
+            """Yield every event of the job after the last one seen, in order, once, without end.
+
+            A `Resync` among them says that the reader's place is not in the log: drop what was
+            read before; what follows is the log from its oldest event on. While Redis is away the
+            iterator waits. It does not end by itself: close it, or leave the loop.
+            """
+            return self._followed(check_job(job), position(after, last_seq))
+
+        def _followed(self, job: str, saw: Position) -> Iterator[Event | Resync]:
+            with self._log.listening(job, shard_of(job, self.settings.shards)) as wait:
+                while True:
+                    try:
+                        found = self._read(job, saw, LIMIT, watch=True)
+                    except StoreError as error:
+                        _logger.warning("a subscription waits for its store: %s", error)
+                        sleep(_PAUSE)
+                        continue
+                    saw = found.position
+                    if found.resync is not None:
+                        self._observers.tell("resync", reason=found.resync.reason)
+                        yield found.resync
+                    yield from found.events()
+                    if not found.more:
+                        wait(PATIENCE)
 
     # async only
     async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Final, Literal, NamedTuple, Protocol
 
 from oncekey.errors import UnreadableError
@@ -76,6 +76,10 @@ class EventLog(Protocol):
 
     def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
+        ...
+
+    def listening(self, job: str, shard: int, /) -> AbstractContextManager[Callable[[float], None]]:
+        """Yield a function that waits until the log may have grown, or for so many seconds."""
         ...
 
     def close(self) -> None:

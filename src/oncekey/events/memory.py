@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -56,12 +56,7 @@ class Memory:
         self.clock = clock
         self.lock = Lock()
         self.jobs: OrderedDict[_Name, _Job] = OrderedDict()
-        self.ears: defaultdict[_Name, set[_Ear]] = defaultdict(set)
-
-
-class _Ear(NamedTuple):
-    loop: asyncio.AbstractEventLoop
-    wake: Callable[[str], None]
+        self.ears: defaultdict[_Name, set[Callable[[], None]]] = defaultdict(set)
 
 
 class MemoryLog:
@@ -104,13 +99,22 @@ class MemoryLog:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    @asynccontextmanager
-    async def listening(
-        self, job: str, _shard: int, wake: Callable[[str], None], /
-    ) -> AsyncIterator[None]:
-        """Call `wake` whenever the log has grown."""
+    @contextmanager
+    def listening(self, job: str, _shard: int, /) -> Iterator[Callable[[float], None]]:
+        """Yield a function that waits until the log has grown, or for so many seconds."""
+        grown = Event()
+
+        def wait(seconds: float) -> None:
+            grown.wait(seconds)
+            grown.clear()
+
+        with self.hearing(job, grown.set):
+            yield wait
+
+    @contextmanager
+    def hearing(self, job: str, ear: Callable[[], None]) -> Iterator[None]:
+        """Call the ear, in any thread, whenever the log has grown."""
         name = (self._settings.domain, job)
-        ear = _Ear(asyncio.get_running_loop(), wake)
         with self._memory.lock:
             self._memory.ears[name].add(ear)
         try:
@@ -149,8 +153,7 @@ class MemoryLog:
         while jobs[next(iter(jobs))].end <= now:
             jobs.popitem(last=False)
         for ear in self._memory.ears.get(name, ()):
-            if not ear.loop.is_closed():
-                ear.loop.call_soon_threadsafe(ear.wake, "")
+            ear()
 
     def _living(self, job: str) -> _Job | None:
         found = self._memory.jobs.get((self._settings.domain, job))
@@ -162,7 +165,20 @@ class AsyncMemoryLog:
 
     def __init__(self, memory: Memory, settings: BusSettings) -> None:
         self._log = MemoryLog(memory, settings)
-        self.listening = self._log.listening
+
+    @asynccontextmanager
+    async def listening(
+        self, job: str, _shard: int, wake: Callable[[str], None], /
+    ) -> AsyncIterator[None]:
+        """Call `wake` whenever the log has grown."""
+        loop = asyncio.get_running_loop()
+
+        def ear() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(wake, "")
+
+        with self._log.hearing(job, ear):
+            yield
 
     async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Append each event to its log, once."""

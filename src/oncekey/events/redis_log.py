@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from time import monotonic
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -88,6 +89,34 @@ class RedisLog:
     def close(self) -> None:
         """Close the connections to the server. The next use opens new ones."""
         self._clients.close()
+
+    @contextmanager
+    def listening(self, job: str, shard: int, /) -> Iterator[Callable[[float], None]]:
+        """Yield a function that waits until the log may have grown, or for so many seconds."""
+        subscription: Any = None
+
+        def wait(seconds: float) -> None:
+            nonlocal subscription
+            try:
+                if subscription is None:  # what comes first is that it stands: read again
+                    subscription = self._clients.client().pubsub()
+                    subscription.subscribe(self._names.log(shard, job))
+                subscription.get_message(timeout=seconds)
+            except replies.TROUBLE as error:
+                _log.debug("a subscription to %s broke: %s", self._clients.where, error)
+                close()
+                sleep(min(1.0, seconds))
+
+        def close() -> None:
+            nonlocal subscription
+            gone, subscription = subscription, None
+            if gone is not None:
+                gone.close()
+
+        try:
+            yield wait
+        finally:
+            close()
 
     def agree(self) -> None:
         """Store the number of shards, or compare it with the stored one.

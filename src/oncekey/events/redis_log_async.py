@@ -24,6 +24,11 @@ from oncekey.stores.redis.client import AsyncClients
 from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
+if False:  # sync only
+    from collections.abc import Iterator
+    from contextlib import contextmanager
+    from time import sleep
+
 _log = logging.getLogger("oncekey.events")
 _MINUTE: Final = 60.0
 _TRIES: Final = 3
@@ -112,6 +117,36 @@ class AsyncRedisLog:
     async def aclose(self) -> None:
         """Close the connections of the running loop to the server. Other loops close theirs."""
         await self._clients.aclose()
+
+    if False:  # sync only
+
+        @contextmanager
+        def listening(self, job: str, shard: int, /) -> Iterator[Callable[[float], None]]:
+            """Yield a function that waits until the log may have grown, or for so many seconds."""
+            subscription: Any = None
+
+            def wait(seconds: float) -> None:
+                nonlocal subscription
+                try:
+                    if subscription is None:  # what comes first is that it stands: read again
+                        subscription = self._clients.client().pubsub()
+                        subscription.subscribe(self._names.log(shard, job))
+                    subscription.get_message(timeout=seconds)
+                except replies.TROUBLE as error:
+                    _log.debug("a subscription to %s broke: %s", self._clients.where, error)
+                    close()
+                    sleep(min(1.0, seconds))
+
+            def close() -> None:
+                nonlocal subscription
+                gone, subscription = subscription, None
+                if gone is not None:
+                    gone.close()
+
+            try:
+                yield wait
+            finally:
+                close()
 
     async def agree(self) -> None:
         """Store the number of shards, or compare it with the stored one.

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final, NamedTuple, Unpack
 
+import msgspec
 from redis.exceptions import NoScriptError, ResponseError
 
 from oncekey.errors import ConfigurationError
-from oncekey.events.cursor import parse
+from oncekey.events.cursor import Cursor, parse
 from oncekey.events.errors import InvalidEventError
-from oncekey.events.event import Event, check_job, read_event
+from oncekey.events.event import check_job
 from oncekey.events.memory import Where
 from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.redis_commands import EventScript, Names, script, words
@@ -28,6 +29,28 @@ from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import CAUGHT, explain
 
 # An entry of a shard's stream, as a router reads it.
+
+
+class RoutedEvent(NamedTuple):
+    """What a router must know of an event."""
+
+    job: str
+    seq: int
+    cursor: Cursor
+
+
+class _Known(msgspec.Struct):
+    """The fields of an event that every router reads. Others are checked, and not decoded."""
+
+    job_id: str
+    domain: str
+    stage: str
+    seq: int
+    data: msgspec.Raw
+    timestamp: str
+
+
+_decode: Final = msgspec.json.Decoder(_Known).decode
 
 
 class StreamEntry(NamedTuple):
@@ -42,23 +65,23 @@ class StreamEntry(NamedTuple):
         """The event as JSON."""
         return self._field(b"data")
 
-    def event(self) -> Event:
-        """Return the event in the entry.
+    def event(self) -> RoutedEvent:
+        """Return what a router must know of the event in the entry.
 
         Raise ValueError or InvalidEventError, with the reason, if there is none.
         """
         cursor = parse(self._field(b"id").decode())
         if cursor is None:
             raise InvalidEventError("the field id is no epoch.offset.mark")
-        event = read_event(self.payload, cursor)
-        check_job(event.job)
-        return event
+        known = _decode(self.payload)
+        return RoutedEvent(check_job(known.job_id), known.seq, cursor)
 
     def _field(self, name: bytes) -> bytes:
-        pairs = dict(zip(self.fields[::2], self.fields[1::2], strict=False))
-        if name not in pairs:
-            raise InvalidEventError(f"the entry has no field {name.decode()}")
-        return pairs[name]
+        fields = self.fields
+        for at in range(0, len(fields) - 1, 2):
+            if fields[at] == name:
+                return fields[at + 1]
+        raise InvalidEventError(f"the entry has no field {name.decode()}")
 
 
 def delivered(reply: Any) -> list[StreamEntry]:
@@ -151,8 +174,9 @@ class ShardRouter:
         return len(entries)
 
     def tidy(self) -> None:
-        """Trim the stream to its length, as far as every group allows."""
-        arguments = (self._reader.group, self._settings.length, _FORGET)
+        """Trim the stream to its length and the life of its jobs, as far as every group allows."""
+        settings = self._settings
+        arguments = (self._reader.group, settings.length, _FORGET, settings.marker_seconds)
         self._observers.tell("trimmed", self._run("tidy", (self._stream,), *arguments))
 
     def leave(self) -> None:
@@ -160,36 +184,40 @@ class ShardRouter:
         self._run("leave", (self._stream,), *self._reader[:2])
 
     def _handle(self, entries: list[StreamEntry]) -> None:
-        sound: list[StreamEntry] = []
-        commands: list[Words] = []
+        jobs: dict[tuple[str, str], list[tuple[StreamEntry, RoutedEvent]]] = {}
         for entry in entries:
             try:
-                commands.append(self._route(entry))
+                event = entry.event()
             except (ValueError, InvalidEventError) as error:
                 self._bury(entry, f"malformed: {error}")
             else:
-                sound.append(entry)
+                jobs.setdefault((event.job, event.cursor.epoch), []).append((entry, event))
+        groups = list(jobs.values())
         routed = 0
-        for entry, answer in zip(sound, self._sent(commands), strict=True):
+        for group, answer in zip(groups, self._sent(list(map(self._route, groups))), strict=True):
             if isinstance(answer, Exception):
-                self._failed(entry, answer)
+                for entry, _ in group:
+                    self._failed(entry, answer)
             else:
                 routed += answer
         self._observers.tell("routed", routed)
 
-    def _route(self, entry: StreamEntry) -> Words:
-        event = entry.event()
+    def _route(self, group: list[tuple[StreamEntry, RoutedEvent]]) -> Words:
+        """Return the command for entries of one job, of which only one can become its state."""
+        entry, event = max(group, key=lambda one: one[1].seq)
+        newest = max(one.cursor for _, one in group)
         names, shard = self._names, self._shard
         return words(
             script("route"),
             (self._stream, names.job(shard, event.job), names.state(shard, event.job)),
             self._reader.group,
-            entry.id,
             event.seq,
-            event.id,
+            str(event.cursor),
             entry.payload,
             self._settings.state_seconds,
             names.log(shard, event.job),
+            str(newest),
+            *(one.id for one, _ in group),
         )
 
     def _failed(self, entry: StreamEntry, error: Exception) -> None:

@@ -13,7 +13,7 @@ import httpx
 
 
 def of_httpx_sse(url: str, last_id: str) -> Generator[tuple[str, str], None, None]:
-    from httpx_sse import connect_sse
+    from httpx_sse import connect_sse  # type: ignore[import-not-found]
 
     headers = {"Last-Event-ID": last_id} if last_id else {}
     with (
@@ -25,7 +25,7 @@ def of_httpx_sse(url: str, last_id: str) -> Generator[tuple[str, str], None, Non
 
 
 def of_sseclient(url: str, last_id: str) -> Generator[tuple[str, str], None, None]:
-    from sseclient import SSEClient
+    from sseclient import SSEClient  # type: ignore[import-not-found]
 
     headers = {"Last-Event-ID": last_id} if last_id else {}
     with httpx.Client(timeout=600) as client, client.stream("GET", url, headers=headers) as found:

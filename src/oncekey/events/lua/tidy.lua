@@ -1,5 +1,6 @@
--- Keys: stream. Arguments: group, length, idle.
--- Delete consumers that are gone and have no pending entries, and trim the stream.
+-- Keys: stream. Arguments: group, length, idle, lifetime of a job in seconds.
+-- Delete consumers that are gone and have no pending entries, and trim the stream: an entry that
+-- every group has acknowledged does not outlive its job.
 for _, words in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local facts = {}
   for i = 1, #words, 2 do
@@ -10,7 +11,8 @@ for _, words in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   end
 end
 local length = redis.call('XLEN', KEYS[1])
-if length <= tonumber(ARGV[2]) then
+if length == 0 then
   return 0
 end
-return trim(KEYS[1], length, tonumber(ARGV[2]))
+local since = (redis.call('TIME')[1] - ARGV[4]) * 1000
+return trim(KEYS[1], length, tonumber(ARGV[2]), ('%.0f-0'):format(since))

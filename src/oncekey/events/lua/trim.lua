@@ -1,7 +1,8 @@
 -- Trim the stream, but keep every entry that some group has not acknowledged, and all entries if
--- there is no group. Remove at most a thousand at a time: a script must be short, and publishers
--- trim again every few entries.
-local function trim(stream, length, wanted)
+-- there is no group. Remove what is longer than wanted, and what is older than the given time, if
+-- any. Remove at most a thousand at a time: a script must be short, and publishers trim again every
+-- few entries.
+local function trim(stream, length, wanted, since)
   -- Defined in here, because a script creates a function each time it passes the definition.
   local function before(one, other)
     local ms, n = one:match('^(%d+)-(%d+)$')
@@ -31,9 +32,16 @@ local function trim(stream, length, wanted)
   if not least or not before(first, least) then
     return 0
   end
-  local count = math.min(length - wanted, 1000) + 1
-  local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', count)
-  local bound = oldest[#oldest][1]
+  local bound = first
+  if length > wanted then
+    local count = math.min(length - wanted, 1000) + 1
+    local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', count)
+    bound = oldest[#oldest][1]
+  end
+  if since and before(bound, since) then
+    local old = redis.call('XRANGE', stream, '-', '(' .. since, 'COUNT', 1001)
+    bound = #old > 1000 and old[#old][1] or since
+  end
   if before(least, bound) then
     bound = least
   end
