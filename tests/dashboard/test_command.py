@@ -71,9 +71,7 @@ def test_the_link_works_once_and_ctrl_c_ends_it(start, store):
         page = browser.get(link)
         assert page.status_code == 200
         assert "ticket" not in str(page.url)
-        assert (
-            "Duplicates saved" not in page.text
-        )  # this process makes no calls that it could count
+        assert "Duplicates saved" not in page.text  # this process makes no calls that it could count
         record = browser.get(page.url.join("/record?at=k-1")).text
         assert "a secret" not in record
         assert other.get(link).status_code == 401
