@@ -21,17 +21,19 @@ import redis
 import redis.asyncio
 
 from bench.cases.events_app import DOMAIN, PLAIN, STAGES
+from bench.cases.events_redis import events_redis_rows
 from bench.cases.http_server import Answering
 from bench.redis_server import Server
 from bench.report.rows import Row
 from bench.settings import Settings
-from bench.timing import Side, Tick, Timings, interleave, without_collector
+from bench.timing import Side, Spread, Tick, Timings, interleave, without_collector
 from oncekey.events import AsyncBus
 from tests.patience import PATIENCE
 
 _LEAST_SPEED: Final = 2.5
 _MOST_COST: Final = 4
 _MOST_MEMORY: Final = 300
+_MOST_SHARE: Final = 0.1
 _PER_SECOND: Final = 100
 _LENGTH: Final = 10_000
 _ROOT: Final = Path(__file__).parents[2]
@@ -53,7 +55,8 @@ _numbers = count(1)
 def events_rows(server: Server | None, settings: Settings, tick: Tick) -> list[Row]:
     """Three rows, or what is missing to measure them."""
     if server is None:
-        return [_publish(None, settings), _latency(None), _crowd(None, settings)]
+        rows = [_publish(None, settings), _latency(None), _crowd(None, settings), _unwatched(None)]
+        return rows + events_redis_rows(None, settings, tick)
     url = f"redis://127.0.0.1:{server.port}/0"
     published = _publishing(url, settings, tick)
     _forget(url)  # a router would have to go through all of it
@@ -63,9 +66,12 @@ def events_rows(server: Server | None, settings: Settings, tick: Tick) -> list[R
         answering = opened.enter_context(gateway(url))
         took = asyncio.run(_carried(url, answering.port, settings, tick))
         crowd = asyncio.run(_watched(url, answering, settings))
+        unwatched = asyncio.run(_not_watched(url, answering, settings))
     tick()
+    costs = events_redis_rows(server, settings, tick)
     _forget(url)  # others use the server
-    return [_publish(published, settings), _latency(took), _crowd(crowd, settings)]
+    rows = [_publish(published, settings), _latency(took), _crowd(crowd, settings)]
+    return [*rows, _unwatched(unwatched), *costs]
 
 
 def _forget(url: str) -> None:
@@ -180,6 +186,38 @@ async def _watched(url: str, answering: Answering, settings: Settings) -> _Crowd
     return _Crowd(lost, late, answering.memory())
 
 
+async def _not_watched(
+    url: str, answering: Answering, settings: Settings
+) -> tuple[float, float] | None:
+    """Return the processor time of a gateway for an event that nobody watches there.
+
+    And that for one which one client watches.
+    """
+    events = settings.tasks * settings.each
+    costs = []
+    async with _bus(url) as bus:
+        for job in ("others", "watched"):
+            browser = await Browser("watched").visit(answering.port)
+            start, before = next(_numbers), answering.cpu()
+            for number in range(start, start + events):
+                await bus.publish(
+                    f"{job}-{start}" if job == "others" else job, "work", _DATA, seq=number
+                )
+            if job == "watched":
+                async with asyncio.timeout(PATIENCE):
+                    await browser.until(events)
+            else:
+                await asyncio.sleep(0.5)  # for what would still come
+            after = answering.cpu()
+            if before is None or after is None:
+                return None
+            costs.append((after - before) / events)
+            for _ in range(events):
+                next(_numbers)
+            browser.leave()
+    return costs[0], costs[1]
+
+
 def _publish(timings: Timings | None, settings: Settings) -> Row:
     speed = None if timings is None else timings.speed("publish", "raw")
     return Row(
@@ -226,6 +264,22 @@ def _crowd(crowd: _Crowd | None, settings: Settings) -> Row:
         if crowd is None
         else f"{crowd.lost} of {clients * events:,} were lost, came twice or out of order; the "
         f"last client had the last one after {crowd.late:.2f} s",
+    )
+
+
+def _unwatched(costs: tuple[float, float] | None) -> Row:
+    share = None if costs is None else costs[0] / costs[1]
+    return Row(
+        id="events-unwatched",
+        title="Events, processor of a gateway for one that nobody watches there",
+        value=0.0 if costs is None else costs[0] * 1e6,
+        unit="µs",
+        against="one that a client watches",
+        against_value=None if costs is None else costs[1] * 1e6,
+        ratio=None if share is None else Spread(share, share, share),
+        target=f"at most {_MOST_SHARE}x",
+        met=None if share is None else share <= _MOST_SHARE,
+        remark=_NO_SERVER if costs is None else "",
     )
 
 

@@ -6,6 +6,7 @@ import random
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -194,7 +195,8 @@ async def test_other_methods_connections_and_buses_are_refused():
     async def send(message):
         sent.append(message)
 
-    await gateway({"type": "http", "method": "POST", "path": "/job-1"}, None, send)
+    post = {"type": "http", "method": "POST", "path": "/job-1", "headers": []}
+    await gateway(post, None, send)
     assert sent[0]["status"] == 405
     with pytest.raises(ConfigurationError):
         await gateway({"type": "lifespan"}, None, send)
@@ -329,3 +331,62 @@ def test_an_option_that_makes_no_sense_is_named(option):
     bus = AsyncBus("memory://", domain="scan")
     with pytest.raises(ConfigurationError, match=option):
         Gateway(bus, **{"allow": None, option: "nonsense"})
+
+
+async def test_the_log_is_read_in_pages_of_json():
+    stages = Stages({"load": (1, 99), "save": (100, 199)})
+    bus = AsyncBus("memory://", domain="scan", stages=stages)
+    for number in range(1, 6):
+        await bus.publish("job-1", "load", number, seq=number)
+        await bus.publish("job-1", "save", number, seq=100 + number)
+    middle = (await bus.read("job-1")).events[4]
+    headers = {"Accept": "application/json"}
+    async with serving(Gateway(bus, allow=lambda _, job: job == "job-1")) as port:
+        base = f"http://127.0.0.1:{port}/"
+        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE) as client:
+            seen, after = [], ""
+            while True:
+                page = (await client.get("job-1", params={"limit": 3, "after": after})).json()
+                seen += page["events"]
+                if not page["more"]:
+                    break
+                after = page["cursor"]
+            assert [one["offset"] for one in seen] == list(range(1, 11))
+            assert seen[4]["id"] == middle.id
+            for query, expected in [
+                ({"stage": "save"}, [2, 4, 6, 8, 10]),
+                ({"since": middle.timestamp}, [5, 6, 7, 8, 9, 10]),
+                ({"last_seq": 103}, [8, 10]),
+                ({"after": middle.id, "stage": ["load", "none"]}, [7, 9]),
+            ]:
+                page = (await client.get("job-1", params=query)).json()
+                assert [one["offset"] for one in page["events"]] == expected
+            assert (await client.get("job-1?after=nonsense")).json()["resync"] == "foreign"
+            for bad in ("limit=0", "limit=x", "since=yesterday", "since=2026-01-01"):
+                assert (await client.get(f"job-1?{bad}")).status_code == 400
+            assert (await client.get("job-2")).status_code == 403
+
+
+async def test_pages_of_other_origins_may_read_if_they_are_named():
+    bus = AsyncBus("memory://", domain="scan", stages=MANY)
+    ask = {"Accept": "application/json", "Origin": "https://shop.example"}
+    asks = {**ask, "Access-Control-Request-Method": "GET"}
+    asks["Access-Control-Request-Headers"] = "x-token"
+    for origins, allowed in (
+        ((), None),
+        (["https://shop.example"], "https://shop.example"),
+        (["*"], "*"),
+    ):
+        gateway = Gateway(bus, allow=lambda _, job: job == "job-1", origins=origins)
+        async with serving(gateway) as port, httpx.AsyncClient(timeout=PATIENCE) as client:
+            url = f"http://127.0.0.1:{port}/job-1"
+            answers = [await client.get(url, headers=ask), await client.get(f"{url}2", headers=ask)]
+            name = "access-control-allow-origin"
+            assert [one.headers.get(name) for one in answers] == [allowed] * 2
+            before = await client.options(url, headers=asks)
+            assert before.status_code == (405 if allowed is None else 204)
+            assert before.headers.get("access-control-allow-headers") == (allowed and "x-token")
+            with_cookies = before.headers.get("access-control-allow-credentials")
+            assert with_cookies == ("true" if allowed == "https://shop.example" else None)
+    with pytest.raises(ConfigurationError, match="origins must be a list"):
+        Gateway(bus, allow=None, origins="https://shop.example")

@@ -6,8 +6,9 @@ from contextlib import aclosing
 import pytest
 
 from oncekey.events import AsyncBus, BackpressureError, Bus, Router, Stages, shard_of
+from oncekey.events.log import Position
 from tests.events.ways import collected
-from tests.patience import PATIENCE, until
+from tests.patience import PATIENCE, until, until_async
 
 JOB = "job-1"
 STREAM = f"{{scan:{shard_of(JOB, 4)}}}:events"
@@ -139,6 +140,20 @@ def test_what_every_group_has_acknowledged_does_not_outlive_its_job(bus, client,
     router.step()
     assert client.xlen(STREAM) == 1
     router.close()
+
+
+async def test_whoever_waits_for_a_job_that_never_begins_leaves_nothing_behind(empty_redis, client):
+    async with (
+        AsyncBus(empty_redis.url, domain="scan", **OPTIONS) as watcher,
+        watcher.following("never", Position()),
+    ):
+        await until_async(lambda: client.keys("*:job:never"))
+    [name] = client.keys("*:job:never")
+    assert 0 < client.ttl(name) <= 60
+    with Bus(empty_redis.url, domain="scan", **OPTIONS) as bus:
+        assert bus.read("never") == ([], None, None)
+        bus.publish("never", "work", 1, seq=1)
+        assert client.ttl(name) > 7000
 
 
 def test_a_long_stream_is_trimmed_in_parts(empty_redis, client):

@@ -21,6 +21,7 @@ from oncekey.events import sse
 from oncekey.events.bus_async import AsyncBus
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.event import check_job, shard_of
+from oncekey.events.log import LIMIT
 from oncekey.events.settings import positive
 from oncekey.events.subscription import Follower
 from oncekey.policy import Duration, seconds
@@ -31,6 +32,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 Allow = Callable[[Scope, str], bool | datetime | Awaitable[bool | datetime]]
 _OK: Final = 200
+_NO_CONTENT: Final = 204
 _FORBIDDEN: Final = 403
 _PAUSE: Final = 1.0
 _SHUTDOWN: Final = 1.0
@@ -50,6 +52,7 @@ class Gateway:
         heartbeat: Duration = "15s",
         queue: int = 1000,
         send_timeout: Duration = "30s",
+        origins: Iterable[str] = (),
     ) -> None:
         """Check the settings.
 
@@ -57,7 +60,8 @@ class Gateway:
         it may; None allows everybody. It has no default, because an address that can be guessed is
         no protection. It is asked again every `recheck`, and the response ends when it says no.
         `queue` is how many new events may wait for a client. A client that takes nothing for
-        `send_timeout` is cut off.
+        `send_timeout` is cut off. Pages of these `origins`, such as "https://shop.example", may
+        read the answers (CORS); "*" means all of them, without cookies.
         """
         if not isinstance(bus, AsyncBus):
             raise ConfigurationError(f"a gateway reads from an AsyncBus, not from {bus!r}")
@@ -70,6 +74,9 @@ class Gateway:
         self._heartbeat = seconds(heartbeat, "heartbeat")
         self._queue = positive("queue", queue)
         self._send_timeout = seconds(send_timeout, "send_timeout")
+        if isinstance(origins, str):
+            raise ConfigurationError(f"origins must be a list of origins, not {origins!r}")
+        self._origins = frozenset(origins)
         self._open: set[_Client] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,12 +86,19 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise ConfigurationError(f"a gateway speaks HTTP and no {scope['type']}")
+        headers = sse.cors(scope["headers"], self._origins)
+        if scope["method"] == "OPTIONS" and headers:
+            await _plain(send, _NO_CONTENT, headers)
+            return
         status, job, left = await self._judged(scope)
         if status != _OK:
-            await _plain(send, status)
-            return
-        check = None if self._allow is None else self._check(scope, job, left)
-        await self._stream(job, scope, receive, send, check=check)
+            await _plain(send, status, headers)
+        elif sse.wants_json(scope["headers"]):
+            status, page = await self._history(job, scope)
+            await _plain(send, status, [*headers, *sse.JSON_HEADERS], page)
+        else:
+            check = None if self._allow is None else self._check(scope, job, left)
+            await self._stream(job, scope, receive, send, check=check, headers=headers)
 
     async def stream(
         self, job: str, scope: Scope, receive: Receive, send: Send, *, headers: Headers = ()
@@ -130,6 +144,32 @@ class Gateway:
         finally:
             self._open.discard(connection)
             await connection.close()
+
+    async def _history(self, job: str, scope: Scope) -> tuple[int, bytes]:
+        """Return a status and a page of the log, of some stages or since a time if asked."""
+        pairs = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
+        query = dict(pairs)
+        stages = {value for name, value in pairs if name == "stage"}
+        saw = sse.wanted((), query)
+        try:
+            limit = min(LIMIT, int(query.get("limit", LIMIT)))
+            since = datetime.fromisoformat(query["since"]) if "since" in query else None
+            if since is not None and since.tzinfo is None:
+                raise ValueError("since has no time zone")  # noqa: TRY301 - as that of datetime
+            after = "foreign" if saw.foreign else saw.cursor
+            page = await self._bus.read(job, after=after, last_seq=saw.above, limit=limit)
+        except (ValueError, InvalidEventError) as error:
+            return 400, sse.json({"error": f"the page cannot be read: {error}"})
+        except StoreError as error:
+            _log.warning("a page of the events of a job cannot be read: %s", error)
+            return 503, sse.json({"error": "the events cannot be read now; try again"})
+        chosen = [
+            one
+            for one in page.events
+            if (not stages or one.stage in stages)
+            and (since is None or datetime.fromisoformat(one.timestamp) >= since)
+        ]
+        return _OK, sse.history(page, chosen)
 
     async def _judged(self, scope: Scope) -> tuple[int, str, float]:
         if scope["method"] != "GET":
@@ -363,6 +403,6 @@ async def _end(task: asyncio.Future[Any]) -> None:
         await asyncio.wait([task], timeout=1.0)
 
 
-async def _plain(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
+async def _plain(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body})

@@ -23,6 +23,8 @@ _PARTS: Final = {"publish": ("trim", "seen", "publish"), "tidy": ("trim", "tidy"
 RECENT: Final = 512
 """The number of newest events of a job whose markers are complete. Older ones are bits."""
 _BLOCK: Final = 512
+_WATCHED: Final = 60
+"""Seconds for which it is known that somebody waits for a job that has not begun."""
 
 
 class EventScript(NamedTuple):
@@ -171,7 +173,7 @@ def look(keys: tuple[str, str], start: Start, count: int, settings: BusSettings)
     """Return the command that reads a part of a log. The keys are those of the log and the job."""
     place: str | int = start.number if start.kind == "offset" else start.kind
     step = max(1, min(count, BUDGET // settings.data_bytes))
-    watch = (settings.marker_seconds,) if start.watch else ()
+    watch = (_WATCHED,) if start.watch else ()
     return words(script("read"), keys, place, count, step, BUDGET, *watch)
 
 

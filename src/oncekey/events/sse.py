@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from random import randint
 from typing import Final
 
@@ -11,13 +11,14 @@ import msgspec
 from oncekey.errors import UnreadableError
 from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.event import Event, EventBody
-from oncekey.events.log import Position, position
+from oncekey.events.log import Page, Position, position
 
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # a proxy that buffers would hold events back
 ]
+JSON_HEADERS: Final = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 HEARTBEAT: Final = b":\n\n"
 _RETRY: Final = (1000, 3000)
 """Milliseconds after which a browser comes back, at the least and at the most."""
@@ -41,6 +42,55 @@ def wanted(headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]) -> 
         return Position()
     plain = number.isascii() and number.isdecimal() and len(number) <= len(str(2**53))
     return position(None, int(number)) if plain else FOREIGN
+
+
+def wants_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether the client asks for a page of JSON and not for a stream."""
+    kinds = b",".join(value for name, value in headers if name.lower() == b"accept")
+    return b"application/json" in kinds and b"text/event-stream" not in kinds
+
+
+def cors(
+    headers: Iterable[tuple[bytes, bytes]], origins: Container[str]
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers that let a page of another origin read the answer, or none."""
+    asked = {name.lower(): value for name, value in headers}
+    origin = asked.get(b"origin")
+    if origin is None:
+        return []
+    named = origin.decode("latin-1") in origins
+    if not named and "*" not in origins:
+        return []
+    allowed = [(b"access-control-allow-origin", origin if named else b"*"), (b"vary", b"origin")]
+    if named:
+        allowed.append((b"access-control-allow-credentials", b"true"))
+    if b"access-control-request-method" in asked:
+        allowed += [
+            (b"access-control-allow-methods", b"GET"),
+            (b"access-control-allow-headers", asked.get(b"access-control-request-headers", b"")),
+            (b"access-control-max-age", b"600"),
+        ]
+    return allowed
+
+
+def json(value: object) -> bytes:
+    """Return the value as JSON."""
+    return _encode(value)
+
+
+def history(page: Page, chosen: list[Event]) -> bytes:
+    """Return a page as JSON, of which the client wants these events."""
+    return _encode(
+        {
+            "events": [
+                {**msgspec.to_builtins(_event_body(one)), "id": one.id, "offset": one.offset}
+                for one in chosen
+            ],
+            "cursor": None if page.cursor is None else str(page.cursor),
+            "resync": None if page.resync is None else page.resync.reason,
+            "more": bool(page.events),
+        }
+    )
 
 
 def greeting() -> bytes:
@@ -91,6 +141,8 @@ def resync_frame(resync: Resync, before: Cursor) -> bytes:
 
 def _body(event: Event) -> bytes:
     """Return the event as JSON, as it was published. JSON has no line breaks, so it is one line."""
-    return _encode(
-        EventBody(event.job, event.domain, event.stage, event.seq, event.data, event.timestamp)
-    )
+    return _encode(_event_body(event))
+
+
+def _event_body(event: Event) -> EventBody:
+    return EventBody(event.job, event.domain, event.stage, event.seq, event.data, event.timestamp)

@@ -344,3 +344,54 @@ async def test_the_id_of_a_resync_is_the_place_before_what_follows(bus):
     assert b"id: %s.0.-\n\n" % epoch.encode() in batch.frames
     assert nothing.frames.endswith(b"id: 0.0.-\n\n")
     assert position("0.0.-", None) == Position()
+
+
+async def test_those_who_are_ahead_do_not_wait_for_many_who_come_back(bus, monkeypatch):
+    """Between two that come back, what is new goes out; and the log is read in small parts."""
+    await fill(bus, 40)
+    places = [event.cursor for event in (await bus.read(JOB)).events]
+    asked, look = [], bus._log.look
+
+    async def slowly(*arguments):
+        asked.append(arguments)
+        await asyncio.sleep(0)
+        return await look(*arguments)
+
+    monkeypatch.setattr(bus._log, "look", slowly)
+    async with AsyncExitStack() as opened:
+        ahead = await opened.enter_async_context(bus.following(JOB, Position(places[-1])))
+        await still()
+        asked.clear()
+        late = [
+            await opened.enter_async_context(bus.following(JOB, Position(place)))
+            for place in places[:-1]
+        ]
+        await asyncio.sleep(0)
+        await fill(bus, 1, 41)
+        assert numbers(await ahead.batches()) == [41]
+        first = len(asked)
+        assert first < 10, "they had to wait"
+        for number, follower in enumerate(late, 1):
+            seen = []
+            while len(seen) < 41 - number:
+                seen += numbers(await follower.batches())
+            assert seen == list(range(number + 1, 42))
+
+
+async def test_what_was_read_for_one_is_not_read_again_for_another(bus, monkeypatch):
+    await fill(bus, 40)
+    places = [event.cursor for event in (await bus.read(JOB)).events]
+    asked = looks(bus, monkeypatch)
+    async with AsyncExitStack() as opened:
+        crowd = [
+            await opened.enter_async_context(bus.following(JOB, Position(place)))
+            for place in places
+        ]
+        for number, follower in enumerate(crowd[:-1], 1):
+            seen = []
+            while len(seen) < 40 - number:
+                seen += numbers(await follower.batches())
+            assert seen == list(range(number + 1, 41))
+    # Each place is compared once, and each event read once or twice; not 820 events in pages of 4.
+    assert len(asked) < 130
+    assert sum(count for *_, count in asked) < 40 * 2 + 130 * PAGE

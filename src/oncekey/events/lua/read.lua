@@ -1,12 +1,14 @@
--- Keys: log, job. Arguments: an offset or 'first'; how many; how many at once; how many bytes; the
--- lifetime of a job, if the reader wants to be told of its next event.
-local log, job, lifetime = KEYS[1], KEYS[2], ARGV[5]
+-- Keys: log, job. Arguments: an offset or 'first'; how many; how many at once; how many bytes; if
+-- the reader wants to be told of the next event, for how many seconds.
+local log, job, watch = KEYS[1], KEYS[2], ARGV[5]
 local known = redis.call('HMGET', job, 'epoch', 'offset', 'gone', 'watched')
 local epoch, last = known[1], tonumber(known[2])
-if lifetime and not known[4] then -- without the right to write, the reader looks by itself
-  redis.pcall('HSET', job, 'watched', '1')
-  if not epoch then
-    redis.pcall('EXPIRE', job, lifetime)
+if watch then -- without the right to write, the reader looks by itself
+  if not known[4] then
+    redis.pcall('HSET', job, 'watched', '1')
+  end
+  if not epoch then -- the job may never begin, so that this must not stay
+    redis.pcall('EXPIRE', job, watch)
   end
 end
 if not epoch then
