@@ -2,10 +2,17 @@
 
 import pytest
 import redis
+import redis.asyncio
 
-from oncekey import Once, StoreError, UnreadableError
-from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
-from oncekey.stores import RedisStore
+from oncekey import ConfigurationError, Once, StoreError, UnreadableError
+from oncekey.inspection.listing import (
+    count_records,
+    fill_page,
+    find_record,
+    list_records,
+    read_audit,
+)
+from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.stores.browse import RecordQuery
 from oncekey.stores.redis import browse
 from tests.servers.redis_fixtures import (
@@ -180,6 +187,10 @@ def test_a_server_that_is_gone_is_told_in_a_sentence(another_redis):
         lambda: list_records(store, RecordQuery()),
         lambda: count_records(store),
         lambda: browse.read_newer(store, None, "key"),
+        lambda: browse.measure(store, 1),
+        lambda: browse.correct_held(store),
+        lambda: store.audit(b"{}"),
+        lambda: store.audited(1),
     ):
         with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
             asking()
@@ -240,3 +251,64 @@ def test_pages_of_different_sizes_leave_nothing_out(store, client):
         if after is None:
             break
     assert (len(told), len(set(told))) == (501, 501)
+
+
+def hold(store, *keys):
+    once = Once(store, observers=(), cache=False).options(on_crash="hold")
+    for key in keys:
+        with pytest.raises(TimeoutError), once.attempt(key):
+            raise TimeoutError
+
+
+def test_the_set_of_held_records_is_corrected(store, client, monkeypatch):
+    monkeypatch.setattr(browse, "_STEP", 1)
+    hold(store, "a", "b")
+    filled(store, 30)
+    client.delete("idempotency:a")
+    client.zrem("idempotency:/held", "idempotency:b")
+    assert browse.correct_held(store) == 2
+    assert client.zrange("idempotency:/held", 0, -1) == [b"idempotency:b"]
+    assert browse.correct_held(store) == 0
+
+
+def test_a_cursor_of_held_records_is_one(store):
+    hold(store, "a", "b", "c")
+    keys, pages = keys_of(store, status="held", limit=1)
+    assert (keys, pages) == (["c", "b", "a"], 3)
+    for after in ("x", "1", "-1.", "0.0."):
+        with pytest.raises(ConfigurationError, match="no place to go on from"):
+            list_records(store, RecordQuery(status="held", after=after))
+
+
+def test_a_cluster_keeps_an_audit_trail_and_no_set(empty_cluster):
+    with redis.RedisCluster(**empty_cluster.address) as client:
+        store = RedisStore(client)
+        hold(store, "a", "b")
+        assert store.held_set() is None
+        assert browse.correct_held(store) == 0
+        assert sorted(keys_of(store, status="held")[0]) == ["a", "b"]
+        once = Once(store, observers=())
+        once.resolve("a", retry=True, by="ann")
+        once.forget("b", force=True, by="bob")
+        assert [entry.by for entry in read_audit(store, 5)] == ["bob", "ann"]
+
+
+async def test_coroutines_hear_of_a_server_that_is_gone(another_redis):
+    server = another_redis()
+    store = AsyncRedisStore.from_url(server.url)
+    server.stop()
+    for asking in (store.audit(b"{}"), store.audited(1)):
+        with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
+            await asking
+    await store.aclose()
+
+
+async def test_coroutines_write_down_what_is_done_in_a_cluster(empty_cluster):
+    async with redis.asyncio.RedisCluster(**empty_cluster.address) as client:
+        store = AsyncRedisStore(client)
+        once = Once(store, observers=(), cache=False).options(on_crash="hold")
+        with pytest.raises(TimeoutError):
+            async with once.attempt("a"):
+                raise TimeoutError
+        assert await once.resolve_async("a", retry=True, by="ann")
+        assert len(await store.audited(5)) == 1

@@ -332,14 +332,14 @@ def correct_held(store: RedisStore) -> int:
         held = store.held_set()
         if held is None:
             return 0
-        node, cursor, corrected = store.clients.client(), 0, 0
+        node, cursor = store.clients.client(), 0
+        corrected: int = 0
         members: list[bytes] = node.execute_command("ZRANGE", held, 0, -1, NEVER_DECODE=True)
         for start in range(0, len(members), _STEP):
             corrected += sum(node.eval(COMPARE, 1, held, 1, *members[start : start + _STEP]))
         while True:
             cursor, names = scan_step(node, cursor, _STEP, codec.pattern_of(store.prefix))
-            if names:
-                corrected += sum(node.eval(COMPARE, 1, held, 1, *names))
+            corrected += sum(node.eval(COMPARE, 1, held, 1, *names))
             if not cursor:
                 return corrected
     except CAUGHT as error:

@@ -193,6 +193,12 @@ class AsyncRedisStore:
 
     if False:  # sync only
 
+        def held_set(self) -> bytes | None:
+            """Return the key of the set of held records, or None in a cluster, which has none."""
+            if self._scripts is None:
+                self._load()
+            return self._held
+
         def as_async(self) -> AsyncStore:
             """Return the store for coroutines, on threads if no async client can be made."""
             from oncekey.stores.redis.store_async import AsyncRedisStore
@@ -277,12 +283,6 @@ class AsyncRedisStore:
         self._held = codec.held_set(self.prefix) if single else None
         self._scripts = scripts_for(facts, self.prefix if single else None)
         return self._scripts
-
-    async def held_set(self) -> bytes | None:
-        """Return the key of the set of held records, or None in a cluster, which has none."""
-        if self._scripts is None:
-            await self._load()
-        return self._held
 
     def explained(self, error: Exception) -> Exception:
         """Return the error to raise in place of one of redis-py."""
