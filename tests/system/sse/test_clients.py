@@ -50,7 +50,8 @@ def packages():
 @pytest.fixture(scope="session")
 def packed(packages):
     """The package of npm, as `make client` packs it, installed beside the others."""
-    subprocess.run(["make", "client"], cwd=ROOT, check=True, capture_output=True)
+    words = ["make", "client"]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     [tarball] = (ROOT / "build" / "client").glob("oncekey-events-*.tgz")
     words = ["npm", "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund"]
     subprocess.run([*words, tarball], cwd=packages, check=True, capture_output=True)
@@ -169,8 +170,9 @@ def test_the_eventsource_of_a_browser_has_each_event_once(page, place):
 
 def node(folder, script, *words):
     shutil.copy(HERE / script, folder)
+    command = ["node", folder / script, *map(str, words)]
     done = subprocess.run(
-        ["node", folder / script, *map(str, words)],
+        command,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
