@@ -7,16 +7,14 @@ import signal
 import subprocess
 
 import pytest
-import redis
 
 from oncekey.events import Bus, Draft, Router, Stages
 from tests.cli.page import environment
 from tests.cli.test_terminal import Terminal
 from tests.patience import PATIENCE, until
-from tests.servers.redis_fixtures import empty_cluster, empty_redis, redis_cluster, redis_server
-from tests.servers.redis_sentinel import NAME, Watched
+from tests.servers.redis_fixtures import empty_redis, redis_server
 
-__all__ = ["empty_cluster", "empty_redis", "redis_cluster", "redis_server"]
+__all__ = ["empty_redis", "redis_server"]
 
 JOBS = [f"job-{number}" for number in range(20)]
 EACH = 30
@@ -168,34 +166,3 @@ def test_the_command_needs_a_domain(run):
     done = run("router")
     assert done.exit_code == 2
     assert "--domain" in done.stderr
-
-
-def test_it_reads_from_a_cluster(empty_cluster, start):
-    where = empty_cluster.address
-    process = start("--cluster", "--json", ONCEKEY_STORE="redis://{host}:{port}".format(**where))
-    with (
-        redis.RedisCluster(**where) as client,
-        Bus(client, domain="scan", stages=STAGES) as bus,
-    ):
-        publish(bus, 1, 2)
-        until_routed(bus, 2)
-    assert json.loads(ended(process).splitlines()[-1])["routed"] == 2 * len(JOBS)
-
-
-def test_it_asks_a_sentinel_for_the_primary(tmp_path, start):
-    watched = Watched(tmp_path)
-    try:
-        host, port = watched.address
-        process = start("--sentinel", NAME, "--json", ONCEKEY_STORE=f"redis://{host}:{port}")
-        with Bus(watched.primary.url, domain="scan", stages=STAGES) as bus:
-            publish(bus, 1, 2)
-            until_routed(bus, 2)
-        assert json.loads(ended(process).splitlines()[-1])["routed"] == 2 * len(JOBS)
-    finally:
-        watched.stop()
-
-
-def test_a_cluster_behind_a_sentinel_is_refused(start):
-    process = start("--sentinel", NAME, "--cluster")
-    assert "give --cluster or --sentinel" in process.communicate(timeout=PATIENCE)[1]
-    assert process.returncode == 2

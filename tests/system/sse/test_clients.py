@@ -47,6 +47,17 @@ def packages():
     return FOLDER
 
 
+@pytest.fixture(scope="session")
+def packed(packages):
+    """The package of npm, as `make client` packs it, installed beside the others."""
+    words = ["make", "client"]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    [tarball] = (ROOT / "build" / "client").glob("oncekey-events-*.tgz")
+    words = ["npm", "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund"]
+    subprocess.run([*words, tarball], cwd=packages, check=True, capture_output=True)
+    return packages
+
+
 class Cutting:
     """Serves the log from where a client is, and cuts it off in one way, three times."""
 
@@ -155,3 +166,37 @@ def test_the_eventsource_of_a_browser_has_each_event_once(page, place):
         assert page.evaluate("seen") == list(range(1, EVENTS + 1))
         assert server.cuts == CUTS
         page.evaluate("source.close()")
+
+
+def node(folder, script, *words):
+    shutil.copy(HERE / script, folder)
+    command = ["node", folder / script, *map(str, words)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.row("E5")
+def test_the_hook_of_the_packed_client_shows_each_event_once(packed):
+    with Cutting("data") as server:
+        shown = node(packed, "hook.mjs", f"{server.url}/job", EVENTS)
+    assert shown == {"offsets": list(range(1, EVENTS + 1)), "resync": None}
+
+
+def test_the_types_of_the_packed_client_fit_how_it_is_used(packed):
+    for source, wrong in (("typed.ts", False), ("mistyped.ts", True)):
+        shutil.copy(HERE / source, packed)
+        words = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--module"]
+        done = subprocess.run(
+            [packed / "node_modules" / ".bin" / "tsc", *words, "nodenext", packed / source],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert bool(done.returncode) == wrong, done.stdout

@@ -1,0 +1,3 @@
+import { follow } from "oncekey-events";
+
+follow("/events/job-1", { onEvents: () => undefined });

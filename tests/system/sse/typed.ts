@@ -1,0 +1,11 @@
+import { follow, type JobEvent } from "oncekey-events";
+import { useJobEvents } from "oncekey-events/react";
+
+const following = follow<{ percent: number }>("/events/job-1", {
+  onEvent: (event: JobEvent<{ percent: number }>) => void event.data.percent.toFixed(),
+  headers: async ({ renew }) => ({ Authorization: renew ? "new" : "old" }),
+  retries: 3,
+});
+following.close();
+export const last: string | null = following.last;
+export const shown: number[] = useJobEvents("/events/job-1").events.map((event) => event.offset);
