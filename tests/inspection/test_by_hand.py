@@ -71,6 +71,15 @@ async def test_who_resolves_or_forgets_by_hand_is_written_down(act, store):
     assert all("the bank says so" in detail for detail in told)
 
 
+@pytest.mark.parametrize("store", ["unknown"], indirect=True)
+async def test_whoever_decides_too_late_changes_nothing(act, store, monkeypatch):
+    held(act.once, "a")
+    known = store.get(None, "a")
+    assert await act("resolve", "a", result=1)
+    monkeypatch.setattr(store, "get", lambda *_: known)  # read just before it was resolved
+    assert not await act("resolve", "a", result=2)
+
+
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "unknown"], indirect=True)
 async def test_who_purges_by_hand_is_written_down(act, store):
     """Redis removes by itself what has expired."""

@@ -378,5 +378,7 @@ def test_who_replaced_a_flight_and_only_asks_gives_way_to_it():
     first, _ = flights.join(ID, monotonic())
     second = flights.replace(first, first.known_at)
     assert flights.beside(first) is None
+    first.landed = True
+    assert flights.beside(flights.apart(ID)) is second
     second.ticket = object()
     assert flights.beside(first) is second

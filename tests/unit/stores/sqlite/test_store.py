@@ -115,6 +115,17 @@ def test_a_file_that_is_not_at_its_path_any_more_is_given_up(
         assert later.get(None, "old") is None
 
 
+def test_a_file_that_is_gone_is_made_again(path, monkeypatch):
+    monkeypatch.setattr(schema, "_LOOK_EVERY", 0.0)
+    with closing(SQLiteStore(path)) as store:
+        store.claim(a_claim("old"))
+        path.unlink()
+        store.claim(a_claim("new"))
+        assert path.exists()
+        assert store.get(None, "old") is None
+        assert store.get(None, "new") is not None
+
+
 def test_a_file_that_stays_is_not_opened_again(store, monkeypatch):
     monkeypatch.setattr(schema, "_LOOK_EVERY", 0.0)
     store.claim(a_claim("k"))
