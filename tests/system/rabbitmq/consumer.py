@@ -41,7 +41,10 @@ async def bill(number: int, connection: CurrentConnection) -> str:
 
 
 def die_of_messages(url, name, arguments, database, busy):
-    """Until a message kills it. Tell when one is in progress elsewhere, and so is delayed."""
+    """Until a message kills it, or it is told to stop.
+
+    Tell when a message is in progress elsewhere, and so is delayed.
+    """
     asyncio.run(_die_of_messages(url, name, arguments, database, busy))
 
 
@@ -54,8 +57,12 @@ async def _die_of_messages(url, name, arguments, database, busy):
     inbox = AsyncInbox(database, "billing", lease="1h", observers=[tell])
     broker = RabbitBroker(url, middlewares=[InboxMiddleware(inbox, wait=0)], logger=None)
     broker.subscriber(queue, ack_policy=AckPolicy.NACK_ON_ERROR)(deadly)
+    told_to_stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     await broker.start()
-    await asyncio.Event().wait()
+    await told_to_stop.wait()
+    await broker.stop()  # when what it handles is acknowledged
+    await inbox.aclose()
 
 
 async def deadly(order: dict[str, int]) -> None:

@@ -267,7 +267,7 @@ async def test_a_message_that_kills_its_consumers_is_given_up_as_its_queue_would
 
             await until_async(ended)
             deaths += not consumer.is_alive()
-            consumer.kill()
+            consumer.terminate()
             consumer.join()
             assert deaths <= LIMIT + 1
     assert [one.key for one in letters] == ["m-1"]
