@@ -73,6 +73,10 @@ class Hand(Struct, frozen=True):
 
 def by_hand(by: str, reason: str) -> Hand | None:
     """Return who and why, or None if neither was said: then nothing is written down."""
+    for name, said in (("by", by), ("reason", reason)):
+        if not isinstance(said, str):
+            msg = f"{name} must be a text, but it is {said!r}"
+            raise ConfigurationError(msg)
     return Hand(by, reason) if by or reason else None
 
 

@@ -94,6 +94,13 @@ async def test_who_purges_by_hand_is_written_down(act, store):
     assert written(store) in (None, [("purge", "ann", "", sum(gone), "")])
 
 
+@pytest.mark.parametrize("said", [{"by": 7}, {"reason": None}])
+def test_who_and_why_are_texts(said):
+    [name] = said
+    with pytest.raises(ConfigurationError, match=f"{name} must be a text"):
+        Once("memory://").forget("k", **said)
+
+
 @pytest.mark.parametrize("store", ["redis"], indirect=True)
 def test_a_set_of_held_records_that_is_wrong_is_corrected(store):
     once = Once(store, cache=False)
