@@ -30,6 +30,15 @@ _POLL: Final = 0.5
 _PAUSE: Final = 1.0
 """Seconds until a record comes again whose block has failed."""
 
+_PASSING: Final = {
+    "_PARTITION_EOF": logging.DEBUG,
+    "_MAX_POLL_EXCEEDED": logging.WARNING,
+    "_ALL_BROKERS_DOWN": logging.WARNING,
+    "_TRANSPORT": logging.WARNING,
+    "_TIMED_OUT": logging.WARNING,
+}
+"""What a poll of confluent-kafka reports and librdkafka gets over by itself; how it is logged."""
+
 Partition = tuple[str, int]
 """A topic, and the number of a partition of it."""
 
@@ -104,6 +113,7 @@ class _Loop:
     def __init__(self, client: _Client) -> None:
         self._client = client
         self._held: dict[Partition, _Hold] = {}
+        self._assigned: set[Partition] = set()
 
     async def blocks(self) -> AsyncIterator[AbstractAsyncContextManager[Message]]:
         while True:
@@ -129,11 +139,15 @@ class _Loop:
     async def _poll(self, paused: Collection[Partition] | None, seconds: float) -> Any:
         """Poll once. Return a record, unless its partition is paused; None stands for all of them.
 
-        A rebalance forgets what was paused, and hands out partitions that were not.
+        aiokafka forgets in a rebalance what was paused. librdkafka does not, even for a partition
+        that has been elsewhere meanwhile.
         """
         client = self._client
         assigned = client.assigned()
-        client.pause(assigned if paused is None else assigned.intersection(paused))
+        waiting = assigned if paused is None else assigned.intersection(paused)
+        client.pause(waiting)
+        client.resume(assigned - self._assigned - waiting)
+        self._assigned = assigned
         record = await client.poll(seconds)
         if record is None:
             return None
@@ -255,9 +269,12 @@ class _Confluent:
 
     async def poll(self, seconds: float) -> Any:
         found = await asyncio.to_thread(self._consumer.poll, seconds)
-        if found is not None and found.error():
-            raise self._error(found.error())
-        return found
+        if found is None or not (error := found.error()):
+            return found
+        if error.fatal() or error.name() not in _PASSING:
+            raise self._error(error)
+        _log.log(_PASSING[error.name()], "the consumer of Kafka goes on: %s", error.str())
+        return None
 
     async def seek(self, place: Partition, offset: int) -> None:
         await asyncio.to_thread(self._consumer.seek, self._place(*place, offset))

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from contextlib import AsyncExitStack
+from types import MappingProxyType
 
 import pytest
 from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]  # it has no types
@@ -44,6 +46,8 @@ class Aiokafka:
 
 
 class Confluent:
+    settings = MappingProxyType({})
+
     async def open(self, servers, topic):
         self.consumer = Consumer(
             {
@@ -54,6 +58,7 @@ class Confluent:
                 "max.poll.interval.ms": int(POLLED * 1000),
                 "session.timeout.ms": int(POLLED * 1000),
                 "log_level": 0,
+                **self.settings,
             }
         )
         self.consumer.subscribe([topic])
@@ -70,6 +75,12 @@ class Confluent:
 
     async def close(self):
         await asyncio.to_thread(self.consumer.close)
+
+
+class ConfluentToldOfEnds(Confluent):
+    """It reports as an error that a partition has no more records."""
+
+    settings = MappingProxyType({"enable.partition.eof": True})
 
 
 @pytest.fixture(params=[Aiokafka, Confluent], ids=["aiokafka", "confluent"])
@@ -205,6 +216,55 @@ async def test_what_is_held_is_held_after_a_rebalance(kafka, open_client, inbox)
     await loop.stop()
 
 
+async def test_a_partition_that_waits_goes_on_when_it_has_been_elsewhere(kafka, open_client):
+    topic, another = kafka.new_topic(), kafka.new_topic()
+    kafka.place(topic, 0, "a", "b")
+    inbox = AsyncInbox("memory://", "billing", retry_after="1h")
+    elsewhere = await inbox.mark_processing(f"{topic}:0:0")
+    loop = Loop(client := await open_client(topic), inbox)
+    await until_async(lambda: "a" in loop.seen)
+    client.consumer.subscribe([another])
+    await until_async(lambda: {one for one, _ in client.assigned()} == {another})
+    kafka.place(another, 0, "c")
+    await loop.has_done("c")
+    await inbox.mark_failed(elsewhere, "it was given up")
+    client.consumer.subscribe([topic])
+    await loop.has_done("a", "b")
+    assert loop.done == ["c", "a", "b"]
+    await loop.stop()
+    await inbox.aclose()
+
+
+@pytest.mark.parametrize("open_client", [ConfluentToldOfEnds], ids=["eof"], indirect=True)
+async def test_the_end_of_a_partition_ends_nothing(kafka, open_client, inbox):
+    topic = kafka.new_topic()
+    loop = Loop(await open_client(topic), inbox)
+    for body in ("a", "b", "c"):
+        kafka.place(topic, 0, body)
+        await loop.has_done(body)
+    await loop.stop()
+
+
+@pytest.mark.parametrize("open_client", [Confluent], ids=["confluent"], indirect=True)
+async def test_a_handler_that_blocks_the_loop_for_too_long_ends_nothing(
+    kafka, open_client, inbox, caplog
+):
+    """The consumer is put out of its group, and joins it again."""
+    topic = kafka.new_topic()
+    kafka.place(topic, 0, "a", "b")
+    loop = Loop(await open_client(topic), inbox)
+
+    async def block_once(_):
+        del loop.handlers["a"]
+        time.sleep(POLLED * 1.5)  # noqa: ASYNC251 - it is what this is about
+
+    loop.handlers["a"] = block_once
+    await loop.has_done("a", "b")
+    assert loop.done == ["a", "b"]
+    assert "goes on: " in caplog.text
+    await loop.stop()
+
+
 @pytest.mark.parametrize("open_client", [Confluent], ids=["confluent"], indirect=True)
 async def test_partitions_that_go_to_another_consumer_lose_nothing(kafka, open_client, inbox):
     """The mock cluster refuses a second member of aiokafka (SyncGroup: INVALID_REQUEST)."""
@@ -220,7 +280,9 @@ async def test_partitions_that_go_to_another_consumer_lose_nothing(kafka, open_c
     assert set(first.seen) | set(second.seen) == {"a", "c"}  # nobody passed what is held
     for mark in marks:
         await inbox.mark_failed(mark, "it was given up")
-    await until_async(lambda: len(first.done) + len(second.done) >= 4)
+    await until_async(
+        lambda: len(first.done) + len(second.done) >= 4, lambda: [vars(first), vars(second)]
+    )
     assert {tuple(first.done), tuple(second.done)} == {("a", "b"), ("c", "d")}
     for loop in (first, second):
         await loop.stop()
