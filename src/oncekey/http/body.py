@@ -50,6 +50,7 @@ class Body:
         """The value of `Content-Encoding`."""
         self._first = b""
         self._file: SpooledTemporaryFile[bytes] | None = None
+        self._fingerprint: str | None = None
         self.size = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -160,11 +161,15 @@ class Body:
             raise MissingMemberError("/body", "must be a JSON object")
         return value
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """The fingerprint: JSON and forms are compared by value, all else by their bytes."""
-        if self.content is not self:
-            return self.content.fingerprint
+        if self._fingerprint is None:  # a cached_property takes a lock, until Python 3.12
+            plain = self.content if self.encoding else self
+            self._fingerprint = self._of_content() if plain is self else plain.fingerprint
+        return self._fingerprint
+
+    def _of_content(self) -> str:
         kind = _kind(self.content_type)
         if kind == "application/json":
             if self.size <= IN_MEMORY:

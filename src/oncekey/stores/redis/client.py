@@ -184,6 +184,13 @@ class _ClosedWhenCutOff:
             self.disconnect()
             raise
 
+    def activate_maint_notifications_handling_if_enabled(self, **_: Any) -> None:
+        """Do not ask for notices of maintenance, which only Redis Enterprise sends.
+
+        Other servers refuse, and redis-py then takes the lock of `logging` on each connection. An
+        exception that a signal raises there leaves it locked for ever, until Python 3.13.
+        """
+
     if TYPE_CHECKING:
 
         def disconnect(self) -> None: ...

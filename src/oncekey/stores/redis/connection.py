@@ -43,7 +43,7 @@ def pack(words: Words) -> bytes:
     Most commands are a script with one key and one or two arguments, all of them bytes. These are
     encoded in a third of the time.
     """
-    if words[0] == "EVALSHA" and words[2] == 1 and type(words[1]) is bytes:
+    if words[0] == "EVALSHA" and words[2] == "1" and type(words[1]) is bytes:
         called: Any = words  # the hash of a script is bytes where all its arguments are bytes
         count = len(called)
         if count == _ALONE:

@@ -174,7 +174,7 @@ class RedisStore:
         """Add an entry to the audit trail."""
         name = codec.audit_list(self.prefix)
         try:
-            self.clients.ask(("EVAL", codec.ADD_ENTRY, 1, name, entry))
+            self.clients.ask(("EVAL", codec.ADD_ENTRY, "1", name, entry))
         except CAUGHT as error:
             raise self.explained(error) from error
 
@@ -229,7 +229,7 @@ class RedisStore:
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
         return self.clients.ask(
-            ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
+            ("EVALSHA", self._scripts[verb].sha, "1", name, *arguments), apart=verb == "renew"
         )
 
     def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
@@ -244,7 +244,7 @@ class RedisStore:
             if self._scripts is None or not isinstance(failed, NoScriptError):
                 raise failed
             text = self._scripts[verb].text
-            return self.clients.ask(("EVAL", text, 1, name, *arguments))
+            return self.clients.ask(("EVAL", text, "1", name, *arguments))
         except CAUGHT as error:
             raise self.explained(error) from error
 
@@ -320,7 +320,7 @@ class RedisStore:
         line = client.pipeline(transaction=False)
         for scope, key in places:
             name = codec.name_of(self.prefix, scope or None, key)
-            line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
+            line.execute_command("EVALSHA", script.sha, "1", name, NEVER_DECODE=True)
         replies: list[Any] = line.execute(raise_on_error=False)
         if load and any(isinstance(reply, NoScriptError) for reply in replies):
             client.script_load(script.text)
@@ -336,6 +336,6 @@ def _asked(
 ) -> Any:
     """Run the script on this connection. Send its text if the server does not know it."""
     try:
-        return line.ask(("EVALSHA", script.sha, 1, name, *arguments))
+        return line.ask(("EVALSHA", script.sha, "1", name, *arguments))
     except NoScriptError:
-        return line.ask(("EVAL", script.text, 1, name, *arguments))
+        return line.ask(("EVAL", script.text, "1", name, *arguments))

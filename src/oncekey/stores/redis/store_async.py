@@ -175,7 +175,7 @@ class AsyncRedisStore:
         """Add an entry to the audit trail."""
         name = codec.audit_list(self.prefix)
         try:
-            await self.clients.ask(("EVAL", codec.ADD_ENTRY, 1, name, entry))
+            await self.clients.ask(("EVAL", codec.ADD_ENTRY, "1", name, entry))
         except CAUGHT as error:
             raise self.explained(error) from error
 
@@ -234,7 +234,7 @@ class AsyncRedisStore:
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
         return self.clients.ask(
-            ("EVALSHA", self._scripts[verb].sha, 1, name, *arguments), apart=verb == "renew"
+            ("EVALSHA", self._scripts[verb].sha, "1", name, *arguments), apart=verb == "renew"
         )
 
     async def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
@@ -249,7 +249,7 @@ class AsyncRedisStore:
             if self._scripts is None or not isinstance(failed, NoScriptError):
                 raise failed
             text = self._scripts[verb].text
-            return await self.clients.ask(("EVAL", text, 1, name, *arguments))
+            return await self.clients.ask(("EVAL", text, "1", name, *arguments))
         except CAUGHT as error:
             raise self.explained(error) from error
 
@@ -325,7 +325,7 @@ class AsyncRedisStore:
         line = client.pipeline(transaction=False)
         for scope, key in places:
             name = codec.name_of(self.prefix, scope or None, key)
-            line.execute_command("EVALSHA", script.sha, 1, name, NEVER_DECODE=True)
+            line.execute_command("EVALSHA", script.sha, "1", name, NEVER_DECODE=True)
         replies: list[Any] = await line.execute(raise_on_error=False)
         if load and any(isinstance(reply, NoScriptError) for reply in replies):
             await client.script_load(script.text)
@@ -341,6 +341,6 @@ async def _asked(
 ) -> Any:
     """Run the script on this connection. Send its text if the server does not know it."""
     try:
-        return await line.ask(("EVALSHA", script.sha, 1, name, *arguments))
+        return await line.ask(("EVALSHA", script.sha, "1", name, *arguments))
     except NoScriptError:
-        return await line.ask(("EVAL", script.text, 1, name, *arguments))
+        return await line.ask(("EVAL", script.text, "1", name, *arguments))

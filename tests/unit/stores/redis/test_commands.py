@@ -179,10 +179,10 @@ SHA = b"a" * 40
 @pytest.mark.parametrize(
     "words",
     [
-        ("EVALSHA", SHA, 1, b"name", b"ask"),
-        ("EVALSHA", SHA, 1, b"name", b"ask", b"\r\n\x00"),
-        ("EVALSHA", SHA, 1, b"name"),
-        ("EVALSHA", SHA, 1, b"name", b"ask", b"result", b"error"),
+        ("EVALSHA", SHA, "1", b"name", b"ask"),
+        ("EVALSHA", SHA, "1", b"name", b"ask", b"\r\n\x00"),
+        ("EVALSHA", SHA, "1", b"name"),
+        ("EVALSHA", SHA, "1", b"name", b"ask", b"result", b"error"),
         ("EVALSHA", SHA, 2, b"one", b"other"),
         ("EVALSHA", SHA.decode(), 1, b"name", 7),
         ("EVAL", "return 1", 1, b"name", b"ask"),
