@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import MappingProxyType
 
@@ -46,7 +47,7 @@ class Aiokafka:
 
 
 class Confluent:
-    settings = MappingProxyType({})
+    settings: Mapping[str, object] = MappingProxyType({})
 
     async def open(self, servers, topic):
         self.consumer = Consumer(
