@@ -1,9 +1,21 @@
 """What a page, a queue and a long job cost is bounded, whatever is published."""
 
+import asyncio
+
 import pytest
 
-from oncekey.events import AsyncBus, Bus, Draft, InvalidEventError, Memory, Stages, shard_of
+from oncekey.events import (
+    AsyncBus,
+    Bus,
+    Draft,
+    Gateway,
+    InvalidEventError,
+    Memory,
+    Stages,
+    shard_of,
+)
 from oncekey.events.log import BUDGET, Position
+from tests.patience import PATIENCE
 
 JOB = "job-1"
 MANY = Stages({"work": (0, 99_999), "other": (100_000, 199_999)})
@@ -50,6 +62,27 @@ async def test_new_events_that_wait_are_counted_in_bytes():
             assert len(await quick.batches()) == 1
         assert slow.slow
         assert await slow.batches() == []
+
+
+async def test_a_server_is_never_given_more_than_it_can_hold_for_a_client_that_reads_nothing():
+    """It copies what the client has not taken; the next piece waits until it has."""
+    bus = AsyncBus(Memory(), domain="scan", stages=MANY)
+    for seq in range(3):
+        await bus.publish(JOB, "work", LARGEST, seq=seq)
+    pieces, all_there = [], asyncio.Event()
+
+    async def send(message):
+        pieces.append(message.get("body", b""))
+        if sum(map(len, pieces)) > 3 * len(LARGEST):
+            all_there.set()
+
+    scope = {"type": "http", "method": "GET", "path": f"/{JOB}", "query_string": b"", "headers": []}
+    response = asyncio.create_task(Gateway(bus, allow=None)(scope, asyncio.Event().wait, send))
+    await asyncio.wait_for(all_there.wait(), PATIENCE)
+    response.cancel()
+    await asyncio.wait([response])
+    assert max(map(len, pieces)) <= 64 * 1024
+    assert b"".join(pieces).count(LARGEST.encode()) == 3
 
 
 @pytest.fixture

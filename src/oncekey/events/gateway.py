@@ -240,6 +240,10 @@ class Gateway:
         await connection.end()
 
 
+_PIECE: Final = 1 << 16
+"""The bytes that are sent at once."""
+
+
 class _CutOffError(Exception):
     """The client did not take what was sent."""
 
@@ -284,8 +288,14 @@ class _Client:
         await self.part(sse.greeting())
 
     async def part(self, body: bytes) -> None:
-        """Send a part. Raise _CutOffError if the client does not take it in time."""
-        await self._sent({"type": "http.response.body", "body": body, "more_body": True})
+        """Send a part. Raise _CutOffError if the client does not take it in time.
+
+        A server copies what the client has not taken yet. So a large part is sent in pieces, each
+        when the one before it is on its way.
+        """
+        for at in range(0, len(body), _PIECE):
+            piece = body[at : at + _PIECE]  # the same object, if it is the only one
+            await self._sent({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         """End the response in good order, unless the client is gone."""

@@ -78,12 +78,17 @@ def site(board):
 
 @pytest.fixture
 def let_in(board, site):
+    pages = []
+
     def let_in(page):
         page.goto(f"{site}/enter?ticket={board.ticket()}")
         expect(page).to_have_url(f"{site}/")
+        pages.append(page)
         return page
 
-    return let_in
+    yield let_in
+    for page in pages:
+        page.goto("about:blank")  # it would go on asking when the site is gone
 
 
 def shown_keys(page):

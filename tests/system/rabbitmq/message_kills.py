@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import math
 import multiprocessing
+import os
 import random
 import sys
 import tempfile
@@ -90,7 +91,8 @@ async def _consume(amqp, database, settings):
     )
     async def bill(number: int, delivery: CurrentDelivery) -> None:
         async with transaction_to(database) as connection:
-            await connection.execute("INSERT INTO begun VALUES (%s)", (number,))
+            values = (number, os.getpid())
+            await connection.execute("INSERT INTO begun VALUES (%s, %s)", values)
         await asyncio.sleep(random.uniform(0, settings.work))  # noqa: S311 - no secret
         async with transaction_to(database) as connection:
             await connection.execute("INSERT INTO done VALUES (%s)", (number,))
@@ -104,7 +106,8 @@ async def run(amqp, database, settings):
     """Place the messages, and kill consumers until all of them are done."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
-            "CREATE TABLE begun (number integer); CREATE TABLE done (number integer)"
+            "CREATE TABLE begun (number integer, worker integer); "
+            "CREATE TABLE done (number integer)"
         )
         rabbit = await aio_pika.connect(amqp)
         channel = await rabbit.channel()
@@ -127,8 +130,14 @@ async def run(amqp, database, settings):
         def count(what):
             return connection.execute(f"SELECT {what}").fetchone()[0]
 
+        def at_work():
+            found = connection.execute(
+                "SELECT worker FROM begun WHERE number NOT IN (SELECT number FROM done)"
+            )
+            return {worker for (worker,) in found}
+
         began = time.monotonic()
-        kills = await asyncio.to_thread(_kill, amqp, database, settings, count)
+        kills = await asyncio.to_thread(_kill, amqp, database, settings, count, at_work)
         twice = "count(*) FROM (SELECT FROM done GROUP BY number HAVING count(*) > 1) AS twice"
         once = "count(*) FROM (SELECT FROM done GROUP BY number HAVING count(*) = 1) AS once"
         report = Report(
@@ -148,8 +157,11 @@ async def run(amqp, database, settings):
     return report
 
 
-def _kill(amqp, database, settings, count):
-    """Return how many consumers were killed until every message was done, or none is any more."""
+def _kill(amqp, database, settings, count, at_work):
+    """Return how many consumers were killed until every message was done, or none is any more.
+
+    Only one that has begun with a message is killed.
+    """
     chance, kills = random.Random(settings.seed), 0  # noqa: S311 - no secret
     FORKS.set_forkserver_preload(PRELOADED)
     with ExitStack() as stack:
@@ -170,11 +182,14 @@ def _kill(amqp, database, settings, count):
             if time.monotonic() > give_up:
                 break
             if time.monotonic() > next_kill and kills < settings.most_kills:
-                victim = chance.randrange(WORKERS)
-                workers[victim].kill()
-                workers[victim].join()
-                workers[victim], kills = start(), kills + 1
-                next_kill += settings.kill_every
+                busy = at_work()
+                victims = [one for one, worker in enumerate(workers) if worker.pid in busy]
+                if victims:
+                    victim = chance.choice(victims)
+                    workers[victim].kill()
+                    workers[victim].join()
+                    workers[victim], kills = start(), kills + 1
+                    next_kill = time.monotonic() + settings.kill_every
             time.sleep(0.1)
     return kills
 
