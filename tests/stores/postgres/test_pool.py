@@ -57,7 +57,9 @@ def test_a_server_that_stands_still_is_given_up(postgres_url, colour, stopped, r
     warm = patiently(desk_of(store, "warm").grant, "a")
     patiently(desk_of(store, "warm").settle, warm)
     stop()
-    with pytest.raises(StoreError, match=r"said nothing for 0\.15 seconds") as caught:
+    # On a busy machine an earlier time-out may have ended the connection that is taken here.
+    given_up = r"said nothing for 0\.15 seconds|was lost before the answer came"
+    with pytest.raises(StoreError, match=given_up) as caught:
         desk_of(store).settle(owner, result=result)
     assert (caught.value.happened, caught.value.unreachable) == (None, True)
     go_on()
