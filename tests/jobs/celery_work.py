@@ -61,6 +61,15 @@ def ask_again(self: Task, order: str) -> list[bool]:
     return seen
 
 
+def send_again(self: Task, order: str) -> str:
+    """It sends itself again, and goes on to its end."""
+    effect(order, "charge")
+    if self.request.retries == 0:
+        self.retry(throw=False, countdown=0.05)
+        return "later"
+    return "done"
+
+
 def outlast(order: str) -> bool:
     """The first attempt is cut off by its soft limit; the next says whether it knows that."""
     attempt = current()
@@ -115,6 +124,7 @@ def register(app: Celery, once: Once) -> None:
     again: dict[str, Any] = {"autoretry_for": (NotYetError,), "retry_kwargs": {"countdown": 0.05}}
     app.task(once_task(once, BY_ORDER, keep=DeclinedError)(decline), name="decline")
     app.task(once_task(once, BY_ORDER)(ask_again), name="ask_again", bind=True)
+    app.task(once_task(once, BY_ORDER)(send_again), name="send_again", bind=True)
     app.task(once_task(once, BY_ORDER)(outlast), name="outlast")
     # It has not a single retry.
     app.task(once_task(once, **PATIENT)(stall), name="patient", max_retries=0)

@@ -140,6 +140,16 @@ def test_a_retry_that_the_task_asks_for_runs_with_its_notes(site):
     assert site.queue.result(site.queue.put("ask_again", order)) == [False, True]
 
 
+def test_a_job_that_sends_itself_again_and_goes_on_runs_again(site):
+    """`self.retry(throw=False)`: the first run ends as if it were the last."""
+    order = site.order()
+    site.queue.put("send_again", order)
+    until(lambda: getattr(site.once.get(order, scope="send_again"), "status", "") == "completed")
+    assert site.effects(order) == ["charge", "charge"]
+    assert site.queue.result(site.queue.put("send_again", order)) == "done"
+    assert site.effects(order) == ["charge", "charge"]
+
+
 def test_a_soft_time_limit_leaves_the_outcome_open(site):
     order = site.order()
 

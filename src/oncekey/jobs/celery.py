@@ -59,6 +59,7 @@ with needing("celery", __name__):
         Retry,
     )
     from celery.signals import (  # type: ignore[import-untyped]  # celery has no types
+        before_task_publish,
         task_failure,
         task_revoked,
         task_success,
@@ -219,6 +220,31 @@ def _revoked(sender: Any = None, request: Any = None, **_: Any) -> None:
 # One delivery of a Celery job: run it, return its first result, put it back, or fail.
 
 
+class SentAgainError(Exception):
+    """Carries the value of a run that called `self.retry(throw=False)` past the record.
+
+    The job was sent again under the same id, and is to run then. So this run is not its last.
+    """
+
+    def __init__(self, value: object) -> None:
+        """Take what the function returned."""
+        super().__init__("the job was sent again")
+        self.value = value
+
+
+_SENT_AGAIN: Final = "oncekey_sent_again"
+
+
+@before_task_publish.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
+def _published(headers: Any = None, **_: Any) -> None:
+    """Note in the request of a running job that it was sent again."""
+    request = getattr(task_now(), "request", None)
+    if request is None or not isinstance(headers, dict) or headers.get("id") != request.id:
+        return
+    if (headers.get("retries") or 0) > (request.retries or 0):
+        setattr(request, _SENT_AGAIN, True)
+
+
 class CeleryDelivery:
     """A job, its task, and the request that Celery made of its message."""
 
@@ -268,10 +294,15 @@ class CeleryDelivery:
         def begin(*args: Any, **kwargs: Any) -> Any:
             self._begun = True
             free_job(self._guard.once, self._request, "started")
-            return function(*args, **kwargs)
+            value = function(*args, **kwargs)
+            if isinstance(value, Retry) or getattr(self._request, _SENT_AGAIN, False):
+                raise SentAgainError(value)
+            return value
 
         try:
             outcome = self._guard.run(self._job, begin, args, kwargs)
+        except SentAgainError as told:
+            return told.value
         except (Ignore, Reject) as told:  # the job is over, but Celery sends no signal for these
             if not getattr(told, "requeue", False):
                 free_job(self._guard.once, self._request, "failed")
@@ -286,7 +317,7 @@ class CeleryDelivery:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CONTROL: Final = (Retry, Ignore, Reject)
+_CONTROL: Final = (Retry, SentAgainError, Ignore, Reject)
 
 
 def once_task(
