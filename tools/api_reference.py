@@ -406,7 +406,7 @@ def _constant(module: SourceModule, name: str, node: ast.AnnAssign | ast.Assign)
     if kind == ": Final" and isinstance(node.value, ast.Call):
         line = f"{name}: {_source(module, node.value.func)}"
     elif len(line) > WIDTH:
-        line = f"{name}{kind} = " + re.sub(r"([\[,]) ?", r"\1\n    ", value.removeprefix(" = "))
+        line = re.sub(r"([\[,]) ?", r"\1\n    ", line).removesuffix("]") + ",\n]"
     return f"```pyi\n{line}\n```"
 
 
