@@ -426,9 +426,9 @@ def page(told: ApiPage) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _order(name: str) -> tuple[bool, str]:
-    """Sort classes and functions before errors."""
-    return name.endswith("Error") and name != "OnError", name.lower()
+def _order(name: str) -> tuple[bool, bool, str]:
+    """Sort what everything starts with first, and errors last."""
+    return name.endswith("Error") and name != "OnError", name != "Once", name.lower()
 
 
 def pages() -> dict[Path, str]:
