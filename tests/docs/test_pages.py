@@ -16,10 +16,6 @@ import oncekey
 import oncekey.errors
 import oncekey.events
 import oncekey.events.errors
-import oncekey.http
-import oncekey.jobs
-import oncekey.messages
-import oncekey.messages.faststream
 import oncekey.stores
 import oncekey.testing
 from oncekey import Once, OncekeyError, Policy
@@ -37,10 +33,6 @@ REFERENCE = (DOCS / "reference.md").read_text("utf-8")
 NAMES = [
     *oncekey.__all__,
     *oncekey.events.__all__,
-    *oncekey.http.__all__,
-    *oncekey.jobs.__all__,
-    *oncekey.messages.__all__,
-    *oncekey.messages.faststream.__all__,
     *oncekey.stores.__all__,
     *oncekey.testing.__all__,
 ]
