@@ -6,7 +6,7 @@ project = "Oncekey"
 author = "The Oncekey authors"
 release = version = installed_version("oncekey")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
