@@ -76,11 +76,13 @@ test-pythons: ## The tests on each of PYTHONS that starts, in environments of th
 	done; \
 	[ -n "$$tried" ] || { echo "None of PYTHONS starts: nothing was tried." >&2; exit 1; }
 
-generate: $(STAMP_DEV) ## Write the sync files that are generated from async ones
+generate: $(STAMP_DEV) ## Write the sync files that are generated from async ones, and the API pages
 	$(PY) -m tools.async_to_sync
+	$(PY) -m tools.api_reference
 
 lint: $(STAMP_DEV) ## ruff (rules and format), generated files and the direction of imports
 	$(PY) -m tools.async_to_sync --check
+	$(PY) -m tools.api_reference --check
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) $(VENV)/bin/lint-imports

@@ -81,17 +81,17 @@ can change them; the page is generated from the table that the tests compare wit
 
 ![The states of a record](images/states.svg)
 
-- **none**: no record, or an expired one. The ring at the end of an arrow stands for it as well.
+- **none**: no record, or an expired one. The ring at the end of an arrow means the same.
 - **running**: an attempt owns the record until its lease ends.
 - **completed**, **failed**: settled. Duplicates are answered with the result, or the kept error.
 - **released**: the last attempt ended without an answer. The key is free; its history is kept.
 - **held**: nobody knows how an attempt ended. Refused until somebody resolves it.
 
-The owner is the attempt whose token *and* nonce stand in the record. A write by anybody else, and
-whatever is not in a table below, leaves the record as it is and is answered `lost`.
+The owner is the attempt whose token *and* nonce are in the record. A write by anybody else, and
+everything that is not in a table below, leaves the record as it is and is answered `lost`.
 
-A row of a table holds where none above it holds for the same status. What is settled or released
-also leaves by itself: when it expires it counts as absent.
+Of the rows with the same status, the first one that fits counts. A settled or released record also
+expires: then it counts as absent.
 """
 
 TITLES: Final = {

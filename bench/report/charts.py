@@ -87,7 +87,6 @@ CHARTS: Final = (
             "postgres-new-tasks",
             "sqlite-new-threads",
             "sqlite-new-tasks",
-            "events-publish",
         ),
     ),
     Chart(
@@ -115,6 +114,18 @@ CHARTS: Final = (
         "The time it takes, as a share of the same with few keys; less is better.",
         ("growth-",),
     ),
+    Chart(
+        "work",
+        "Jobs and messages",
+        "The time it takes, as a share of what it is compared with; less is better.",
+        ("jobs-enqueue-new", "jobs-enqueue-duplicate", "inbox-atomic"),
+    ),
+    Chart(
+        "events",
+        "Events",
+        "Time, processor and memory, as a share of the same by hand; less is better.",
+        ("events-latency", "events-unwatched", "events-redis-cpu", "events-redis-memory"),
+    ),
 )
 
 
@@ -122,16 +133,15 @@ def charts(report: Report) -> dict[str, str]:
     """Pictures by name. A chart none of whose rows was measured is not drawn."""
     drawn = {}
     for chart in CHARTS:
-        rows = [row for row in report.rows if row.ratio is not None and _in(chart, row)]
+        rows = [row for row in report.rows if row.ratio is not None and named(chart.rows, row)]
         if rows:
             drawn[chart.name] = _draw(chart, rows)
     return drawn
 
 
-def _in(chart: Chart, row: Row) -> bool:
-    return any(
-        row.id.startswith(name) if name.endswith("-") else row.id == name for name in chart.rows
-    )
+def named(names: tuple[str, ...], row: Row) -> bool:
+    """Whether the row is one of those; a name that ends in a hyphen is the beginning of many."""
+    return any(row.id.startswith(name) if name.endswith("-") else row.id == name for name in names)
 
 
 def _draw(chart: Chart, rows: list[Row]) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bench.report.rows import Row
 
-HEADINGS = ("measured", "result", "held against", "its result", "ratio", "target", "")
+HEADINGS = ("measured", "result", "compared with", "its result", "ratio", "target", "")
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """The row under the headings."""
+    measured = row.met is not None or not row.target
     against_value = "" if row.against_value is None else quantity(row.against_value, row.unit)
     return (
         row.title,
-        quantity(row.value, row.unit),
+        quantity(row.value, row.unit) if measured else "",
         row.against,
         against_value,
         ratio(row),
@@ -45,13 +46,13 @@ def times(ratio: float) -> str:
 def legend(rounds: int) -> str:
     """How to read the ratios."""
     return (
-        f"Medians of {rounds} rounds. In each round all sides of a comparison run one after the "
-        f"other, every second round backwards; a ratio is taken within a round, and behind it "
-        f"stands where the middle half of the rounds lies."
+        f"Figures are medians of {rounds} rounds. In each round both sides of a comparison run one "
+        f"after the other, in turn first. A ratio is taken within a round; the range behind it "
+        f"holds the middle half of the rounds."
     )
 
 
 HOW_COUNTED = (
     "Commits are counted in the write-ahead log of the file, statements by SQLite's own trace, "
-    "store calls by a store that hands every verb on to the real one."
+    "store calls by a store that passes every request on to the real one."
 )

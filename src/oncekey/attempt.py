@@ -217,7 +217,7 @@ def current() -> Attempt:
     if isinstance(run, AsyncRun) and run.loop is not None and not _on_a_loop():
         return Attempt(_RunOnLoop(run, run.loop))
     if not isinstance(run, Run):
-        raise ConfigurationError("the running attempt is of the other colour; use current_async()")
+        raise ConfigurationError("the running attempt is async; use current_async()")
     return attempt_of(run)
 
 
@@ -228,7 +228,7 @@ def current_async() -> AsyncAttempt:
     """
     run = _running_here()
     if not isinstance(run, AsyncRun):
-        raise ConfigurationError("the running attempt is of the other colour; use current()")
+        raise ConfigurationError("the running attempt is blocking; use current()")
     return attempt_of(run)
 
 

@@ -166,8 +166,8 @@ def refuse_other_loops() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         msg = (
-            "coroutines need a loop of asyncio, and none is running here; under trio use the "
-            "blocking form on a thread, or trio-asyncio"
+            "async calls need an event loop of asyncio, and none is running here; under trio use "
+            "the blocking form on a thread, or trio-asyncio"
         )
         raise ConfigurationError(msg) from None
 

@@ -17,7 +17,9 @@ from pathlib import Path
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`\n]*)$")
 PROMISE = re.compile(r"# (?P<kind>->|raises) (?P<what>.+?)\s*$")
-OTHER_LANGUAGES = {"console", "html", "json", "sql", "text", "toml", "{toctree}"}
+OTHER_LANGUAGES = {"console", "html", "json", "sql", "text", "toml", "{include}", "{toctree}"}
+GENERATED = {"pycon", "pyi"}
+"""Signatures and examples from docstrings, which only the generated pages of the API have."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -61,10 +63,11 @@ def blocks(text: str) -> Iterator[Block]:
 def run(page: Path, text: str, name: str) -> types.ModuleType:
     """Execute every Python block of the page in a module of that name, which must be in use."""
     module = sys.modules[name]
+    allowed = OTHER_LANGUAGES | GENERATED if page.parent.name == "api" else OTHER_LANGUAGES
     for block in blocks(text):
         if block.language == "python":
             run_block(page, block, module)
-        elif block.language not in OTHER_LANGUAGES:
+        elif block.language not in allowed:
             msg = f"{page.name}:{block.line}: a block in {block.language or 'no language'!r}"
             raise BrokenPromiseError(msg)
     return module

@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 import re
 import runpy
+import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,10 +16,6 @@ import oncekey
 import oncekey.errors
 import oncekey.events
 import oncekey.events.errors
-import oncekey.http
-import oncekey.jobs
-import oncekey.messages
-import oncekey.messages.faststream
 import oncekey.stores
 import oncekey.testing
 from oncekey import Once, OncekeyError, Policy
@@ -35,10 +33,6 @@ REFERENCE = (DOCS / "reference.md").read_text("utf-8")
 NAMES = [
     *oncekey.__all__,
     *oncekey.events.__all__,
-    *oncekey.http.__all__,
-    *oncekey.jobs.__all__,
-    *oncekey.messages.__all__,
-    *oncekey.messages.faststream.__all__,
     *oncekey.stores.__all__,
     *oncekey.testing.__all__,
 ]
@@ -140,8 +134,43 @@ def test_the_page_of_events_names_every_happening_and_metric():
     assert not [name for name in (*get_args(Happened), *shown) if f"`{name}`" not in text]
 
 
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts]
+
+
+def test_every_page_stands_in_one_list_of_pages():
+    """From the front page every page is reached, by one way."""
+    listed = Counter(
+        (page.parent / f"{name}.md").resolve()
+        for page in PAGES
+        for block in blocks(page.read_text("utf-8"))
+        if block.language == "{toctree}"
+        for name in block.code.splitlines()
+        if name and not name.startswith(":") and name != "0*"
+    )
+    listed.update((DOCS / "decisions").glob("0*.md"))
+    assert [page for page, times in listed.items() if times > 1] == []
+    assert listed.keys() == {*PAGES} - {DOCS / "index.md"}
+
+
+def test_the_front_page_names_no_page_outside_its_lists():
+    assert "](" not in (DOCS / "index.md").read_text("utf-8")
+
+
+def test_every_extra_is_on_the_page_about_installing():
+    told = (DOCS / "install.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].keys()
+    assert [extra for extra in extras if f"`{extra}`" not in told] == []
+    for page in [ROOT / "README.md", *PAGES]:
+        for named in re.findall(r"oncekey\[([\w,]+)\]", page.read_text("utf-8")):
+            assert set(named.split(",")) <= extras, page
+
+
+OUTSIDE = [ROOT / "README.md", ROOT / "examples" / "README.md"]
+
+
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name
+    "page", [*OUTSIDE, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
 def test_links_inside_the_project_lead_somewhere(page):
     text = page.read_text("utf-8")

@@ -1,5 +1,6 @@
 """Every Python snippet of the README and the docs runs and does what its comments say."""
 
+import ast
 import os
 import sys
 import types
@@ -9,14 +10,21 @@ from pathlib import Path
 import pytest
 from django.conf import empty  # type: ignore[import-untyped]  # Django brings no types
 from django.conf import settings as django_settings
+from django.urls import clear_url_caches  # type: ignore[import-untyped]  # as above
 
 from oncekey import Once
 from oncekey.stores import SQLiteStore
 from tests.docs.snippets import BrokenPromiseError, blocks, run
+from tests.servers.nats_fixtures import nats_server
+from tests.servers.postgres_fixtures import postgres, postgres_url
+from tests.servers.redis_fixtures import empty_redis, redis_server
+
+__all__ = ["empty_redis", "nats_server", "postgres", "postgres_url", "redis_server"]
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in PAGES if "_build" not in page.parts]
+FOLDERS = (ROOT / "docs", ROOT / "examples", ROOT / "npm")
+PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))]
+PAGES = sorted(page for page in PAGES if not {"_build", "node_modules"} & set(page.parts))
 WITH_CODE = {"README.md", "tutorial.md", "ways-in.md", "reference.md", "guarantees.md"}
 
 
@@ -33,6 +41,7 @@ def module(
         monkeypatch.delenv(variable)
     monkeypatch.delenv("REDIS_URL", raising=False)
     configured, django_settings._wrapped = django_settings._wrapped, empty  # a page may do it anew
+    clear_url_caches()  # those of another page
     yield name
     for value in list(vars(made).values()):
         if isinstance(value, (Once, SQLiteStore)):
@@ -40,9 +49,35 @@ def module(
     django_settings._wrapped = configured
 
 
+SERVERS = {
+    "jobs-procrastinate.md": {"postgresql://shop@localhost/shop": "postgres_url"},
+    "jobs-rq.md": {"redis://localhost:6379/0": "redis_url"},
+    "messages-brokers.md": {
+        "nats://localhost:4222": "nats_url",
+        "redis://localhost:6379/0": "redis_url",
+    },
+    "messages-sqlalchemy.md": {"postgresql://shop@localhost/shop": "postgres_url"},
+}
+"""The pages that use servers: the addresses on them, and the fixtures that give ours."""
+
+
+@pytest.fixture
+def redis_url(empty_redis):
+    return empty_redis.url
+
+
+@pytest.fixture
+def nats_url(nats_server):
+    return nats_server.url
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_page_does_what_it_says(page, module):
-    run(page, page.read_text("utf-8"), module)
+def test_the_page_does_what_it_says(page, module, request):
+    text = page.read_text("utf-8")
+    for address, fixture in SERVERS.get(page.name, {}).items():
+        assert address in text
+        text = text.replace(address, request.getfixturevalue(fixture))
+    run(page, text, module)
 
 
 def test_the_pages_that_teach_have_snippets():
@@ -52,6 +87,38 @@ def test_the_pages_that_teach_have_snippets():
         if any(block.language == "python" for block in blocks(page.read_text("utf-8")))
     }
     assert found >= WITH_CODE
+
+
+NOT_RUN_HERE = {
+    "http-frameworks.md": "run by tests/system/http, with frameworks whose pins disagree with ours",
+    "http-django.md": "Django REST framework, tried in tests/system/http",
+    "http-openapi.md": "drf-spectacular and flask-smorest, tried in tests/system/http",
+    "jobs-arq.md": "run by tests/system/queues, with a redis-py that is older than ours",
+    "jobs-saq.md": "the same",
+    "messages-brokers.md": "Kafka, tried in tests/system/kafka; SQS, which nobody has tried",
+    "messages-sqlalchemy.md": "env.py of Alembic, run by tests/messages/test_sqlalchemy.py",
+    "migrating-": "the code of the other package, before the move",
+}
+"""Python in blocks of plain text, and why."""
+
+
+def is_python(code: str) -> bool:
+    """Tell whether a block is a program, and not a sentence that happens to parse."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return False
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.Call)
+    return any(isinstance(node, kinds) for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_python_is_dressed_as_something_else(page):
+    if not page.name.startswith(tuple(NOT_RUN_HERE)):
+        text = page.read_text("utf-8")
+        hidden = [block for block in blocks(text) if block.language == "text"]
+        assert [block.line for block in hidden if is_python(block.code)] == []
+        assert ":::" not in text  # a fence that the runner does not know
 
 
 # The runner itself

@@ -64,6 +64,6 @@ def test_who_patches_after_the_import_is_told_so(library, process):
 def test_postgres_is_refused_with_eventlet(process):
     process.start("eventlet", "postgres")
     assert process.said() == (
-        "psycopg does not wait together with eventlet, which would stand still with each "
-        "statement; use gevent or threads, or a store in Redis"
+        "psycopg cannot wait with eventlet, and each statement would block all green threads; "
+        "use gevent or threads, or a store in Redis"
     )

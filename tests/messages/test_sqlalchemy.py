@@ -26,11 +26,13 @@ def test_the_page_does_what_it_says_with_asyncpg(postgres_url, monkeypatch):
     text = PAGE.read_text("utf-8")
     assert text.count(ON_THE_PAGE) == 1
     url = postgres_url.replace("postgresql://", "postgresql+asyncpg://")
+    text = text.replace("postgresql://shop@localhost/shop", postgres_url)
     run(PAGE, text.replace(ON_THE_PAGE, url), name)
     with psycopg.connect(postgres_url) as connection:
         marks = connection.execute("SELECT idempotency_key, status FROM processed_messages")
-        assert marks.fetchall() == [("m-1", "completed")]
-        assert connection.execute("SELECT number FROM invoices").fetchall() == [("A-17",)]
+        assert marks.fetchall() == [("m-1", "completed"), ("m-2", "completed")]
+        invoices = connection.execute("SELECT number FROM invoices")
+        assert invoices.fetchall() == [("A-17",), ("B-4",)]
 
 
 @pytest.mark.parametrize(

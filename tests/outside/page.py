@@ -12,7 +12,7 @@ from tests.outside.report import Report, counts
 MOST_LISTED = 12
 
 HEAD = """\
-# Suites that nobody here wrote
+# Test suites of other projects
 
 Our own tests show that Oncekey does what we mean. They cannot show that an application behind it
 still does what its authors mean. So the suites of the frameworks themselves are run with Oncekey

@@ -7,7 +7,7 @@ import pytest
 
 from bench import __main__ as bench
 from bench.report.charts import CHARTS, charts
-from bench.report.page import KEPT, PAGE, page, write
+from bench.report.page import KEPT, PAGE, QUESTIONS, page, write
 from bench.report.rows import Report, Row
 from bench.report.saved import NotOursError, as_json, from_json
 from bench.run import PARTS
@@ -57,7 +57,16 @@ def test_the_page_says_what_was_measured():
         "| 1,230/s | the raw one | 2,470/s | 0.50x (0.40 to 0.60) | at least 1.0x | MISSED |"
         in told
     )
-    assert f"Medians of {FULL.rounds} rounds" in told
+    assert f"medians of {FULL.rounds} rounds" in told
+
+
+def test_every_row_is_on_the_page_once_below_its_question():
+    told = page(EVERY)
+    for measured in EVERY.rows:
+        assert told.count(f"| {measured.title} |") == 1, measured.id
+    for asked in QUESTIONS:
+        assert f"\n## {asked.heading}\n\n![" in told
+    assert {asked.chart for asked in QUESTIONS} == {chart.name for chart in CHARTS}
 
 
 def test_the_kept_page_and_its_charts_are_those_of_the_kept_results():

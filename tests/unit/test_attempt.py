@@ -50,12 +50,12 @@ async def test_blocking_code_on_a_thread_ends_it(once, end, status):
     assert (await once.get_async("end")).status == status
 
 
-async def test_without_the_bridge_or_on_the_loop_it_is_of_the_other_colour(once):
+async def test_without_the_bridge_or_on_the_loop_it_is_async(once):
     async with once.attempt("colour") as attempt:
-        with pytest.raises(ConfigurationError, match="other colour"):
+        with pytest.raises(ConfigurationError, match="is async; use current_async"):
             await asyncio.to_thread(current)
         bridge(attempt)
-        with pytest.raises(ConfigurationError, match="other colour"):
+        with pytest.raises(ConfigurationError, match="is async; use current_async"):
             current()
         assert current_async() is attempt
 

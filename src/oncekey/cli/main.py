@@ -18,7 +18,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in _NEEDED:
             raise
-        sys.stderr.write("oncekey: the command line needs more; pip install 'oncekey[cli]'\n")
+        sys.stderr.write("oncekey: the command needs typer and rich; pip install 'oncekey[cli]'\n")
         sys.exit(WRONG)
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal's encoding lacks must not stop the listing.

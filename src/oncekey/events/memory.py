@@ -49,7 +49,7 @@ class _Job:
 
 
 class Memory:
-    """Jobs of any number of domains. Buses of both colours may share one."""
+    """Jobs of any number of domains. Sync and async buses may share one."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Start empty. `clock` counts seconds."""

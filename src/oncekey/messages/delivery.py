@@ -1,4 +1,4 @@
-"""The delivery of a message, as the code that processes it sees it, in both colours."""
+"""The delivery of a message, as the code that processes it sees it, sync and async."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
     """Return the error for a connection that this inbox cannot use."""
     name = type(given).__name__
     if kind:
-        return ConfigurationError(f"{name} of {kind} is for the other colour; use {needed}")
+        code = "async" if needed == "AsyncInbox" else "blocking"
+        return ConfigurationError(f"{name} of {kind} is for {code} code; use {needed}")
     msg = (
         f"the inbox knows connections of psycopg 3, asyncpg, SQLAlchemy 2 (Session, Connection and "
         f"their async forms), Django, sqlite3 and aiosqlite, but not {name}; of a pool, pass the "

@@ -98,7 +98,7 @@ def _escaped(text: str) -> str:
     try:
         return escape(text)
     except UnicodeEncodeError:
-        msg = "what the key is made of holds half a character, which no store can keep"
+        msg = "what the key is made of holds half a character, which cannot be stored"
         raise InvalidKeyError(msg) from None
 
 

@@ -98,7 +98,7 @@ class Table:
                 after, answer = machine.claim(before, ask, now)
                 if after is before:  # otherwise it has become free since
                     return answer
-        msg = f"{ask.key!r} changes all the time; nothing was claimed"
+        msg = f"{ask.key!r} was changed by others again and again; nothing was claimed"
         raise StoreError(msg, happened=False)
 
     def _locked(self, ask: Claim) -> Answer:

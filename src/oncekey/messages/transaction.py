@@ -32,7 +32,7 @@ class Transaction:
     def __init__(self, config: InboxConfig, given: Any) -> None:
         """Check the connection.
 
-        Raise ConfigurationError if it is outside a transaction or of the other colour.
+        Raise ConfigurationError if it is outside a transaction or for the other kind of code.
         """
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
@@ -114,7 +114,7 @@ class Transaction:
             # Each try has its own time: a lease that was alive at the last try may be over by now.
             values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
             found = self._run(table.sql.claim, values)
-        msg = f"{ask.key!r} changes all the time; nothing was claimed"
+        msg = f"{ask.key!r} was changed by others again and again; nothing was claimed"
         raise StoreError(msg, happened=False)
 
     def claim_many(self, asks: list[Claim]) -> list[Answer]:

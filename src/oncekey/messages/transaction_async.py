@@ -30,7 +30,7 @@ class AsyncTransaction:
     def __init__(self, config: InboxConfig, given: Any) -> None:
         """Check the connection.
 
-        Raise ConfigurationError if it is outside a transaction or of the other colour.
+        Raise ConfigurationError if it is outside a transaction or for the other kind of code.
         """
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
@@ -112,7 +112,7 @@ class AsyncTransaction:
             # Each try has its own time: a lease that was alive at the last try may be over by now.
             values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
             found = await self._run(table.sql.claim, values)
-        msg = f"{ask.key!r} changes all the time; nothing was claimed"
+        msg = f"{ask.key!r} was changed by others again and again; nothing was claimed"
         raise StoreError(msg, happened=False)
 
     async def claim_many(self, asks: list[Claim]) -> list[Answer]:

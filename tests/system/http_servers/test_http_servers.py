@@ -132,7 +132,7 @@ def test_under_trio_an_application_does_not_start(installed, tmp_path):
         timeout=PATIENCE,
         check=False,
     )
-    assert "coroutines need a loop of asyncio" in done.stderr
+    assert "async calls need an event loop of asyncio" in done.stderr
 
 
 def test_the_constraints_are_names_and_versions():

@@ -46,7 +46,7 @@ def test_without_a_loop_of_asyncio_a_request_is_refused_before_anything_is_claim
     once = Once("memory://")
     app = IdempotencyMiddleware(unreachable, once, scope=None)
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"idempotency-key", b"k")]}
-    with pytest.raises(ConfigurationError, match="need a loop of asyncio"):
+    with pytest.raises(ConfigurationError, match="need an event loop of asyncio"):
         app(scope, unreachable, unreachable).send(None)
     assert list(once.scan()) == []
 
@@ -56,7 +56,7 @@ def test_without_a_loop_of_asyncio_an_application_does_not_start():
         await send({"type": "lifespan.startup.complete"})
 
     app = IdempotencyMiddleware(started, Once("memory://"), scope=None)
-    with pytest.raises(ConfigurationError, match="need a loop of asyncio"):
+    with pytest.raises(ConfigurationError, match="need an event loop of asyncio"):
         app({"type": "lifespan"}, unreachable, unreachable).send(None)
 
 

@@ -61,8 +61,8 @@ class Target(Struct, frozen=True):
         checked_fast(fast)
         if not hasattr(select, "poll"):
             msg = (
-                "psycopg does not wait together with eventlet, which would stand still with each "
-                "statement; use gevent or threads, or a store in Redis"
+                "psycopg cannot wait with eventlet, and each statement would block all green "
+                "threads; use gevent or threads, or a store in Redis"
             )
             raise ConfigurationError(msg)
         wait, answer = seconds(patience, "patience"), min(seconds(timeout, "timeout"), _LONGEST)
@@ -119,8 +119,8 @@ def check_colour(given: object, wanted: type[psycopg.BaseConnection[Any]]) -> No
     asynchronous = psycopg.AsyncConnection
     awaits = iscoroutinefunction(getattr(given, "getconn", None)) or isinstance(given, asynchronous)
     if awaits != (wanted is asynchronous):
-        needed = "AsyncPostgresStore" if awaits else "PostgresStore"
-        msg = f"{type(given).__name__} is for the other colour; give it to {needed}"
+        kind, needed = ("async", "AsyncPostgresStore") if awaits else ("blocking", "PostgresStore")
+        msg = f"{type(given).__name__} is for {kind} code; give it to {needed}"
         raise ConfigurationError(msg)
 
 
