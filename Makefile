@@ -43,7 +43,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-serve tour check test tests test-all test-without-fast-paths test-pythons test-servers \
-        generate lint types types-src coverage outside client bench bench-ops bench-sizes walk defects simulate faults soak docs clean
+        generate lint types types-src coverage outside client orders bench bench-ops bench-sizes walk defects simulate faults soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -136,7 +136,11 @@ outside: $(STAMP_DEV) ## Test suites of Starlette, FastAPI, Flask, Django and Ce
 client: ## Pack the client for browsers as a package of npm, build/client/oncekey-events-*.tgz
 	rm -rf build/client && mkdir -p build/client/package
 	cp npm/oncekey-events/* src/oncekey/events/client/oncekey-events.js build/client/package
-	cd build/client && npm pack ./package --silent
+	cd build/client && npm pack ./package --silent && cp oncekey-events-*.tgz oncekey-events.tgz
+
+orders: client ## Build the page of examples/orders with the packed client, build/orders
+	rm -rf build/orders/node_modules/oncekey-events && mkdir -p build/orders && cp -r examples/orders/page/* build/orders
+	cd build/orders && npm install --no-package-lock --no-audit --no-fund --silent && npm run build --silent
 
 bench: $(STAMP_DEV) ## Measure against raw limits and peers
 	$(PY) -m bench

@@ -31,12 +31,15 @@ export interface StatusDetails {
 export type HeaderValues = Record<string, string>;
 
 export interface FollowOptions<Data = unknown> {
+  /** The jobs to follow on one connection, if the address names none. */
+  jobs?: readonly string[] | null;
   after?: string | null;
   lastSeq?: number | null;
   state?: boolean;
   onEvent?: ((event: JobEvent<Data>) => void) | null;
-  onState?: ((state: JobState<Data> | null) => void) | null;
-  onResync?: ((reason: string) => void) | null;
+  onState?: ((state: JobState<Data> | null, job?: string) => void) | null;
+  onResync?: ((reason: string, job?: string) => void) | null;
+  onRefused?: ((job: string, reason: string) => void) | null;
   onStatus?: ((status: Status, details: StatusDetails) => void) | null;
   until?: ((event: JobEvent<Data>) => boolean) | null;
   headers?:
@@ -57,7 +60,7 @@ export interface Following {
   close(): void;
 }
 
-/** Follow the job whose events the gateway serves at `url`, until `close()`. */
+/** Follow the job that the gateway serves at `url`, or several `jobs` there, until `close()`. */
 export function follow<Data = unknown>(
   url: string | URL,
   options?: FollowOptions<Data>,

@@ -5,9 +5,11 @@ export interface Shown<Data = unknown> {
   status: Status;
   /** The reason of the last resync, or null. */
   resync: string | null;
+  /** The reasons why some of several jobs are not followed. */
+  refused: Record<string, string>;
 }
 
-/** Follow the job at `url` while the component is shown. */
+/** Follow the job at `url`, or several `jobs` there, while the component is shown. */
 export function useJobEvents<Data = unknown>(
   url: string | null | undefined,
   options?: FollowOptions<Data>,

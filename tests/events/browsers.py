@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from collections import defaultdict
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -42,9 +43,14 @@ class Browser:
         self.port, self.job, self.query = port, job, query
         self.last = ""
         self.list = []
+        self.jobs = defaultdict(list)
+        """The offsets of the events that came, by their job."""
+        self.refused = {}
+        self.ids = []
         self.resyncs = []
         self.states = []
         self.beats = 0
+        self.retries = []
         self.head = b""
         self.told = asyncio.Event()
         self.buffer = None
@@ -53,6 +59,7 @@ class Browser:
     async def visit(self, *, until=None, cut=None, pause=None):
         """Connected until so many events are there, or so many bytes of the body have come.
 
+        `until` may also be a function that says whether it has what it wants.
         With `pause`, two events: the first is set when it is connected, then it takes nothing
         until the second one is.
         """
@@ -67,7 +74,7 @@ class Browser:
                 await pause[1].wait()
                 writer.transport.resume_reading()
             rest, left = b"", cut
-            while until is None or len(self.list) < until:
+            while not self._has(until):
                 part = await reader.read(CHUNK if left is None else min(CHUNK, left))
                 if not part:
                     return
@@ -78,6 +85,11 @@ class Browser:
                         return
         finally:
             writer.close()
+
+    def _has(self, until):
+        if callable(until):
+            return until()
+        return until is not None and len(self.list) >= until
 
     async def _connected(self):
         plain = socket.socket()
@@ -94,18 +106,26 @@ class Browser:
         return rest
 
     def _frame(self, fields):
+        if b"retry" in fields:
+            self.retries.append(int(fields[b"retry"]))
         if b":" in fields:
             self.beats += 1
         if b"id" in fields:
             self.last = fields[b"id"].decode()
+            self.ids.append(self.last)
         if b"data" not in fields:
             return
         data, kind = json.loads(fields[b"data"]), fields.get(b"event", b"message")
         if kind == b"resync":
             self.resyncs.append(data["reason"])
             self.list = []
+            self.jobs.pop(data.get("job_id"), None)
+            self.told.set()
+        elif kind == b"refused":
+            self.refused[data["job_id"]] = data["reason"]
             self.told.set()
         elif kind == b"state":
             self.states.append(data)
         else:
             self.list.append(data["seq"])
+            self.jobs[data["job_id"]].append(data["offset"])

@@ -172,6 +172,19 @@ async def test_a_quiet_client_hears_that_the_line_is_alive_and_is_forgotten_when
     assert browser.beats >= 5
 
 
+async def test_each_client_is_told_another_moment_to_come_back():
+    """If all came back at once, a server that was just started would be overrun."""
+    bus = AsyncBus("memory://", domain="scan")
+    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=None)) as port:
+        browsers = [Browser(port, "job-1", "?state=1") for _ in range(10)]
+        for browser in browsers:
+            await browser.visit(until=lambda b=browser: b.states)
+    pauses = [pause for browser in browsers for pause in browser.retries]
+    assert len(pauses) == 10
+    assert all(1000 <= pause <= 3000 for pause in pauses)
+    assert len(set(pauses)) > 1
+
+
 async def test_who_may_watch_is_asked_for_each_job():
     bus = AsyncBus("memory://", domain="scan", stages=MANY)
     await fill(bus, 1)

@@ -16,6 +16,7 @@ from oncekey.events.event import Draft, Event, Published, shard_of
 from oncekey.events.gateway import Gateway
 from oncekey.events.log import Page
 from oncekey.events.memory import Memory
+from oncekey.events.sse import join_cursors
 from oncekey.events.stages import Stages
 from oncekey.extras import needing
 
@@ -37,6 +38,7 @@ __all__ = [
     "Resync",
     "Router",
     "Stages",
+    "join_cursors",
     "shard_of",
 ]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from oncekey.errors import StoreError, doubted
+from oncekey.errors import StoreError, UnreadableError, doubted
+from oncekey.events.bundle import Bundle, Topics, names_of
 from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.errors import refused
 from oncekey.events.event import (
@@ -23,6 +24,7 @@ from oncekey.events.event import (
 )
 from oncekey.events.log import (
     FIRST,
+    FROM_START,
     LIMIT,
     AsyncEventLog,
     LogFull,
@@ -76,6 +78,8 @@ class AsyncBus:
         read = partial(self._read, watch=True)
         # async only
         self.following = Following(self._log, read, self.settings.shards, self._observers)
+        # async only
+        self.topics = Topics(self._log, self.settings.shards)
 
     # async only
     def subscribe(
@@ -129,6 +133,41 @@ class AsyncBus:
                         yield batch.resync
                     for event in batch.events:
                         yield event
+
+    # async only
+    def subscribe_many(
+        self, names: Iterable[str], *, after: Mapping[str, Cursor | str] | None = None
+    ) -> AsyncGenerator[tuple[str, Event | Resync], None]:
+        """Yield every event of several jobs, each with the id of its job, without end.
+
+        A name is a job id, or a topic with a star such as "order-42/*": all jobs whose id starts
+        with "order-42/", also those that begin later. `after` has the cursor of the last event seen
+        of each job; the others start at their beginning. The events of one job are in order and
+        come once. A `Resync` is about its job alone. Raise UnreadableError if a job cannot be read.
+        """
+        wanted = names_of(names)
+        places = {job: position(cursor, None) for job, cursor in (after or {}).items()}
+        bundle = Bundle(
+            self.following, self.topics, wanted, lambda job: places.get(job, FROM_START)
+        )
+        return self._follow_many(bundle, places)
+
+    # async only
+    async def _follow_many(
+        self, bundle: Bundle, places: dict[str, Position]
+    ) -> AsyncGenerator[tuple[str, Event | Resync], None]:
+        async with bundle:
+            while True:
+                for job, batch, refused in await bundle.changes():
+                    if refused is not None:
+                        raise UnreadableError(f"{job!r} cannot be followed: {refused}", key=job)
+                    if batch is None:
+                        continue
+                    if batch.resync is not None:
+                        yield job, batch.resync
+                    for event in batch.events:
+                        places[job] = Position(event.cursor)
+                        yield job, event
 
     async def aclose(self) -> None:
         """Close the connections of the running loop to the server. The next use opens new ones."""

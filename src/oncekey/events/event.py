@@ -113,6 +113,8 @@ def shard_of(job: str, shards: int) -> int:
 
 
 _LONGEST_JOB: Final = 512
+ALL_OF_TOPIC: Final = "/*"
+"""What stands after a topic in the name of all its jobs."""
 _encoder = msgspec.json.Encoder(order="deterministic")
 _shard_of = lru_cache(4096)(shard_of)  # a job has many events
 
@@ -152,7 +154,16 @@ def check_job(job: str) -> str:
     if not isinstance(job, str) or not 1 <= len(job) <= _LONGEST_JOB:
         msg = f"a job id has 1 to {_LONGEST_JOB} characters, but this one is {job!r}"
         raise InvalidEventError(msg)
+    if job.endswith(ALL_OF_TOPIC):
+        msg = f"a job id does not end in {ALL_OF_TOPIC}, but {job!r} does: it names a topic"
+        raise InvalidEventError(msg)
     return job
+
+
+def topic_of(job: str) -> str | None:
+    """Return the topic of a job: what stands before the first slash of its id, if there is one."""
+    topic, slash, _ = job.partition("/")
+    return topic if topic and slash else None
 
 
 def prepare(draft: Parts, settings: BusSettings) -> Append:

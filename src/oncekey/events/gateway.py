@@ -1,4 +1,4 @@
-"""The gateway: an ASGI app that sends the events of a job to browsers as server-sent events.
+"""The gateway: an ASGI app that sends the events of jobs to browsers as server-sent events.
 
 A client is sent what it has not seen, as fast as it reads. The rest waits in a bounded queue of its
 own. The response to a client that lets its queue grow past the bound just ends. It comes back with
@@ -11,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import sse
+from oncekey.events.bundle import Bundle, Wanted, names_of
 from oncekey.events.bus_async import AsyncBus
+from oncekey.events.cursor import Cursor
 from oncekey.events.errors import InvalidEventError
-from oncekey.events.event import check_job, shard_of
+from oncekey.events.event import Event, check_job, shard_of
 from oncekey.events.log import LIMIT
 from oncekey.events.settings import positive
-from oncekey.events.subscription import Follower
+from oncekey.events.subscription import Batch, Follower
 from oncekey.policy import Duration, seconds
 
 Scope = MutableMapping[str, Any]
@@ -33,6 +35,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 Allow = Callable[[Scope, str], bool | datetime | Awaitable[bool | datetime]]
 _OK: Final = 200
 _NO_CONTENT: Final = 204
+_BAD_REQUEST: Final = 400
 _FORBIDDEN: Final = 403
 _PAUSE: Final = 1.0
 _SHUTDOWN: Final = 1.0
@@ -41,7 +44,10 @@ _log = logging.getLogger("oncekey.events")
 
 
 class Gateway:
-    """An ASGI app that serves the events of a job at GET /<job>. Mount it where you like."""
+    """An ASGI app that serves the events of a job at GET /<job>. Mount it where you like.
+
+    GET /?job=a&job=b serves several jobs on one connection, and job=order-42/* those of a topic.
+    """
 
     def __init__(
         self,
@@ -58,7 +64,8 @@ class Gateway:
 
         `allow(scope, job)` returns whether this client may watch the job, or the time until which
         it may; None allows everybody. It has no default, because an address that can be guessed is
-        no protection. It is asked again every `recheck`, and the response ends when it says no.
+        no protection. It is asked again every `recheck`, and the response ends when it says no. Of
+        several jobs, and of those of a topic, it is asked about each.
         `queue` is how many new events may wait for a client. A client that takes nothing for
         `send_timeout` is cut off. Pages of these `origins`, such as "https://shop.example", may
         read the answers (CORS); "*" means all of them, without cookies.
@@ -90,6 +97,10 @@ class Gateway:
         if scope["method"] == "OPTIONS" and headers:
             await _plain(send, _NO_CONTENT, headers)
             return
+        names = sse.names(scope)
+        if names and scope["method"] == "GET":
+            await self._many(names, scope, receive, send, headers)
+            return
         status, job, left = await self._judged(scope)
         if status != _OK:
             await _plain(send, status, headers)
@@ -98,7 +109,9 @@ class Gateway:
             await _plain(send, status, [*headers, *sse.JSON_HEADERS], page)
         else:
             check = None if self._allow is None else self._check(scope, job, left)
-            await self._stream(job, scope, receive, send, check=check, headers=headers)
+            async with self._connection(receive, send) as connection:
+                await connection.start([*sse.HEADERS, *headers])
+                await self._stream(job, scope, connection, check)
 
     async def stream(
         self, job: str, scope: Scope, receive: Receive, send: Send, *, headers: Headers = ()
@@ -107,47 +120,129 @@ class Gateway:
 
         `allow` is not called. The headers are added to the response.
         """
-        await self._stream(job, scope, receive, send, headers=headers)
+        async with self._connection(receive, send) as connection:
+            await connection.start([*sse.HEADERS, *headers])
+            await self._stream(job, scope, connection)
 
     def close(self) -> None:
         """End all responses, for a server that is about to end. Any thread may call this."""
         for connection in tuple(self._open):
             connection.loop.call_soon_threadsafe(connection.leave)
 
-    async def _stream(
-        self,
-        job: str,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        *,
-        check: _Check | None = None,
-        headers: Headers = (),
-    ) -> None:
-        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-        saw = sse.wanted(scope["headers"], query)
+    @asynccontextmanager
+    async def _connection(self, receive: Receive, send: Send) -> AsyncIterator[_Client]:
         connection = _Client(receive, send, self._send_timeout)
         self._open.add(connection)
         try:
-            await connection.start([*sse.HEADERS, *headers])
-            if "state" in query:
-                await connection.part(await self._state(job, connection))
-            async with self._bus.following(job, saw, self._queue) as follower:
-                connection.when_over(follower.wake)
-                pulse = _Pulse(self._heartbeat, follower.wake)
-                try:
-                    await self._pour(connection, follower, pulse, check)
-                finally:
-                    pulse.stop()
+            yield connection
         except _CutOffError:
-            _log.info("a client of job %r took nothing for too long and was cut off", job)
+            _log.info("a client took nothing for too long and was cut off")
         finally:
             self._open.discard(connection)
             await connection.close()
 
+    async def _stream(
+        self, job: str, scope: Scope, connection: _Client, check: _Check | None = None
+    ) -> None:
+        query = dict(sse.pairs(scope))
+        saw = sse.wanted(scope["headers"], query)
+        if "state" in query:
+            state = await self._state(job, connection)
+            await connection.part(b"" if state is None else sse.state_frame(*state))
+        async with self._bus.following(job, saw, self._queue) as follower:
+            connection.when_over(follower.wake)
+            pulse = _Pulse(self._heartbeat, follower.wake)
+            try:
+                await self._pour(connection, follower, pulse, check)
+            finally:
+                pulse.stop()
+
+    async def _many(
+        self, asked: list[str], scope: Scope, receive: Receive, send: Send, headers: Headers
+    ) -> None:
+        """Send the events of several jobs, of each only while the client may see it."""
+        query = dict(sse.pairs(scope))
+        try:
+            if sse.wants_json(scope["headers"]):
+                raise InvalidEventError("a page of JSON is of one job")  # noqa: TRY301 - as below
+            if "last_seq" in query:
+                raise InvalidEventError("a number is of one job; give after")  # noqa: TRY301 - as below
+            names = names_of(asked)
+            places = sse.Places([*names.jobs, *names.topics], sse.last_id(scope["headers"], query))
+        except InvalidEventError as error:
+            body = sse.json({"error": f"these jobs cannot be followed: {error}"})
+            await _plain(send, _BAD_REQUEST, [*headers, *sse.JSON_HEADERS], body)
+            return
+        async with self._bundle(scope, names, places) as bundle:
+            if bundle.over:
+                await _plain(send, _FORBIDDEN, headers)
+                return
+            async with self._connection(receive, send) as connection:
+                await connection.start([*sse.HEADERS, *headers])
+                connection.when_over(bundle.wake)
+                pulse = _Pulse(self._heartbeat, bundle.wake)
+                try:
+                    await self._pour_many(
+                        connection, bundle, places, pulse, with_state="state" in query
+                    )
+                finally:
+                    pulse.stop()
+
+    def _bundle(self, scope: Scope, names: Wanted, places: sse.Places) -> Bundle:
+        asked: set[str] = set()
+
+        async def allowed(job: str) -> float:
+            try:
+                return await self._allowed(scope, job)
+            except Exception:
+                if job in names.jobs and job not in asked:
+                    raise  # nothing was sent yet: the client is told that the server failed
+                _log.exception("allow failed for a client of job %r, which it does not get", job)
+                return 0.0
+            finally:
+                asked.add(job)
+
+        return Bundle(
+            self._bus.following,
+            self._bus.topics,
+            names,
+            places.start,
+            allowed=None if self._allow is None else allowed,
+            recheck=self._recheck,
+            queue=self._queue,
+        )
+
+    async def _pour_many(
+        self,
+        connection: _Client,
+        bundle: Bundle,
+        places: sse.Places,
+        pulse: _Pulse,
+        *,
+        with_state: bool,
+    ) -> None:
+        while not connection.over and not bundle.over:
+            changes = await bundle.changes()
+            if connection.over:
+                break
+            frames = b""
+            for change in changes:
+                if change.batch is not None:
+                    frames += _frames(places, change.job, change.batch)
+                elif change.refused is not None:
+                    frames += sse.refused_frame(change.job, change.refused)
+                elif with_state:
+                    state = await self._state(change.job, connection)
+                    frames += b"" if state is None else sse.job_state_frame(change.job, *state)
+            if not frames and not pulse.due():
+                continue
+            await connection.part(frames or sse.HEARTBEAT)
+            pulse.restart()
+        await connection.end()
+
     async def _history(self, job: str, scope: Scope) -> tuple[int, bytes]:
         """Return a status and a page of the log, of some stages or since a time if asked."""
-        pairs = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
+        pairs = sse.pairs(scope)
         query = dict(pairs)
         stages = {value for name, value in pairs if name == "stage"}
         saw = sse.wanted((), query)
@@ -204,18 +299,18 @@ class Gateway:
 
         return _Check(ask, left)
 
-    async def _state(self, job: str, connection: _Client) -> bytes:
-        """Return the frame of the state, and wait while the store is down.
+    async def _state(self, job: str, connection: _Client) -> tuple[Event | None] | None:
+        """Return the state, and wait while the store is down. Return None if the client is gone.
 
         An error response would make a browser give up for good.
         """
         while not connection.over:
             try:
-                return sse.state_frame(await self._bus.state(job))
+                return (await self._bus.state(job),)
             except StoreError as error:
                 _log.warning("a client waits for the state of a job: %s", error)
                 await connection.pause(_PAUSE)
-        return b""
+        return None
 
     async def _pour(
         self, connection: _Client, follower: Follower, pulse: _Pulse, check: _Check | None
@@ -404,6 +499,14 @@ class _Pulse:
             self._due = True
             self._call()
         self._timer = self._loop.call_at(self._at, self._look)
+
+
+def _frames(places: sse.Places, job: str, batch: Batch) -> bytes:
+    frames = b"" if batch.resync is None else places.resync(job, batch.resync, batch.before)
+    return frames + b"".join(
+        places.event(job, one.frame, Cursor(batch.epoch, one.offset, one.mark))
+        for one in batch.framed
+    )
 
 
 async def _end(task: asyncio.Future[Any]) -> None:

@@ -37,6 +37,9 @@ BUDGET: Final = 1024 * 1024
 One event always passes, however large it is.
 """
 
+MOST_JOBS: Final = 1000
+"""The most living jobs of a topic that can be followed together."""
+
 
 class Entry(NamedTuple):
     """One event of a log."""
@@ -102,12 +105,17 @@ class AsyncEventLog(Protocol):
         """Return the event with the greatest seq that a router has seen, or None."""
         ...
 
+    async def topic(self, topic: str, shard: int, /) -> list[str]:
+        """Return the living jobs of a topic in a shard, or `MOST_JOBS` + 1 if there are more."""
+        ...
+
     def listening(
-        self, job: str, shard: int, wake: Callable[[str], None], /
+        self, name: str, shard: int, wake: Callable[[str], None], /
     ) -> AbstractAsyncContextManager[None]:
         """Call `wake` on the running loop whenever the log may have grown. A call may be missed.
 
-        It is called with the id of the newest event, or with an empty one if nobody knows it.
+        It is called with the id of the newest event, or with an empty one if nobody knows it. With
+        the name of all jobs of a topic, it is called when one of them may have begun.
         """
         ...
 
@@ -142,6 +150,9 @@ class Position(NamedTuple):
         if self.cursor is None and self.above is not None:
             return FIRST
         return Start("offset", 0 if self.cursor is None else self.cursor.offset)
+
+
+FROM_START: Final = Position()
 
 
 def position(after: Cursor | str | None, last_seq: int | None) -> Position:

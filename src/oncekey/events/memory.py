@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View
-from oncekey.events.event import Append, Published
-from oncekey.events.log import BUDGET, Entry, JobState, LogFull, Look, Start
+from oncekey.events.event import ALL_OF_TOPIC, Append, Published, topic_of
+from oncekey.events.log import BUDGET, MOST_JOBS, Entry, JobState, LogFull, Look, Start
 from oncekey.events.settings import BusSettings
 
 _Name = tuple[str, str]
@@ -96,6 +96,17 @@ class MemoryLog:
             alive = found is not None and self._memory.clock() < found.state_end
             return found.state if found is not None and alive else None
 
+    def topic(self, topic: str) -> list[str]:
+        """Return the living jobs of a topic, or `MOST_JOBS` + 1 if there are more."""
+        with self._memory.lock:
+            now = self._memory.clock()
+            found = (
+                job
+                for (domain, job), kept in reversed(self._memory.jobs.items())
+                if domain == self._settings.domain and topic_of(job) == topic and now < kept.end
+            )
+            return list(islice(found, MOST_JOBS + 1))
+
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
@@ -152,7 +163,10 @@ class MemoryLog:
         jobs.move_to_end(name)
         while jobs[next(iter(jobs))].end <= now:
             jobs.popitem(last=False)
-        for ear in self._memory.ears.get(name, ()):
+        ears = set(self._memory.ears.get(name, ()))
+        if job.last == 1 and (topic := topic_of(job_id)) is not None:
+            ears |= self._memory.ears.get((self._settings.domain, topic + ALL_OF_TOPIC), set())
+        for ear in ears:
             ear()
 
     def _living(self, job: str) -> _Job | None:
@@ -168,16 +182,17 @@ class AsyncMemoryLog:
 
     @asynccontextmanager
     async def listening(
-        self, job: str, _shard: int, wake: Callable[[str], None], /
+        self, name: str, shard: int, wake: Callable[[str], None], /
     ) -> AsyncIterator[None]:
-        """Call `wake` whenever the log has grown."""
+        """Call `wake` whenever the log has grown, or a job of the topic has begun."""
+        del shard  # a memory has none
         loop = asyncio.get_running_loop()
 
         def ear() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(wake, "")
 
-        with self._log.hearing(job, ear):
+        with self._log.hearing(name, ear):
             yield
 
     async def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
@@ -191,6 +206,10 @@ class AsyncMemoryLog:
     async def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq, or None."""
         return self._log.state(job, shard)
+
+    async def topic(self, topic: str, shard: int, /) -> list[str]:
+        """Return the living jobs of a topic, all of them in the first shard."""
+        return [] if shard else self._log.topic(topic)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""

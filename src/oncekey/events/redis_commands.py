@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events.cursor import Cursor, View, parse
-from oncekey.events.event import Append, Published
-from oncekey.events.log import BUDGET, Entry, JobState, LogFull, Look, Start
+from oncekey.events.event import ALL_OF_TOPIC, Append, Published, topic_of
+from oncekey.events.log import BUDGET, MOST_JOBS, Entry, JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.connection import Words
@@ -87,6 +87,16 @@ class Names:
         """Return the key of a job's facts: epoch, newest offset, markers."""
         return f"{{{self._domain}:{shard}}}:job:{job}"
 
+    def topic(self, shard: int, topic: str) -> str:
+        """Return the key of the jobs of a topic in a shard. It is their channel too."""
+        return f"{{{self._domain}:{shard}}}:topic:{topic}"
+
+    def channel(self, shard: int, name: str) -> str:
+        """Return the channel of a job, or of all jobs of a topic."""
+        if name.endswith(ALL_OF_TOPIC):
+            return self.topic(shard, name.removesuffix(ALL_OF_TOPIC))
+        return self.log(shard, name)
+
     def state(self, shard: int, job: str) -> str:
         """Return the key of a job's event with the greatest seq."""
         return f"{{{self._domain}:{shard}}}:state:{job}"
@@ -120,10 +130,10 @@ class Publishing:
         """Prepare the parts that all commands share."""
         self.script = publish_script(settings)
         self._observers = observers
-        head = ("EVALSHA", self.script.sha, 4)
+        self._names = names
         self._shards = [
             (
-                (*head, names.stream(shard)),
+                names.stream(shard),
                 *(names.log(shard, ""), names.job(shard, ""), names.agreed(shard)),
             )
             for shard in range(settings.shards)
@@ -131,13 +141,19 @@ class Publishing:
 
     def words(self, ask: Append) -> Words:
         """Return the command that appends the event."""
-        head, log, job, agreed = self._shards[ask.shard]
+        stream, log, job, agreed = self._shards[ask.shard]
         name, seq = ask.job, ask.seq
+        topic = topic_of(name) if "/" in name else None
+        more = () if topic is None else (self._names.topic(ask.shard, topic),)
         return (
-            *head,
+            "EVALSHA",
+            self.script.sha,
+            4 + len(more),
+            stream,
             log + name,
             job + name,
             agreed,
+            *more,
             f"m:{ask.stage}:{seq}",
             f"b:{ask.stage}:{seq // _BLOCK}",
             seq % _BLOCK,
@@ -146,6 +162,7 @@ class Publishing:
             ask.mark,
             ask.epoch,
             ask.payload,
+            *((name,) if more else ()),
         )
 
     def published(self, reply: Any) -> Published | LogFull:
@@ -197,6 +214,11 @@ def _entry(element: bytes) -> Entry:
         return Entry(int(offset), mark.decode(), int(seq), payload)
     except ValueError:
         return Entry(0, "", 0, element)  # none of ours, and at no place
+
+
+def topic(key: str) -> Words:
+    """Return the command that reads the jobs of a topic in a shard, and one more than we take."""
+    return words(script("topic"), (key,), MOST_JOBS + 1)
 
 
 def kept(reply: list[Any]) -> JobState | None:

@@ -98,16 +98,27 @@ class AsyncRedisLog:
             raise self._explained(error) from error
 
     # async only
+    async def topic(self, topic: str, shard: int, /) -> list[str]:
+        """Return the living jobs of a topic in a shard, or `MOST_JOBS` + 1 if there are more."""
+        command = replies.topic(self._names.topic(shard, topic))
+        try:
+            if not self._agreed:
+                await self.agree()
+            return [name.decode() for name in await self._ask(script("topic"), command)]
+        except replies.TROUBLE as error:
+            raise self._explained(error) from error
+
+    # async only
     @asynccontextmanager
     async def listening(
-        self, job: str, shard: int, wake: Callable[[str], None], /
+        self, name: str, shard: int, wake: Callable[[str], None], /
     ) -> AsyncIterator[None]:
-        """Call `wake` whenever the log may have grown. A call may be missed."""
+        """Call `wake` whenever the log may have grown, or a job of the topic has begun."""
         loop = running_loop()
         wakeups = self._wakeups.get(loop)
         if wakeups is None:
             wakeups = self._wakeups[loop] = Wakeups(self._clients)
-        channel = self._names.log(shard, job)
+        channel = self._names.channel(shard, name)
         await wakeups.enter(channel, wake)
         try:
             yield

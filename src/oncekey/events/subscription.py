@@ -42,28 +42,32 @@ class Batch:
         """Take what was read. A resync comes before the events."""
         self.resync = resync
         self.size = sum(len(one.frame) for one in framed)
+        self.epoch = epoch
+        self.framed = framed
         self._job = job
-        self._epoch = epoch
-        self._framed = framed
 
     def __len__(self) -> int:
-        return len(self._framed)
+        return len(self.framed)
+
+    @property
+    def before(self) -> Cursor:
+        """The place before the events."""
+        return Cursor(self.epoch, self.framed[0].offset - 1) if self.framed else START
 
     @cached_property
     def frames(self) -> bytes:
         """All of it as server-sent events."""
-        frames = b"".join(one.frame for one in self._framed)
+        frames = b"".join(one.frame for one in self.framed)
         if self.resync is None:
             return frames
-        before = Cursor(self._epoch, self._framed[0].offset - 1) if self._framed else START
-        return sse.resync_frame(self.resync, before) + frames
+        return sse.resync_frame(self.resync, self.before) + frames
 
     @cached_property
     def events(self) -> list[Event]:
         """The events. Raise UnreadableError if one is none."""
         return [
-            decoded(self._job, sse.data_of(frame), Cursor(self._epoch, offset, mark))
-            for offset, mark, _, frame in self._framed
+            decoded(self._job, sse.data_of(frame), Cursor(self.epoch, offset, mark))
+            for offset, mark, _, frame in self.framed
         ]
 
 
@@ -185,11 +189,33 @@ class FrameCache:
 # A follower of a job, with a bounded queue of what was read for it.
 
 
+class Room:
+    """The room for what waits: one page, `most` events or 1 MiB. Several followers may share it."""
+
+    def __init__(self, most: int, wake: Callable[[], None] | None = None) -> None:
+        """Start empty. `wake` is called when something waits."""
+        self.wake = wake
+        self._most = most
+        self._count = 0
+        self._size = 0
+
+    def fits(self, events: int, size: int) -> bool:
+        """Return whether there is room for so much more. Anything fits if nothing waits."""
+        if self._count == 0:
+            return True
+        return self._count + events <= self._most and self._size + size <= BUDGET
+
+    def change(self, events: int, size: int) -> None:
+        """Count what has come, or, below zero, what was taken."""
+        self._count += events
+        self._size += size
+
+
 class Follower:
-    """A place in the log, and a queue that holds at most one page, `most` events or 1 MiB."""
+    """A place in the log, and a queue of what was read for it, as long as there is room."""
 
     def __init__(
-        self, saw: Position, most: int, enter: Callable[[Follower], None], *, ends: bool
+        self, saw: Position, room: Room, enter: Callable[[Follower], None], *, ends: bool
     ) -> None:
         """Start at `saw`.
 
@@ -201,7 +227,7 @@ class Follower:
         """Whether its place was not compared with the log yet."""
         self.slow = False
         """Whether it was too slow. Its queue is dropped then; its place is where it stopped."""
-        self._most = most
+        self._room = room
         self._enter = enter
         self._ends = ends
         self._batches: list[Batch] = []
@@ -224,9 +250,13 @@ class Follower:
             finally:
                 self._waiter = None
         self._called = False
+        return self.take()
+
+    def take(self) -> list[Batch]:
+        """Return the batches that wait, without waiting. Raise as `batches` does."""
         taken = self._batches
         self._empty()
-        if taken and self._apart:
+        if self._apart:
             self._apart = False
             self._enter(self)
         if not taken and self._error is not None:
@@ -243,6 +273,11 @@ class Follower:
         self._error = error
         self._rouse()
 
+    def leave(self) -> None:
+        """Drop what waits."""
+        self._apart = False
+        self._empty()
+
     def hand(self, batch: Batch, then: Position, *, more: bool) -> bool:
         """Queue the batch. Return whether the follower goes on with the others from `then`.
 
@@ -250,8 +285,7 @@ class Follower:
         itself again when it has taken what is in its queue.
         """
         events = max(1, len(batch))
-        full = self._count + events > self._most or self._size + batch.size > BUDGET
-        if self._batches and full:
+        if not self._room.fits(events, batch.size):
             if self._ends:
                 self.slow = True
                 self._empty()
@@ -263,14 +297,18 @@ class Follower:
         self._batches.append(batch)
         self._count += events
         self._size += batch.size
+        self._room.change(events, batch.size)
         self._rouse()
         self._apart = more
         return not more
 
     def _empty(self) -> None:
+        self._room.change(-self._count, -self._size)
         self._batches, self._count, self._size = [], 0, 0
 
     def _rouse(self) -> None:
+        if self._room.wake is not None:
+            self._room.wake()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -309,12 +347,13 @@ class Following:
 
     @asynccontextmanager
     async def __call__(
-        self, job: str, saw: Position, queue: int | None = None
+        self, job: str, saw: Position, queue: int | None = None, *, room: Room | None = None
     ) -> AsyncIterator[Follower]:
         """Yield a follower that gets every event after what it saw.
 
         With `queue`, a follower with more waiting events than that is `slow` and gets nothing more.
-        Without it, the follower is read for again when it has taken what is in its queue.
+        Without it, the follower is read for again when it has taken what is in its queue, which
+        may share its `room` with others.
         """
         loop = asyncio.get_running_loop()
         readers = self._loops.setdefault(loop, {})
@@ -325,13 +364,14 @@ class Following:
             reader = readers[job] = _Reader(
                 self._log, self._read, (job, shard), cache, self._observers
             )
-        most = LIMIT if queue is None else queue
-        follower = Follower(saw, most, reader.enter, ends=queue is not None)
+        room = Room(LIMIT if queue is None else queue) if room is None else room
+        follower = Follower(saw, room, reader.enter, ends=queue is not None)
         reader.join(follower)
         try:
             yield follower
         finally:
             reader.leave(follower)
+            follower.leave()
             if not reader.followers:
                 del readers[job]  # before anything is awaited: a new follower gets a new reader
                 cache.forget(job)

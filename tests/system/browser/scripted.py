@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,6 +21,33 @@ def event(offset, epoch="ab", mark="0c", **body):
 
 def events(first, last, **body):
     return b"".join(event(offset, **body) for offset in range(first, last + 1))
+
+
+def tagged(job):
+    """What stands for a job in an id of several."""
+    return sha256(job.encode()).hexdigest()[:8]
+
+
+def places(at, first):
+    """The id of a client that is at these offsets, by job, after an event of the first."""
+    jobs = [first, *(job for job in at if job != first)]
+    return "~".join(f"{tagged(job)}.{job}{job}.{at[job]}.0c" for job in jobs)
+
+
+def event_of(job, at, **body):
+    """The event of a job at its offset, for a client that is at these."""
+    body = {"job_id": job, "stage": "work", "seq": at[job], "data": None, **body}
+    return f"data: {json.dumps(body)}\nid: {places(at, job)}\n\n".encode()
+
+
+def resync_of(job, reason, name):
+    data = json.dumps({"reason": reason, "job_id": job})
+    return f"event: resync\ndata: {data}\nid: {name}\n\n".encode()
+
+
+def refused(job, reason):
+    data = json.dumps({"job_id": job, "reason": reason})
+    return f"event: refused\ndata: {data}\n\n".encode()
 
 
 def resync(reason, before="0.0.-"):
@@ -47,6 +75,8 @@ class Scripted:
     def __init__(self):
         self.answers = []
         self.asked = []
+        self.jobs = []
+        """The jobs that the last request named."""
         self.headers = []
         self.left = threading.Event()
         outer = self
@@ -81,7 +111,9 @@ class Scripted:
             kind = {"Content-Type": "text/javascript"}
             _send(request, 200, kind, client_path().read_bytes())
         else:
-            self.asked.append({name: value[0] for name, value in parse_qs(url.query).items()})
+            query = parse_qs(url.query)
+            self.jobs = query.pop("job", [])
+            self.asked.append({name: value[0] for name, value in query.items()})
             self.headers.append(dict(request.headers))
             self._play(request, self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
 

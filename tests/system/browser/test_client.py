@@ -5,7 +5,19 @@ import random
 import pytest
 
 from tests.patience import PATIENCE
-from tests.system.browser.scripted import Answer, Scripted, event, events, resync, state
+from tests.system.browser.scripted import (
+    Answer,
+    Scripted,
+    event,
+    event_of,
+    events,
+    places,
+    refused,
+    resync,
+    resync_of,
+    state,
+    tagged,
+)
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -18,9 +30,10 @@ FOLLOW = """async (options) => {
   window.following = follow("/job", {
     pause: 1,
     longestPause: 20,
-    onEvent: (event) => log.push(["event", event.offset, event.id, event.seq]),
-    onState: (state) => log.push(["state", state && state.seq]),
-    onResync: (reason) => log.push(["resync", reason]),
+    onEvent: (event) => log.push(["event", event.offset, event.id, event.seq, event.job_id]),
+    onState: (state, job) => log.push(["state", state && state.seq, job]),
+    onResync: (reason, job) => log.push(["resync", reason, job]),
+    onRefused: (job, reason) => log.push(["refused", job, reason]),
     onStatus: (status, details) => log.push(["status", status, details]),
     ...options,
     ...(until && { until: (event) => event.seq === until }),
@@ -235,6 +248,12 @@ def test_a_server_that_wants_a_pause_gets_it(follow, failing):
     assert page.evaluate("log.at(-1)[2].retryIn") == 7000
 
 
+def test_a_server_says_how_long_the_first_pause_is(follow):
+    page = follow(Answer((b"retry: 600000\n\n",), end="end"), longestPause=10**9)
+    page.wait_for_function("said().includes('waiting')")
+    assert 300_000 <= page.evaluate("log.at(-1)[2].retryIn") <= 600_000
+
+
 def test_a_silent_connection_is_given_up(follow, server):
     page = follow(Answer((event(1),)), Answer((b":\n\n", event(2))), silence=1000)
     page.wait_for_function("seen().length === 2")
@@ -384,3 +403,119 @@ def test_by_number_only_some_events_come(follow, server):
     page.wait_for_function("said().includes('closed')")
     assert page.evaluate("seen()") == [2, 5, 9]
     assert server.asked == [{"last_seq": "0"}]
+
+
+def of(page, job):
+    """The offsets of the events of a job that were handed over."""
+    return [one[1] for one in page.evaluate("log") if one[0] == "event" and one[4] == job]
+
+
+@pytest.mark.row("E5", "E7")
+def test_of_several_jobs_cut_off_at_any_byte_it_has_every_event_once(follow, server, failing):
+    """Also if an id has no room for some of them, which then come from their beginning."""
+    chance, last = random.Random(3), 12  # noqa: S311 - no secret
+    jobs = ["a", "b", "c"]
+
+    class Logs(list[Answer]):
+        def pop(self, _):
+            after = server.asked[-1].get("after", "")
+            found = dict(part.split(".", 1) for part in after.split("~") if part)
+            at = {job: int(found.get(tagged(job), "x.0").split(".")[1]) for job in jobs}
+            gone = chance.choice(["", *jobs])
+            at[gone] = 0
+            body = b""
+            while any(at[job] < last for job in jobs):
+                job = chance.choice([job for job in jobs if at[job] < last])
+                at[job] += 1
+                named = {one: n for one, n in at.items() if n and (one != gone or one == job)}
+                body += event_of(job, named, text="ä\n")
+            cut = chance.choice([chance.randrange(len(body) + 1), len(body)])
+            return Answer((body[:cut],), end=chance.choice(["cut", "end"]))
+
+    server.answers = Logs([Answer()] * 2)
+    page = follow(jobs=jobs, until=last)
+    page.wait_for_function("said().includes('closed')")
+    assert {job: of(page, job) for job in jobs} == {job: list(range(1, last + 1)) for job in jobs}
+    assert log(page, "resync") == []
+    assert server.jobs == jobs
+
+
+def test_of_several_jobs_each_goes_on_from_its_own_place(follow, server):
+    after = places({"a": 2, "b": 7}, "a")
+    answer = Answer((event_of("b", {"a": 2, "b": 8}) + event_of("a", {"a": 3, "b": 8}),))
+    page = follow(answer, jobs=["a", "b"], after=after)
+    page.wait_for_function("seen().length === 2")
+    assert (of(page, "a"), of(page, "b")) == ([3], [8])
+    assert server.asked == [{"after": after}]
+    assert page.evaluate("following.last") == places({"a": 3, "b": 8}, "a")
+
+
+def test_a_gap_in_one_of_several_jobs_is_asked_for_and_then_told_of_that_one(follow, server):
+    both = event_of("a", {"a": 1}) + event_of("b", {"b": 1, "a": 1})
+    gap = event_of("b", {"b": 3, "a": 1})
+    page = follow(
+        Answer((both + gap,)),
+        Answer((gap,)),
+        Answer((event_of("b", {"b": 1, "a": 1}) + event_of("b", {"b": 2, "a": 1}),)),
+        jobs=["a", "b"],
+    )
+    page.wait_for_function("seen().length === 4")
+    assert [one[:3] for one in page.evaluate("log") if one[0] == "resync"] == [
+        ["resync", "gap", "b"]
+    ]
+    assert (of(page, "a"), of(page, "b")) == ([1], [1, 1, 2])
+    known = places({"b": 1, "a": 1}, "b")
+    assert server.asked == [{}, {"after": known}, {"after": places({"a": 1}, "a")}]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_resync_of_one_of_several_jobs_is_about_that_one(follow, server, begun):
+    before = f"{tagged('b')}.{'ee.4.-' if begun else '0.0.-'}~{places({'a': 1}, 'a')}"
+    after = places({"a": 1, "b": 9}, "a")
+    told = f"{tagged('b')}.ee.{5 if begun else 1}.0c~{places({'a': 1}, 'a')}"
+    page = follow(
+        Answer((resync_of("b", "epoch", before),), end="end"),
+        Answer((b'data: {"job_id": "b", "seq": 5}\nid: ' + told.encode() + b"\n\n",)),
+        jobs=["a", "b"],
+        after=after,
+    )
+    page.wait_for_function("seen().length === 1")
+    assert [one for one in page.evaluate("log") if one[0] == "resync"] == [["resync", "epoch", "b"]]
+    assert server.asked == [{"after": after}, {"after": before}]
+    assert of(page, "b") == [5 if begun else 1]
+
+
+def test_a_job_that_is_refused_is_told_and_the_others_end_it(follow, server):
+    page = follow(
+        Answer((refused("b", "forbidden") + event_of("a", {"a": 1}),)), jobs=["a", "b"], until=1
+    )
+    page.wait_for_function("said().includes('closed')")
+    assert log(page, "refused", "event") == [["refused", "b"], ["event", 1]]
+
+
+def test_a_topic_is_never_over(follow, server):
+    page = follow(
+        Answer((event_of("a", {"a": 1}), event_of("b", {"b": 1, "a": 1}))), jobs=["a/*"], until=1
+    )
+    page.wait_for_function("seen().length === 2")
+    page.evaluate("following.close()")
+
+
+def test_the_state_of_each_of_several_jobs_is_told_with_its_job(follow, server):
+    def state_of(job, seq):
+        return b'event: state\ndata: {"job_id": "%s", "state": {"seq": %d}}\n\n' % (job, seq)
+
+    before = f"{tagged('b')}.ee.4.-"
+    page = follow(
+        Answer((state_of(b"a", 3) + state_of(b"b", 4) + resync_of("b", "trimmed", before),)),
+        jobs=["a", "b"],
+        state=True,
+    )
+    page.wait_for_function("log.filter(([what]) => what === 'state').length === 3")
+    told = [one for one in page.evaluate("log") if one[0] in ("state", "resync")]
+    assert told == [
+        ["state", 3, "a"],
+        ["state", 4, "b"],
+        ["resync", "trimmed", "b"],
+        ["state", 4, "b"],
+    ]

@@ -10,12 +10,16 @@
  *   });
  *   following.close();
  *
+ *   follow("/events/", { jobs: ["job-1", "job-2", "order-42/*"], ... }); // on one connection
+ *
  * It reads a response of fetch and does not use EventSource, which gives up for good when a server
  * answers 503, reconnects at the same time as all other clients, does not say why it was refused,
  * sends no headers, and cannot distinguish a silent connection from a dead one.
  */
 
 const OPTIONS = {
+  /** The jobs to follow on one connection, if `url` names none. "order-42/*" means a whole topic. */
+  jobs: null,
   /** The id of the last event that was seen; go on after it. */
   after: null,
   /** The number of that event, instead of `after`: all events with a greater one follow. */
@@ -23,16 +27,21 @@ const OPTIONS = {
   /** Ask for the state of the job at the start of each connection, and after each resync. */
   state: false,
   onEvent: null,
-  /** Called with the event with the greatest seq, or null. It has no id. */
+  /** Called with the event with the greatest seq, or null. It has no id. Of `jobs`, also the job. */
   onState: null,
-  /** Called with the reason when what was shown must be dropped. The rest of the log follows. */
+  /**
+   * Called with the reason when what was shown must be dropped. The rest of the log follows. Of
+   * `jobs`, also called with the job; what was shown of the others stays.
+   */
   onResync: null,
+  /** Called with one of `jobs` that is not followed, or not any more, and the reason. */
+  onRefused: null,
   /**
    * Called with "connecting", "live", "waiting", "offline", "refused", "failed" or "closed", and
    * details.
    */
   onStatus: null,
-  /** Returns whether an event is the last one, after which to close. */
+  /** Returns whether an event is the last one, after which to close. Of `jobs`, all must have it. */
   until: null,
   /**
    * Headers of the request, or a function that returns them, or a promise of them, for each
@@ -50,13 +59,15 @@ const OPTIONS = {
 };
 /** The place before the first event of a log that does not exist yet. */
 const START = "0.0.-";
-const ID = /^([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,32}|-)$/;
+const NO_EPOCH = "0";
+/** A place in a log. Where there are several jobs, a tag that stands for one of them comes first. */
+const PLACE = /^(?:([0-9a-f]{8})\.)?([0-9a-f]{1,32})\.(0|[1-9][0-9]{0,12})\.([0-9a-f]{1,32}|-)$/;
 /** Status codes below 500 after which to try again. All others but 200 are final. */
 const PASSING = new Set([408, 425, 429]);
 /** The longest Retry-After that is respected, in seconds. */
 const LONGEST_RETRY = 600;
 
-/** Follow the job whose events the gateway serves at `url`, until `close()`. */
+/** Follow the job that the gateway serves at `url`, or several `jobs` there, until `close()`. */
 export function follow(url, options = {}) {
   for (const name of Object.keys(options)) {
     if (!(name in OPTIONS)) throw new TypeError(`follow() has no option ${name}`);
@@ -67,9 +78,15 @@ export function follow(url, options = {}) {
 class Following {
   #url;
   #options;
-  #place = null;
+  /** The id of the last event that was handed over. It tells the gateway where to go on. */
+  #last;
+  /** Our places by their tag: of one job, or of several. */
+  #places = new Map();
   #lastSeq;
-  #gaps = 0;
+  /** How often in a row an event was not the next one, by the tag of its job. */
+  #gaps = new Map();
+  /** The jobs whose last event has come. */
+  #done = new Set();
   #failures = 0;
   /** Failures in a row, of connections and of the function for headers. */
   #tries = 0;
@@ -85,8 +102,9 @@ class Following {
     this.#url = url;
     this.#options = options;
     // An id that is none of ours is sent as it is: the gateway answers with a resync.
-    if (options.after) this.#place = placeOf(options.after) ?? { id: options.after };
-    this.#lastSeq = this.#place === null ? options.lastSeq : null;
+    this.#last = options.after || null;
+    for (const place of placesOf(this.#last)) this.#places.set(place.tag, place);
+    this.#lastSeq = this.#last === null ? options.lastSeq : null;
     const { signal } = this.#listening;
     globalThis.addEventListener?.("online", () => this.#again(), { signal });
     // A connection without a network only seems to be alive, and resuming costs nothing.
@@ -98,7 +116,7 @@ class Following {
 
   /** The id of the last event that was handed over, for `after`. */
   get last() {
-    return this.#place?.id ?? null;
+    return this.#last;
   }
 
   /** Stop following. No handler gets another event. */
@@ -140,8 +158,8 @@ class Following {
   async #visit() {
     const abort = new AbortController();
     // By number, only some events come: their offsets do not follow each other.
-    const chosen = this.#place === null && this.#lastSeq !== null;
-    const connection = { abort, again: false, chosen, fresh: true, state: null, parts: 0 };
+    const chosen = this.#last === null && this.#lastSeq !== null;
+    const connection = { abort, again: false, chosen, begun: new Set(), states: new Map(), parts: 0 };
     this.#connection = connection;
     this.#say("connecting");
     let watchdog = this.#watchdog(abort);
@@ -187,7 +205,8 @@ class Following {
   #address() {
     const url = new URL(this.#url);
     // In the address, not in a header: for other origins a header would need permission (CORS).
-    if (this.#place !== null) url.searchParams.set("after", this.#place.id);
+    for (const job of this.#options.jobs ?? []) url.searchParams.append("job", job);
+    if (this.#last !== null) url.searchParams.set("after", this.#last);
     else if (this.#lastSeq !== null) url.searchParams.set("last_seq", this.#lastSeq);
     if (this.#options.state) url.searchParams.set("state", "1");
     return url;
@@ -227,61 +246,80 @@ class Following {
       return;
     }
     this.#failures = this.#tries = 0;
+    const job = this.#options.jobs ? value?.job_id : undefined;
     if (message.type === "state") {
-      connection.state = value;
-      this.#hand("onState", value);
+      const state = this.#options.jobs ? value.state : value;
+      connection.states.set(job, state);
+      this.#hand("onState", state, job);
     } else if (message.type === "resync") {
-      this.#resync(connection, value.reason, message.id);
+      this.#resync(connection, value.reason, job, message.id);
+    } else if (message.type === "refused") {
+      this.#hand("onRefused", job, value.reason);
+      if (this.#options.until) this.#finished(job);
     } else if (message.type === "message") {
       this.#event(connection, message.id, value);
     }
   }
 
   #event(connection, id, body) {
-    const place = placeOf(id);
-    const known = this.#place;
-    if (place !== null && known?.id === id) return; // it came twice
-    if (place !== null && known?.epoch === place.epoch && place.offset < known.offset) return;
-    const next = known === null ? 1 : known.offset + 1;
-    const follows = known === null || known.epoch === place?.epoch;
-    if (place === null || (!connection.chosen && !(follows && place.offset === next))) {
-      this.#missing(connection);
+    const [place] = placesOf(id);
+    const known = this.#places.get(place?.tag);
+    if (place && known?.id === place.id) return; // it came twice
+    if (place && known?.epoch === place.epoch && place.offset < known.offset) return;
+    const next = known ? known.offset + 1 : 1;
+    const follows = !known || known.epoch === place?.epoch;
+    if (!place || (!connection.chosen && !(follows && place.offset === next))) {
+      this.#missing(connection, place?.tag, body.job_id);
       return;
     }
-    this.#place = place;
+    this.#last = id;
+    this.#places.set(place.tag, place);
     this.#lastSeq = null;
-    this.#gaps = 0;
-    connection.fresh = false;
+    this.#gaps.delete(place.tag);
+    connection.begun.add(place.tag);
     const event = { ...body, id, offset: place.offset };
     this.#hand("onEvent", event);
-    if (!this.#closed && this.#options.until?.(event)) this.close();
+    if (!this.#closed && this.#options.until?.(event)) this.#finished(body.job_id);
+  }
+
+  /** Close after the last event of the job, or of all jobs. A topic may always have others. */
+  #finished(job) {
+    this.#done.add(job);
+    if ((this.#options.jobs ?? []).every((name) => this.#done.has(name))) this.close();
   }
 
   /** After a gap, ask again from our place, and the second time from the start. */
-  #missing(connection) {
-    this.#gaps += 1;
-    if (this.#gaps > 1) this.#forget("gap");
+  #missing(connection, tag, job) {
+    const gaps = (this.#gaps.get(tag) ?? 0) + 1;
+    this.#gaps.set(tag, gaps);
+    if (gaps > 1) this.#forget(tag, "gap", job);
     connection.abort.abort();
   }
 
-  /** Start again at `id`, the place before the log that follows. */
-  #resync(connection, reason, id) {
-    this.#forget(reason);
-    if (id !== START) this.#place = placeOf(id);
+  /** Start again at `id`, which has the place before the log that follows. */
+  #resync(connection, reason, job, id) {
+    const [place] = placesOf(id);
+    this.#forget(place?.tag, reason, job);
+    if (place && id !== START) this.#last = id;
+    if (place && place.epoch !== NO_EPOCH) this.#places.set(place.tag, place);
     if (!this.#options.state) return;
-    if (connection.fresh) {
-      this.#hand("onState", connection.state); // it is as new as the log that follows
+    if (!connection.begun.has(place?.tag)) {
+      this.#hand("onState", connection.states.get(job), job); // as new as the log that follows
     } else {
       connection.again = true;
       connection.abort.abort();
     }
   }
 
-  #forget(reason) {
-    this.#place = null;
+  /** Forget our place in the job of this tag, and leave those in others as they are. */
+  #forget(tag, reason, job) {
+    this.#places.delete(tag);
+    const others = (this.#last ?? "").split("~").filter((one) => tag && !one.startsWith(`${tag}.`));
+    this.#last = others.join("~") || null;
     this.#lastSeq = null;
-    this.#gaps = 0;
-    this.#hand("onResync", reason);
+    this.#gaps.delete(tag);
+    this.#done.delete(job);
+    this.#hand("onResync", reason, job);
   }
 
   /** Wait, twice as long after each failure, with a random part that differs between clients. */
@@ -318,9 +356,11 @@ class Following {
   }
 }
 
-function placeOf(id) {
-  const found = ID.exec(id);
-  return found && { id, epoch: found[1], offset: Number(found[2]), mark: found[3] };
+/** Return the places in an id, that of its event first. */
+function placesOf(id) {
+  const found = (id ?? "").split("~").map((part) => PLACE.exec(part));
+  if (found.includes(null)) return [];
+  return found.map(([one, tag, epoch, offset]) => ({ id: one, tag, epoch, offset: Number(offset) }));
 }
 
 /** Parses a text/event-stream, in parts of any size, as the HTML standard says. */

@@ -1,6 +1,6 @@
--- Keys: stream, log, job, number of shards.
+-- Keys: stream, log, job, number of shards; the topic of a job that has one.
 -- Arguments: field of the marker, field of the seen block, place in the block, seq, digest, mark,
--- epoch, payload.
+-- epoch, payload; the id of a job that has a topic.
 -- A line before this sets lifetime, wanted, slack, most, kept, recent and shards.
 local call = redis.call
 local stream, log, job = KEYS[1], KEYS[2], KEYS[3]
@@ -34,6 +34,17 @@ if length >= most or (length > wanted and (length - wanted) % slack == 0) then
   length = length - trimmed
   if length >= most then
     return length
+  end
+end
+
+local topic = KEYS[5]
+if topic then -- until when the job lives, for those who look for the jobs of the topic
+  local now = tonumber(call('TIME')[1])
+  call('ZADD', topic, now + lifetime, ARGV[9])
+  call('EXPIRE', topic, lifetime)
+  if not epoch then
+    call('ZREMRANGEBYSCORE', topic, '-inf', now - 1)
+    redis.pcall('PUBLISH', topic, '')
   end
 end
 

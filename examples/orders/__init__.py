@@ -1,0 +1,1 @@
+"""A shop whose orders are worked on by Celery and watched on a page of React."""
