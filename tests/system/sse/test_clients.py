@@ -6,20 +6,32 @@ import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from oncekey.events import AsyncBus, Bus, Gateway, Stages
 from oncekey.events.client import client_path
 from oncekey.events.cursor import Cursor, parse
 from oncekey.events.sse import event_frame, greeting
 from tests.outside.environment import ROOT, pip
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
+from tests.servers.redis_fixtures import empty_redis, redis_server
 from tests.system.browser.conftest import browser, complaints, context, new_context, page
+from tests.system.browser.gateway_site import GatewaySite
 
-__all__ = ["browser", "complaints", "context", "new_context", "page"]
+__all__ = [
+    "browser",
+    "complaints",
+    "context",
+    "empty_redis",
+    "new_context",
+    "page",
+    "redis_server",
+]
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -187,6 +199,28 @@ def test_the_hook_of_the_packed_client_shows_each_event_once(packed):
     with Cutting("data") as server:
         shown = node(packed, "hook.mjs", f"{server.url}/job", EVENTS)
     assert shown == {"offsets": list(range(1, EVENTS + 1)), "resync": None}
+
+
+@pytest.mark.row("E5", "E7")
+def test_the_packed_client_has_each_event_of_several_jobs_once(packed, empty_redis):
+    """On Redis, though the gateway ends all responses again and again."""
+    jobs, stages = ["a", "b", "order/1"], Stages({"work": (1, 99)})
+    gateway = Gateway(AsyncBus(empty_redis.url, domain="scan", stages=stages), allow=None)
+    shutil.copy(HERE / "many.mjs", packed)
+    with (
+        GatewaySite(gateway) as site,
+        Bus(empty_redis.url, domain="scan", stages=stages) as bus,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        words = (f"{site.url}/events/", 20, *jobs)
+        shown = pool.submit(node, packed, "many.mjs", *words)
+        for number in range(1, 21):
+            for job in jobs:
+                bus.publish(job, "work", None, seq=number)
+            until(lambda: gateway._open or shown.done())
+            if number % 4 == 0:
+                gateway.close()
+        assert shown.result() == {job: list(range(1, 21)) for job in jobs}
 
 
 def test_the_types_of_the_packed_client_fit_how_it_is_used(packed):

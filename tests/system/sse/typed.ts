@@ -7,5 +7,11 @@ const following = follow<{ percent: number }>("/events/job-1", {
   retries: 3,
 });
 following.close();
+follow("/events/", {
+  jobs: ["job-1", "order-42/*"],
+  onResync: (reason: string, job?: string) => void [reason, job],
+  onRefused: (job: string, reason: string) => void [job, reason],
+});
+export const refused: string | undefined = useJobEvents("/events/", { jobs: ["a"] }).refused.a;
 export const last: string | null = following.last;
 export const shown: number[] = useJobEvents("/events/job-1").events.map((event) => event.offset);
