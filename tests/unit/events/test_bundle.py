@@ -92,11 +92,33 @@ async def test_what_waits_for_a_client_is_bounded_for_all_its_jobs_together(bus)
     async with asyncio.timeout(PATIENCE), bundle:
         while not all(len(events) == 4 for events in seen.values()):
             await still()
-            assert bundle._room._size <= BUDGET + 300_000
+            waiting = sum(follower._size for follower, _ in bundle._jobs.values())
+            assert 0 < waiting <= BUDGET + 300_000
             for job, batch, _ in await bundle.changes():
                 seen[job] += [] if batch is None else [event.seq for event in batch.events]
         assert bundle._room._size == bundle._room._count == 0
     assert seen == {job: [1, 2, 3, 4] for job in jobs}
+
+
+async def test_what_waits_of_a_job_is_dropped_with_a_no(bus):
+    answers = {"a": 1000.0, "b": 1000.0}
+
+    async def allowed(job):
+        return answers[job]
+
+    names = names_of(["a", "b"])
+    bundle = Bundle(bus.following, bus.topics, names, lambda _: Position(), allowed=allowed)
+    async with asyncio.timeout(PATIENCE), bundle:
+        assert [one.job for one in await bundle.changes()] == ["a", "b"]
+        for job in ("a", "b"):
+            await bus.publish(job, "work", None, seq=1)
+        await still()
+        assert bundle._room._count == 2, "both wait"
+        answers["a"] = 0.0
+        bundle._due["a"] = 0.0  # its time is over
+        found = await bundle.changes()
+        assert [(one.job, one.refused) for one in found] == [("b", None), ("a", "forbidden")]
+        assert list(bundle._jobs) == ["b"]
 
 
 async def test_a_job_that_leaves_gives_its_room_back(bus):
