@@ -177,29 +177,6 @@ async def test_a_job_that_is_not_allowed_any_more_ends_and_the_others_go_on(bus)
     assert browser.jobs == {"a": [1, 2], "b": [1]}
 
 
-async def test_nothing_of_a_job_is_sent_between_the_end_of_its_time_and_the_answer(bus):
-    """What came before that waits in the queue, and is dropped with a no."""
-    await fill(bus, "a", 1)
-    gate, asked = asyncio.Event(), []
-
-    async def allow(_scope, job):
-        asked.append(job)
-        if asked.count(job) == 1:
-            return datetime.now(UTC) + timedelta(seconds=0.02)
-        await gate.wait()
-        return False
-
-    async with asyncio.timeout(PATIENCE), serving(Gateway(bus, allow=allow)) as port:
-        browser = Browser(port, "", asking("a", "order/*"))
-        visit = asyncio.create_task(browser.visit(until=lambda: browser.refused))
-        await until_async(lambda: asked.count("a") == 2)
-        await fill(bus, "a", 2, 2)
-        gate.set()
-        await visit
-    assert browser.refused == {"a": "forbidden"}
-    assert browser.jobs["a"] == [1]
-
-
 async def test_a_job_of_a_topic_that_was_not_allowed_is_asked_about_again(bus):
     allowed = False
 
