@@ -22,14 +22,14 @@ from oncekey.events.subscription import PATIENCE, Batch, Follower, Following, Ro
 _log = logging.getLogger("oncekey.events")
 
 
-class Wanted(NamedTuple):
+class JobsAndTopics(NamedTuple):
     """What a client wants to follow."""
 
     jobs: tuple[str, ...]
     topics: tuple[str, ...]
 
 
-def names_of(names: Iterable[str]) -> Wanted:
+def names_of(names: Iterable[str]) -> JobsAndTopics:
     """Return the jobs and topics that these names mean, each once.
 
     Raise InvalidEventError if one of them is neither.
@@ -48,7 +48,7 @@ def names_of(names: Iterable[str]) -> Wanted:
             jobs[name] = None
     if not jobs and not topics:
         raise InvalidEventError("name at least one job or topic to follow")
-    return Wanted(tuple(jobs), tuple(topics))
+    return JobsAndTopics(tuple(jobs), tuple(topics))
 
 
 # The jobs of a topic are looked for once, for all who follow it.
@@ -158,7 +158,7 @@ class Bundle:
         self,
         following: Following,
         topics: Topics,
-        names: Wanted,
+        names: JobsAndTopics,
         places: Callable[[str], Position],
         *,
         allowed: Callable[[str], Awaitable[float]] | None = None,

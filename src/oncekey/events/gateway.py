@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events import sse
-from oncekey.events.bundle import Bundle, Wanted, names_of
+from oncekey.events.bundle import Bundle, JobsAndTopics, names_of
 from oncekey.events.bus_async import AsyncBus
 from oncekey.events.cursor import Cursor
 from oncekey.events.errors import InvalidEventError
@@ -188,7 +188,7 @@ class Gateway:
                 finally:
                     pulse.stop()
 
-    def _bundle(self, scope: Scope, names: Wanted, places: sse.Places) -> Bundle:
+    def _bundle(self, scope: Scope, names: JobsAndTopics, places: sse.Places) -> Bundle:
         asked: set[str] = set()
 
         async def allowed(job: str) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from oncekey import UnreadableError
 from oncekey.events import AsyncBus, InvalidEventError, Memory, Resync, Stages, join_cursors
-from oncekey.events.bundle import Bundle, Wanted, names_of
+from oncekey.events.bundle import Bundle, JobsAndTopics, names_of
 from oncekey.events.log import BUDGET, Position
 from oncekey.events.sse import MOST_NAMES, Places
 from tests.patience import PATIENCE
@@ -60,7 +60,7 @@ async def test_python_is_told_of_a_job_that_cannot_be_read(bus):
 
 
 def test_names_are_jobs_or_topics():
-    assert names_of(["a", "t/*", "a", "t/1", "t/*"]) == Wanted(("a", "t/1"), ("t",))
+    assert names_of(["a", "t/*", "a", "t/1", "t/*"]) == JobsAndTopics(("a", "t/1"), ("t",))
     for wrong in ([], ["/*"], ["a/b/*"], [""], ["\ud800"], [None], ["x" * 513]):
         with pytest.raises(InvalidEventError):
             names_of(wrong)
