@@ -7,10 +7,17 @@ removes by its own clock in reality, `tick` removes.
 
 from hashlib import sha1
 
-from oncekey.stores.redis.commands import Script, audit_list, held_set, record_of, scripts_for
+from oncekey.stores.redis.commands import (
+    Script,
+    activity_hash,
+    audit_list,
+    held_set,
+    record_of,
+    scripts_for,
+)
 
 HELD = held_set(b"idempotency:")
-BESIDE = (HELD, audit_list(b"idempotency:"))
+BESIDE = (HELD, audit_list(b"idempotency:"), activity_hash(b"idempotency:"))
 """Keys that are no records."""
 CLOCK = "the-clock-of-the-test"
 FAR_AWAY = 2_208_988_800_000_000

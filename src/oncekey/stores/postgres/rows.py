@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, cast
 
@@ -21,6 +21,7 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import UnreadableError
+from oncekey.stores.activity import Activity, activity_of
 
 _ANSWERS: Final[dict[bytes, type[Answer]]] = {
     b"granted": Granted,
@@ -119,6 +120,14 @@ def to_entries(rows: list[bytes]) -> list[tuple[int, bytes]]:
     """Return the times and the entries of the audit trail."""
     found = (fields(row, 2) for row in rows)
     return [(to_number(at or b""), entry or b"") for at, entry in found]
+
+
+def to_activity(rows: list[bytes]) -> Activity:
+    """Return the sums for the charts. Every row has the time; one without sums has nothing else."""
+    found = [fields(row, 7) for row in rows]
+    now = to_number(found[0][0] or b"")
+    numbers = (tuple(to_number(one or b"") for one in row[1:]) for row in found if row[1])
+    return activity_of(cast("Iterable[tuple[int, int, int, int, int, int]]", numbers), now)
 
 
 _FIRST: Final = 4

@@ -5,7 +5,7 @@ There is no I/O and no driver here. A record is one string, which `lua/record.lu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib import resources
@@ -39,6 +39,7 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import ConfigurationError, UnreadableError
+from oncekey.stores.activity import RINGS, Activity, activity_of
 
 MAGIC: Final = b"once"
 """The first bytes of a record. Other programs may keep strings under a key like ours."""
@@ -390,6 +391,52 @@ redis.call('LTRIM', KEYS[1], 0, {KEPT - 1})
 def entries(listed: list[bytes]) -> list[tuple[int, bytes]]:
     """Return the times and the entries of the audit trail."""
     return [(_REVISION.unpack_from(one)[0], one[_REVISION.size :]) for one in listed]
+
+
+# The sums for the charts: a hash with a field for each slot.
+
+
+_LASTING: Final = 8 * 86_400
+"""The number of seconds after which the sums of a store that nobody uses any more are removed."""
+_SLOT: Final = Struct(">QQQQQQ")
+_RINGS: Final = ", ".join(f"{{{ring.width}, {ring.length}, {ring.first}}}" for ring in RINGS)
+ADD_ACTIVITY: Final = f"""
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local moment = now - ARGV[1]
+for _, ring in ipairs({{{_RINGS}}}) do
+  local width, at = ring[1], moment - moment % ring[1]
+  if now - width * ring[2] < at and at <= now then
+    local place = ring[3] + at / width % ring[2]
+    local sums, begun = {{0, 0, 0, 0}}, 0
+    local kept = redis.call('HGET', KEYS[1], place)
+    if kept then
+      local _, before, a, b, c, d = struct.unpack('>I8I8I8I8I8I8', kept)
+      begun = before
+      if before == at then
+        sums = {{a, b, c, d}}
+      end
+    end
+    if begun <= at then
+      redis.call('HSET', KEYS[1], place, struct.pack('>I8I8I8I8I8I8', width, at, sums[1] + ARGV[2],
+        sums[2] + ARGV[3], sums[3] + ARGV[4], sums[4] + ARGV[5]))
+    end
+  end
+end
+redis.call('EXPIRE', KEYS[1], {_LASTING})
+"""
+ACTIVITY: Final = "return {redis.call('TIME'), redis.call('HVALS', KEYS[1])}"
+
+
+def activity_hash(prefix: bytes) -> bytes:
+    """Return the key of the hash with the sums. No record has such a key."""
+    return prefix + b"/activity"
+
+
+def activity(clock: Sequence[Any], slots: Iterable[bytes]) -> Activity:
+    """Return the sums, from the server's time and the fields of the hash."""
+    now = int(clock[0]) * 1_000_000 + int(clock[1])
+    return activity_of(map(_SLOT.unpack, slots), now)
 
 
 # The scripts: one for each verb, in the form that the server understands.

@@ -28,6 +28,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.adapters import Threaded
 from oncekey.stores.base import AsyncStore
 from oncekey.stores.redis import commands as codec
@@ -185,6 +186,23 @@ class RedisStore:
         except CAUGHT as error:
             raise self.explained(error) from error
         return codec.entries(listed)
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        name = codec.activity_hash(self.prefix)
+        try:
+            self.clients.ask(("EVAL", codec.ADD_ACTIVITY, 1, name, ago, *counts))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        try:
+            name = codec.activity_hash(self.prefix)
+            clock, slots = self.clients.ask(("EVAL", codec.ACTIVITY, 1, name))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+        return codec.activity(clock, slots)
 
     def close(self) -> None:
         """Close our own connections. The next use opens new ones."""

@@ -69,6 +69,14 @@ TRIM_AUDIT: Final = (
     f"DELETE FROM oncekey_audit WHERE id <= (SELECT max(id) FROM oncekey_audit) - {KEPT}"  # noqa: S608 - only constants
 )
 AUDITED: Final = "SELECT at, entry FROM oncekey_audit ORDER BY id DESC LIMIT ?"
+_SUM: Final = "{0} = excluded.{0} + CASE WHEN at = excluded.at THEN {0} ELSE 0 END"
+ADD_ACTIVITY: Final = (
+    "INSERT INTO oncekey_activity (place, width, at, new, duplicates, held, errors) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
+    + ", ".join(map(_SUM.format, ("new", "duplicates", "held", "errors")))
+    + ", at = excluded.at WHERE at <= excluded.at"
+)
+ACTIVITY: Final = "SELECT width, at, new, duplicates, held, errors FROM oncekey_activity"
 
 # Statements about several records. The parameters have no numbers, though some have the same value:
 # the first releases of Python 3.12 warn about numbered ones each time.

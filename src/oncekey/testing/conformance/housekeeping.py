@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from oncekey.core.machine import DAY, HOUR
 from oncekey.core.record import Record
 from oncekey.core.requests import Granted, Page, Scan
+from oncekey.stores.activity import RINGS, Activity, Ring
 from oncekey.testing.conformance.base import DONE, LOST, Desk, Line, Suite, Tick, has_method
 from oncekey.testing.conformance.table import reach
 
@@ -19,6 +21,10 @@ MANY = 1000
 def places(page: Page) -> list[tuple[str | None, str]]:
     """Return the scope and key of each record of a page."""
     return [(record.scope, record.key) for record in page.records]
+
+
+def _sums(found: Activity, ring: Ring) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*(slot.counts for slot in found.series(ring)), strict=True)))
 
 
 class Housekeeping(Suite):
@@ -215,6 +221,49 @@ class Housekeeping(Suite):
         desk.forget(desk.read())
         store: Any = desk.store
         assert store.audited(5) == []
+
+    # Counts for charts, where the store keeps them
+
+    def test_counts_are_added_up_in_slots(self, desk: Desk) -> None:
+        if not has_method(desk.store, "add_activity"):
+            return
+        store: Any = desk.store
+        assert store.activity().slots == []
+        store.add_activity((3, 2, 0, 1), 0)
+        store.add_activity((1, 0, 4, 0), 0)
+        store.add_activity((9, 0, 0, 0), 2 * HOUR)  # of a process that could not reach the store
+        store.add_activity((7, 0, 0, 0), 400 * DAY)  # nobody looks back so far
+        found = store.activity()
+        minutes, parts, hours = (_sums(found, ring) for ring in RINGS)
+        assert minutes == (4, 2, 4, 1)
+        assert parts == hours == (13, 2, 4, 1)
+        assert all(slot.at % slot.width == 0 for slot in found.slots)
+        assert desk.get() is None  # they are no records
+        assert store.scan(Scan()).records == []
+
+    def test_counts_take_no_more_room_than_one_round(self, desk: Desk) -> None:
+        if not has_method(desk.store, "add_activity"):
+            return
+        store: Any = desk.store
+        ring = RINGS[0]
+        for number in range(ring.length + 5):
+            store.add_activity((1, 0, 0, 0), number * ring.width)
+        found = store.activity()
+        slots = [slot for slot in found.slots if slot.width == ring.width]
+        assert ring.length - 1 <= len(slots) <= ring.length
+        assert min(slot.at for slot in slots) > found.now - ring.span
+        assert {slot.counts for slot in slots} <= {(1, 0, 0, 0), (2, 0, 0, 0)}  # a minute passed
+
+    def test_a_slot_begins_anew_with_every_round(self, desk: Desk, tick: Tick) -> None:
+        if not has_method(desk.store, "add_activity") or not self.purges:
+            return  # a server that removes what has expired by itself has a clock of its own
+        store: Any = desk.store
+        store.add_activity((5, 5, 5, 5), 0)
+        tick(RINGS[0].span)
+        assert _sums(store.activity(), RINGS[0]) == (0, 0, 0, 0)
+        store.add_activity((1, 0, 2, 0), 0)
+        assert _sums(store.activity(), RINGS[0]) == (1, 0, 2, 0)
+        assert _sums(store.activity(), RINGS[2]) == (6, 5, 7, 5)
 
     # Purge
 

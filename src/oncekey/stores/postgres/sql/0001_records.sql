@@ -50,6 +50,18 @@ CREATE TABLE IF NOT EXISTS oncekey_audit (
     entry bytea  NOT NULL
 );
 
+-- How many calls there were, for the charts: 372 slots that are used in turn, each for `width`
+-- microseconds from `at` on.
+CREATE TABLE IF NOT EXISTS oncekey_activity (
+    place      bigint PRIMARY KEY,
+    width      bigint NOT NULL,
+    at         bigint NOT NULL,
+    new        bigint NOT NULL,
+    duplicates bigint NOT NULL,
+    held       bigint NOT NULL,
+    errors     bigint NOT NULL
+);
+
 -- How many migrations this schema has seen, and the fewest that a release must know to use it.
 -- One row. Only a migration that takes something away raises `oldest`.
 CREATE TABLE oncekey_schema (version integer NOT NULL, oldest integer NOT NULL);
@@ -462,6 +474,39 @@ BEGIN
         PERFORM oncekey_wake_v1(p_scope, p_key);
     END IF;
     RETURN 'done';
+END
+$$;
+
+-- Adds to the sums of a moment. Nobody waits for the disk, and whoever finds a slot locked waits
+-- for a moment only: these are numbers for a chart. All take the slots in the same order.
+CREATE OR REPLACE FUNCTION oncekey_add_activity_v1(
+    p_ago bigint, p_new bigint, p_duplicates bigint, p_held bigint, p_errors bigint
+) RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+DECLARE
+    second CONSTANT bigint := 1000000;
+    latest CONSTANT bigint := oncekey_now_v1();
+    moment CONSTANT bigint := latest - p_ago;
+    added bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO oncekey_activity AS a (place, width, at, new, duplicates, held, errors)
+    SELECT r.first + moment / r.width % r.length, r.width, moment - moment % r.width,
+        p_new, p_duplicates, p_held, p_errors
+    FROM (VALUES (60 * second, 60, 0), (600 * second, 144, 60), (3600 * second, 168, 204))
+        AS r (width, length, first)
+    WHERE latest - r.width * r.length < moment - moment % r.width
+        AND moment - moment % r.width <= latest
+    ORDER BY r.first
+    ON CONFLICT (place) DO UPDATE SET
+        new = excluded.new + CASE WHEN a.at = excluded.at THEN a.new ELSE 0 END,
+        duplicates =
+            excluded.duplicates + CASE WHEN a.at = excluded.at THEN a.duplicates ELSE 0 END,
+        held = excluded.held + CASE WHEN a.at = excluded.at THEN a.held ELSE 0 END,
+        errors = excluded.errors + CASE WHEN a.at = excluded.at THEN a.errors ELSE 0 END,
+        at = excluded.at
+    WHERE a.at <= excluded.at;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    RETURN added;
 END
 $$;
 

@@ -37,6 +37,18 @@ CREATE INDEX oncekey_records_held ON oncekey_records (expires) WHERE expires = 0
 -- What people did by hand, with the time in microseconds. It outlives the records.
 CREATE TABLE oncekey_audit (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, entry BLOB NOT NULL);
 
+-- How many calls there were, for the charts: 372 slots that are used in turn, each for `width`
+-- microseconds from `at` on.
+CREATE TABLE IF NOT EXISTS oncekey_activity (
+    place      INTEGER PRIMARY KEY,
+    width      INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    new        INTEGER NOT NULL,
+    duplicates INTEGER NOT NULL,
+    held       INTEGER NOT NULL,
+    errors     INTEGER NOT NULL
+);
+
 -- How many migrations this file has seen. One row.
 CREATE TABLE oncekey_schema (version INTEGER NOT NULL);
 INSERT INTO oncekey_schema VALUES (0);
