@@ -282,3 +282,8 @@ def _number(data: bytes | None) -> int:
 
 def _bytes(number: int) -> bytes:
     return number.to_bytes(8, signed=True)
+
+
+def where(store: PostgresStore) -> str:
+    """Return host, port and database."""
+    return store.target.where

@@ -475,3 +475,9 @@ def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[S
         if record is not None and not 0 < record.expires <= now:
             found.append(StoredRecord(name, record, size))
     return now, found
+
+
+def where(store: RedisStore) -> str:
+    """Return host, port and number of the database, or the name that Sentinel or a cluster has."""
+    place, settings = store.clients.where, store.clients.settings
+    return place if settings is None else f"{place}/{settings.get('db', 0)}"

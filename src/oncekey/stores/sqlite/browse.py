@@ -244,3 +244,8 @@ def _read(row: Any) -> Record:
 
 def _indexed(store: SQLiteStore) -> bool:
     return bool(store.rows(HAS_HELD_INDEX))
+
+
+def where(store: SQLiteStore) -> str:
+    """Return the path of the file."""
+    return str(store.file)
