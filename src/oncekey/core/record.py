@@ -110,6 +110,8 @@ class Record(Struct, frozen=True, gc=False):
     label: str = ""
     reference: str = ""
     version: int = FORMAT
+    hand: bytes = b""
+    """Who resolved it by hand, when and why, as `audit.stamped` wrote it; or empty."""
 
     @property
     def notes(self) -> dict[str, Any]:

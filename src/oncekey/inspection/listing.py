@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncekey.core.audit import KEPT, AuditEntry, decode_entry
+from oncekey.core.audit import KEPT, AuditEntry, decode_entry, entry_of
 from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.stores import browse
@@ -164,12 +164,27 @@ def read_audit(store: Store, limit: int) -> list[AuditEntry] | None:
 
 
 def audit_of(store: Store, record: Record) -> list[AuditEntry]:
-    """Return what was done to this record by hand since it was first claimed."""
-    return [
+    """Return what was done to this record by hand since it was first claimed, the newest first.
+
+    The last time that it was resolved stands in the record itself, which may outlive the trail.
+    """
+    found = [
         entry
         for entry in read_audit(store, KEPT) or ()
         if (entry.scope, entry.key) == (record.scope, record.key) and entry.at >= record.created
     ]
+    kept = entry_of(record.hand)
+    if kept is None or any(_same_deed(kept, entry) for entry in found):
+        return found
+    return sorted([*found, kept], key=lambda entry: entry.at, reverse=True)
+
+
+def _same_deed(one: AuditEntry, other: AuditEntry) -> bool:
+    """Return whether both are about the same change: a store may take their times one by one."""
+    return replace(one, at=other.at) == other and abs(one.at - other.at) < _TOGETHER
+
+
+_TOGETHER: Final = 1_000_000
 
 
 def _function(store: Store, name: str) -> Any:

@@ -91,6 +91,7 @@ def as_written(data: bytes) -> Record:
     revision, uncertain = _REVISION.unpack_from(data, end)
     (label, reference), end = _some(data, end + _REVISION.size, 2)
     created, started, updated, finished, expires, version = _TIMES.unpack_from(data, end)
+    (hand,), _ = _some(data, end + _TIMES.size + _BESIDE, 1)
     return Record(
         _text(scope) or None,
         _text(key),
@@ -113,6 +114,7 @@ def as_written(data: bytes) -> Record:
         label=_text(label),
         reference=_text(reference),
         version=version,
+        hand=hand or b"",
     )
 
 
@@ -138,6 +140,8 @@ _TOKEN: Final = Struct(">8xq")
 _ATTEMPT: Final = Struct(">8xq8xq")
 _REVISION: Final = Struct(">8xq8x?")
 _TIMES: Final = Struct(">8xq8xq8xq8xq8xq8xi")
+_BESIDE: Final = 32
+"""The size of `due` and `waited`, which are not part of the record."""
 
 
 def fields(data: bytes, count: int) -> list[bytes | None]:

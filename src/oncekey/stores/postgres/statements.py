@@ -55,7 +55,7 @@ FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean bytea")
 RESTORE: Final = _call(
     "oncekey_restore_v1",
     "text text text text bigint text bigint bigint bytea bytea bytea bigint boolean text text "
-    "bigint bigint bigint bigint bigint",
+    "bigint bigint bigint bigint bigint bytea",
 )
 AUDIT: Final = _call("oncekey_audit_v1", "bytea")
 AUDITED: Final = statement(
@@ -199,6 +199,7 @@ def of_restore(record: Record) -> Values:
         record.reference.encode(),
         *map(_number, (record.created, record.started, record.updated)),
         *map(_number, (record.finished, record.expires)),
+        record.hand,
     )
 
 

@@ -43,7 +43,7 @@ from oncekey.stores.activity import RINGS, Activity, activity_of
 
 MAGIC: Final = b"once"
 """The first bytes of a record. Other programs may keep strings under a key like ours."""
-HEAD: Final = Struct(">4sBBBBBBBI8Q4H2I")
+HEAD: Final = Struct(">4sBBBBBBBI8Q5H2I")
 STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
 """The statuses; the head of a record contains the index."""
 STATUS_AT: Final = 5
@@ -58,12 +58,13 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
     # fmt: off
     (magic, version, status, uncertain, known, has_result, has_error, _, attempt, created, token,
      started, updated, lease_end, finished, expires, revision, nonce_size, print_size, label_size,
-     reference_size, error_size, noted_size) = HEAD.unpack_from(stored)
+     reference_size, hand_size, error_size, noted_size) = HEAD.unpack_from(stored)
     # fmt: on
     print_at = HEAD.size + nonce_size
     label_at = print_at + print_size
     reference_at = label_at + label_size
-    texts_end = reference_at + reference_size
+    hand_at = reference_at + reference_size
+    texts_end = hand_at + hand_size
     noted_at = texts_end + error_size
     end = noted_at + noted_size
     if magic != MAGIC or len(stored) < end:
@@ -88,15 +89,16 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
         revision,
         uncertain == 1,
         stored[label_at:reference_at].decode(),
-        stored[reference_at:texts_end].decode() if reference_size else "",
+        stored[reference_at:hand_at].decode() if reference_size else "",
         version,
+        stored[hand_at:texts_end] if hand_size else b"",
     )
 
 
 def bytes_of(record: Record) -> bytes:
     """Return the bytes that the scripts would have stored for the record."""
     texts = [record.nonce, record.fingerprint or "", record.label, record.reference]
-    parts = [text.encode() for text in texts] + [record.error or b"", record.noted]
+    parts = [text.encode() for text in texts] + [record.hand, record.error or b"", record.noted]
     times = (record.started, record.updated, record.lease_end, record.finished, record.expires)
     head = HEAD.pack(
         MAGIC,

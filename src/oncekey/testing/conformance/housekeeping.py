@@ -213,11 +213,36 @@ class Housekeeping(Suite):
         assert found[1][0] >= found[2][0] == resolved.updated
         assert [entry for _, entry in store.audited(1)] == [b'{"third":3}']
 
+    def test_who_resolved_it_stays_in_the_record_while_it_lives(
+        self, desk: Desk, tick: Tick
+    ) -> None:
+        if not has_method(desk.store, "audited"):
+            return
+        held = reach(desk, "held")
+        assert held.hand == b""
+        assert desk.resolve(held, status="released", audit=b'{"why":1}') is DONE
+        released = desk.read()
+        kept = released.updated.to_bytes(8) + b'{"why":1}'
+        assert released.hand == kept
+        second = desk.grant("b", reference="another", label="other")
+        assert desk.read() == second
+        assert (second.hand, second.reference) == (kept, "another")
+        desk.note(second, b"noted", 1)
+        desk.release(second)
+        third = desk.grant("c")
+        assert (third.hand, third.reference, third.noted) == (kept, "another", b"noted")
+        desk.settle(third)
+        assert (desk.read().hand, desk.read().status) == (kept, "completed")
+        tick(desk.ttl)
+        if self.purges:
+            assert desk.grant("d").hand == b""
+
     def test_what_nobody_did_by_hand_is_not_written_down(self, desk: Desk) -> None:
         if not has_method(desk.store, "audited"):
             return
         held = reach(desk, "held")
         desk.resolve(held)
+        assert desk.read().hand == b""
         desk.forget(desk.read())
         store: Any = desk.store
         assert store.audited(5) == []

@@ -30,6 +30,8 @@ CREATE TABLE oncekey_records (
     due         bigint  NOT NULL,
     -- The token of the attempt whose end somebody waits for.
     waited      bigint  NOT NULL DEFAULT 0,
+    -- Who resolved it by hand, when and why: the time and the entry of the audit trail.
+    hand        bytea   NOT NULL DEFAULT '',
     PRIMARY KEY (scope, key)
 );
 
@@ -215,6 +217,7 @@ BEGIN
         started = moment,
         updated = moment,
         finished = CASE WHEN afresh THEN 0 ELSE r.finished END,
+        hand = CASE WHEN afresh THEN '' ELSE r.hand END,
         expires = greatest(
             moment + p_lease + greatest(p_ttl, day),
             CASE WHEN afresh OR NOT r.uncertain THEN 0 ELSE r.expires END
@@ -435,7 +438,8 @@ BEGIN
         updated = moment,
         finished = moment,
         expires = until,
-        due = until
+        due = until,
+        hand = CASE WHEN p_audit = '' THEN t.hand ELSE int8send(moment) || p_audit END
     WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token
         AND t.status = 'held' AND t.version <= 1;
     IF FOUND THEN
@@ -515,7 +519,7 @@ CREATE OR REPLACE FUNCTION oncekey_restore_v1(
     p_scope text, p_key text, p_status text, p_fingerprint text, p_token bigint, p_nonce text,
     p_attempt bigint, p_lease_end bigint, p_result bytea, p_error bytea, p_noted bytea,
     p_revision bigint, p_uncertain boolean, p_label text, p_reference text, p_created bigint,
-    p_started bigint, p_updated bigint, p_finished bigint, p_expires bigint
+    p_started bigint, p_updated bigint, p_finished bigint, p_expires bigint, p_hand bytea
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
     moment CONSTANT bigint := oncekey_now_v1();
@@ -529,11 +533,11 @@ BEGIN
     INSERT INTO oncekey_records (
         scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted,
         revision, uncertain, label, reference, created, started, updated, finished, expires,
-        version, due
+        version, due, hand
     ) VALUES (
         p_scope, p_key, p_status, p_fingerprint, p_token, p_nonce, p_attempt, p_lease_end, p_result,
         p_error, p_noted, p_revision, p_uncertain, p_label, p_reference, p_created, p_started,
-        p_updated, p_finished, p_expires, 1, p_expires
+        p_updated, p_finished, p_expires, 1, p_expires, p_hand
     ) ON CONFLICT DO NOTHING;
     RETURN CASE WHEN FOUND THEN 'done' ELSE 'lost' END;
 END
