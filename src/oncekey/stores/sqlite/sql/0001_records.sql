@@ -22,7 +22,8 @@ CREATE TABLE oncekey_records (
     finished    INTEGER NOT NULL,
     expires     INTEGER NOT NULL,
     version     INTEGER NOT NULL,
-    hand        BLOB    NOT NULL,
+    -- Who resolved it by hand, when and why: the time and the entry of the audit trail.
+    hand        BLOB    NOT NULL DEFAULT x'',
     -- When purge may look at a record: it expires no sooner than this. Not part of the record.
     -- `expires` changes with every write, `due` stays from claim to settle, so that a settle
     -- changes no index.
