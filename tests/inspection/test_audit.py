@@ -47,6 +47,11 @@ def test_who_and_why_are_kept(store):
     ]
     (entry,) = audit_of(store, once.get("a"))
     assert (entry.was, entry.became) == ("held", "completed")
+    deed = once.get("a").resolved
+    assert (deed.by, deed.reason, deed.at) == ("ann", "it was paid", once.get("a").finished)
+    assert once.get("quiet") is None
+    once.run("quiet", lambda: 1)
+    assert once.get("quiet").resolved is None
     by_hand = [(one.name, one.detail) for one in told if one.name in ("resolved", "forgotten")]
     assert by_hand == [
         ("resolved", "it has ended, by ann: it was paid"),

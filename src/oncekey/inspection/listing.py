@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncekey.core.audit import KEPT, AuditEntry, decode_entry, entry_of
+from oncekey.core.audit import KEPT, AuditEntry, decode_entry
 from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.stores import browse
@@ -173,7 +173,7 @@ def audit_of(store: Store, record: Record) -> list[AuditEntry]:
         for entry in read_audit(store, KEPT) or ()
         if (entry.scope, entry.key) == (record.scope, record.key) and entry.at >= record.created
     ]
-    kept = entry_of(record.hand)
+    kept = record.resolved
     if kept is None or any(_same_deed(kept, entry) for entry in found):
         return found
     return sorted([*found, kept], key=lambda entry: entry.at, reverse=True)
