@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote, urlencode
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
 from oncekey.dashboard.charts import SPANS, charts
@@ -190,10 +192,9 @@ def _in_scope(query: RecordQuery, typed: str) -> RecordQuery:
 async def record(visit: Visit) -> Response:
     """Return the page about one record, with the forms to change it."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
-    facts = about(visit, found)
     store = visit.site.once.store
-    facts["by_hand"] = await run_in_threadpool(lambda: audit_of(store, found))
-    return visit.page("record.html", **facts, sentence="", typed={})
+    by_hand = await run_in_threadpool(lambda: audit_of(store, found))
+    return visit.page("record.html", **about(visit, found, by_hand), sentence="", typed={})
 
 
 async def doctor(visit: Visit) -> Response:
@@ -214,8 +215,8 @@ async def looked_up(visit: Visit, at: str) -> Record:
     return found
 
 
-def about(visit: Visit, found: Record) -> dict[str, Any]:
-    """Return the variables for the templates about one record."""
+def about(visit: Visit, found: Record, by_hand: Iterable[AuditEntry] = ()) -> dict[str, Any]:
+    """Return the variables for the templates about one record, and what people did to it."""
     present = now()
     notes, steps, unreadable = views.noted(found)
     return {
@@ -224,9 +225,8 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
         "seen": state_of(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
-        "by_hand": [],
         "meaning": meaning(found, present),
-        "timeline": views.life(found, present),
+        "timeline": views.life(found, present, by_hand),
         "now": present,
         "trace": views.trace_of(found, visit.site.trace_url),
         "notes": notes,

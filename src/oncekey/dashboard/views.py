@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.key import stored_key
 from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.errors import UnreadableError
-from oncekey.inspection.text import SECOND, brief, length, notes_and_steps
+from oncekey.inspection.text import SECOND, brief, done_by_hand, length, notes_and_steps
 from oncekey.inspection.timeline import Moment, timeline
 from oncekey.messages.dead_letters import DeadMessage
 from oncekey.stores.browse import STATUSES, RecordPage
@@ -163,11 +164,17 @@ def tone_of(record: Record) -> str:
     return record.status if record.status in STATUSES else "unknown"
 
 
-def life(record: Record, present: int) -> list[LifeEntry]:
-    """Return what happened and what will happen to the record, in order of time."""
+def life(record: Record, present: int, by_hand: Iterable[AuditEntry] = ()) -> list[LifeEntry]:
+    """Return what happened and what will happen to the record, in order of time.
+
+    `by_hand` is what people did to it.
+    """
     moments = list(timeline(record, apart=SECOND))
     again = any(kind == "started" for kind, _ in moments)
-    entries = (_entry(record, one, present, again=again) for one in moments)
+    entries = [_entry(record, one, present, again=again) for one in moments]
+    for deed in by_hand:
+        words = done_by_hand(deed)
+        entries.append(LifeEntry(deed.at, f"{words[0].upper()}{words[1:]}"))
     return sorted((one for one in entries if one is not None), key=lambda entry: entry.at)
 
 
@@ -177,8 +184,7 @@ def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> Life
     number = record.attempt
     match kind:
         case "claimed":
-            first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
-            return LifeEntry(at, first)
+            return LifeEntry(at, _claimed(number, again=again))
         case "started":
             earlier = f"{number - 1} before it" if number > 1 else ""
             return LifeEntry(at, f"Attempt {number} started", more=earlier)
@@ -197,6 +203,13 @@ def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> Life
             return _ended(record, at)
         case "expires":
             return LifeEntry(at, "Forgotten by itself", "future")
+
+
+def _claimed(number: int, *, again: bool) -> str:
+    if again:
+        return "Claimed for the first time"
+    # Whoever lets it run again gives it all its attempts again: then there was none yet.
+    return f"Claimed, attempt {number} started" if number else "Claimed"
 
 
 def _ended(record: Record, at: int) -> LifeEntry | None:

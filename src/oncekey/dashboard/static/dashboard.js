@@ -36,7 +36,9 @@
   localize(document);
   const foot = document.querySelector("[data-zone]");
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  if (foot) foot.textContent = `Times are those of ${own}; point at one to see it in UTC.`;
+  if (foot && own !== "UTC") {
+    foot.textContent = `Times are those of ${own}; point at one to see it in UTC.`;
+  }
 
   const holder = document.querySelector("[data-live-every]");
   if (!holder) return;
