@@ -4,10 +4,12 @@ import re
 
 import pytest
 
+from oncekey import Once
 from oncekey.dashboard.charts import HEIGHT, SPANS, charts
 from oncekey.engine.chores import Counting
 from oncekey.stores.activity import RINGS, Activity, Slot
 from tests.dashboard.conftest import TOKEN, hold
+from tests.patience import until
 
 MINUTE = 60_000_000
 NOW = 1_767_225_600_000_000 + 90_000_000
@@ -65,6 +67,14 @@ async def test_the_overview_has_the_calls_of_every_process(once, dashboard, insi
     assert drawn_on(text) == {"new": "8", "duplicates": "2", "held": "1", "errors": "3"}
     assert 'aria-current="true">day<' in text
     assert (await browser.get("/?over=year")).status_code == 400
+
+
+def test_the_keeper_writes_by_itself(monkeypatch):
+    monkeypatch.setattr("oncekey.engine.runtime.COUNT_EVERY", 0.01)
+    once = Once("memory://", observers=())
+    once.run("k", lambda: 1)
+    until(lambda: once.store.activity().slots)
+    assert {slot.counts for slot in once.store.activity().slots} == {(1, 0, 0, 0)}
 
 
 async def test_a_call_makes_no_round_trip_for_the_charts(memory, monkeypatch):
