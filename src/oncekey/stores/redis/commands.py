@@ -144,7 +144,9 @@ _RELEASE: Final = Struct(">BBBBqq")
 _RESOLVE: Final = Struct(">BqBBB")
 _FORGET: Final = Struct(">qBB")
 _ANY_NUMBER: Final = 2**32 - 1
-_VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
+GONE: Final = 4
+"""The reply to a forget that found nothing."""
+_VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST, GONE: Verdict.DONE}
 _ANSWERS: Final[dict[int, type[Answer]]] = {
     1: Granted,
     2: Busy,

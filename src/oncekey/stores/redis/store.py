@@ -125,8 +125,9 @@ class RedisStore:
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        verdict = self._write("forget", ask.scope, ask.key, codec.forget(ask))
-        return self._written_down(ask, verdict)
+        reply = self._run("forget", ask.scope, ask.key, codec.forget(ask))
+        verdict = codec.verdict(ask.scope, ask.key, reply)
+        return verdict if reply == codec.GONE else self._written_down(ask, verdict)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""

@@ -126,8 +126,9 @@ class AsyncRedisStore:
 
     async def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        verdict = await self._write("forget", ask.scope, ask.key, codec.forget(ask))
-        return await self._written_down(ask, verdict)
+        reply = await self._run("forget", ask.scope, ask.key, codec.forget(ask))
+        verdict = codec.verdict(ask.scope, ask.key, reply)
+        return verdict if reply == codec.GONE else await self._written_down(ask, verdict)
 
     async def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""

@@ -210,7 +210,9 @@ class Housekeeping(Suite):
         store.audit(b'{"third":3}')
         found = store.audited(5)
         assert [entry for _, entry in found] == [b'{"third":3}', b'{"second":2}', b'{"first":1}']
-        assert found[1][0] >= found[2][0] == resolved.updated
+        assert found[1][0] >= found[2][0]
+        if self.purges:  # a cluster writes it down in a step of its own, with a time of its own
+            assert found[2][0] == resolved.updated
         assert [entry for _, entry in store.audited(1)] == [b'{"third":3}']
 
     def test_who_resolved_it_stays_in_the_record_while_it_lives(
