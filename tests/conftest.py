@@ -106,6 +106,14 @@ def _forks_leave_no_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     process._config["tempdir"] = str(tmp_path_factory.mktemp("forks"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_counts_by_itself() -> Generator[None]:
+    """Let no `Once` that a test has left behind write its counts among the data of another test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("oncekey.engine.runtime.COUNT_EVERY", 86_400.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def end_of_run() -> Generator[ExitStack]:
     """What ends with the last test of this worker, while pytest-xdist still waits for it.

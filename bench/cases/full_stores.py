@@ -63,9 +63,9 @@ _LUA: Final = """
       local created = now - (count - n) * 1000
       local ended, done = status ~= 0 and created or 0, status == 1 and 1 or 0
       local expires = status ~= 4 and created + 864000000000 or 0
-      local head = struct.pack('>c4BBBBBBBI4I8I8I8I8I8I8I8c8I2I2I2I2I4I4', 'once', 1, status, 0, 1,
-        done, 0, 0, 1, created, created, created, created, created + 300000000, ended, expires,
-        '\\0\\0\\0\\0\\0\\0\\0\\0', 22, 66, 6, 0, 0, 0)
+      local head = struct.pack('>c4BBBBBBBI4I8I8I8I8I8I8I8c8I2I2I2I2I2I4I4', 'once', 1, status, 0,
+        1, done, 0, 0, 1, created, created, created, created, created + 300000000, ended, expires,
+        '\\0\\0\\0\\0\\0\\0\\0\\0', 22, 66, 6, 0, 0, 0, 0)
       local name = 'idempotency:billing/charge:' .. string.format('%d', n * 7919 % count)
       redis.call('SET', name, head .. 'nonce-of-22-characters' .. '1:' .. string.rep('0', 64)
         .. 'charge' .. (done == 1 and '\\129\\162id\\163pay' or ''))

@@ -169,3 +169,11 @@ def test_without_a_command_it_explains_itself(run):
     done = run()
     assert done.exit_code == 0
     assert "Commands:" in done.stdout
+
+
+def test_an_unknown_option_of_a_redis_url_is_one_sentence(run):
+    said = run("ls", "--store", "redis://127.0.0.1:1/0?bogus=1")
+    assert said.exit_code == 2
+    assert said.stdout == ""
+    assert len(said.stderr.splitlines()) == 1
+    assert "it has the unknown option 'bogus'" in said.stderr

@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 from oncekey import Once
 from oncekey.dashboard import Dashboard
 from oncekey.dashboard.counter import SLOT_SECONDS, SLOTS, CallCounter
+from oncekey.engine import runtime
 from tests.dashboard.busy_shop import fill
 from tests.dashboard.conftest import TOKEN, tell
 from tests.dashboard.server import serving
@@ -25,7 +26,8 @@ NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_sca
 HELD = "/record?at=billing/charge:80627"
 # A name, what the browser is like, the page, and what is checked on it.
 PICTURES: tuple[tuple[str, dict[str, Any], str, str], ...] = (
-    ("dashboard", WIDE | {"viewport": {"width": 1180, "height": 1250}}, "/", ""),
+    ("dashboard", WIDE | {"viewport": {"width": 1180, "height": 1640}}, "/?over=day", ""),
+    ("dashboard-labels", WIDE, "/labels", ""),
     ("dashboard-dark", WIDE | {"color_scheme": "dark"}, "/records?scope=billing", ""),
     ("dashboard-record", WIDE | {"viewport": {"width": 1180, "height": 900}}, HELD, "result"),
     ("dashboard-phone", NARROW, "/records", ""),
@@ -54,7 +56,34 @@ def traffic(counter: CallCounter) -> None:
     counter._counted = {"new": 5_549, "duplicate": 1_622, "busy": 77, "reused": 2}
 
 
+def activity(store: Any) -> None:
+    """A day of all processes: quiet nights, and a store that was away for a while."""
+    chance = random.Random(7)  # noqa: S311 - the same picture every time
+    for ago in (*range(60), *range(60, 24 * 60, 5)):
+        busy = 1 + math.sin((ago / 60 - 4) / 24 * 2 * math.pi)
+        new = int(20 + 160 * busy + 40 * chance.random()) // (1 if ago >= 60 else 5)
+        duplicates = int(new * (0.9 if 300 < ago < 345 else 0.24) * (0.8 + 0.4 * chance.random()))
+        held = 3 if ago in (190, 195) else int(chance.random() > 0.985)
+        store.add_activity(
+            (new, duplicates, held, chance.randrange(9, 40) if 180 <= ago <= 200 else 0),
+            ago * 60_000_000,
+        )
+
+
+def picture_of_a_store_that_is_down(browser: Any, site: str, board: Dashboard, store: Any) -> None:
+    """The overview, open while its store goes away."""
+    page = browser.new_context(viewport={"width": 1180, "height": 640}).new_page()
+    page.goto(f"{site}/enter?ticket={board.ticket()}")
+    moved = store.path.rename(store.path.with_suffix(".moved"))
+    store.path.mkdir()  # where there should be a file
+    page.locator('[data-mode="lost"]').wait_for()
+    page.screenshot(path=IMAGES / "dashboard-store-down.png", animations="disabled")
+    store.path.rmdir()
+    moved.rename(store.path)
+
+
 def main() -> None:
+    vars(runtime)["COUNT_EVERY"] = 86_400.0  # what fills the shop is not in the charts
     with tempfile.TemporaryDirectory() as folder:
         fill(f"{folder}/shop.db")
         fonts = Path(folder, "fonts.conf")
@@ -64,6 +93,7 @@ def main() -> None:
         counter = board._site.counter
         assert counter is not None
         traffic(counter)
+        activity(once.store)
         with serving(board) as site, sync_playwright() as playwright:
             environment: dict[str, str | float | bool] = {
                 **os.environ,
@@ -80,6 +110,7 @@ def main() -> None:
                     page.check(f"#ending-{ending}")
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+            picture_of_a_store_that_is_down(browser, site, board, once.store)
             browser.close()
         once.close()
 

@@ -239,7 +239,7 @@ async def test_what_is_done_on_the_page_is_written_down_with_the_user(memory, da
     assert (entry.by, entry.reason, entry.action) == ("ann", "the bank says no", "retry")
     text = (await browser.get("/audit")).text
     assert "freed to run again by ann: the bank says no" in text
-    assert "freed to run again by ann" in (await browser.get("/record?at=k-9")).text
+    assert "Freed to run again by ann" in (await browser.get("/record?at=k-9")).text
 
 
 async def test_a_link_on_another_site_is_asked_for_again_by_our_own_page(app, browse):

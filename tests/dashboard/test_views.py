@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.record import Record
 from oncekey.dashboard import views
 from oncekey.dashboard.text import as_json, beside_or_now, lines, of_bytes, shown
@@ -33,6 +34,24 @@ def record(**facts: Any) -> Record:
 
 def told(one: Record, present: int = BEGIN) -> list[str]:
     return [f"{moment.title} {moment.more}".strip() for moment in views.life(one, present)]
+
+
+def test_what_people_did_stands_where_it_happened():
+    deed = AuditEntry(action="retry", by="ann", reason="nothing arrived", at=BEGIN + 60 * SECOND)
+    one = record(
+        status="released",
+        attempt=0,
+        updated=deed.at,
+        finished=deed.at,
+        expires=BEGIN + 3600 * SECOND,
+    )
+    entries = [entry.title for entry in views.life(one, deed.at, [deed])]
+    assert entries == [
+        "Claimed",
+        "Released: the key is free",
+        "Freed to run again by ann: nothing arrived",
+        "Forgotten by itself",
+    ]
 
 
 def test_a_first_attempt():

@@ -29,7 +29,8 @@ def test_who_and_why_are_kept(store):
     if type(store).__name__ == "Unknown":
         assert once.resolve("a", result=1, by="ann")
         assert read_audit(store, 10) is None
-        assert audit_of(store, once.get("a")) == []
+        (entry,) = audit_of(store, once.get("a"))  # the record says it, also without a trail
+        assert (entry.by, entry.became) == ("ann", "completed")
         return
     assert once.resolve("a", result=1, by="ann", reason="it was paid")
     assert once.resolve("b", retry=True, by="ann")
@@ -46,6 +47,11 @@ def test_who_and_why_are_kept(store):
     ]
     (entry,) = audit_of(store, once.get("a"))
     assert (entry.was, entry.became) == ("held", "completed")
+    deed = once.get("a").resolved
+    assert (deed.by, deed.reason, deed.at) == ("ann", "it was paid", once.get("a").finished)
+    assert once.get("quiet") is None
+    once.run("quiet", lambda: 1)
+    assert once.get("quiet").resolved is None
     by_hand = [(one.name, one.detail) for one in told if one.name in ("resolved", "forgotten")]
     assert by_hand == [
         ("resolved", "it has ended, by ann: it was paid"),

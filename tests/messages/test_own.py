@@ -155,6 +155,18 @@ def test_a_file_in_a_folder_that_is_not_there(tmp_path):
         inbox.is_processed("m-1")
 
 
+@pytest.mark.parametrize(("query", "mode"), [("", 0o600), ("?mode=0640", 0o640)])
+def test_a_new_file_is_for_its_owner_alone(tmp_path, query, mode):
+    before = os.umask(0)
+    try:
+        inbox = Inbox(f"sqlite:///{tmp_path / 'shop.db'}{query}", "billing")
+        inbox.mark_completed(inbox.mark_processing("m-1"))
+    finally:
+        os.umask(before)
+    assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {mode}
+    inbox.close()
+
+
 def test_a_keeper_does_not_wait_for_a_writer(tmp_path):
     own = SQLiteConnections(tmp_path / "shop.db")
     own.identity()

@@ -68,6 +68,7 @@ def empty_postgres_url(_shared_database):
         if size is not None:  # for a few, DELETE is quicker, but it leaves dead rows behind
             connection.execute(f"{'TRUNCATE' if size > FEW else 'DELETE FROM'} oncekey_records")
             connection.execute("DELETE FROM oncekey_audit")
+            connection.execute("DELETE FROM oncekey_activity")
     return _shared_database
 
 

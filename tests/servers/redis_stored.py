@@ -28,6 +28,6 @@ def as_stored(record):
         record.finished,
         record.expires,
         record.revision,
-        *map(len, (*texts, error, record.noted)),
+        *map(len, (*texts, record.hand, error, record.noted)),
     )
-    return b"".join((head, *texts, error, record.noted, record.result or b""))
+    return b"".join((head, *texts, record.hand, error, record.noted, record.result or b""))

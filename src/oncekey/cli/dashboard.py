@@ -3,7 +3,7 @@
 import secrets
 import socket
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,6 +26,13 @@ def dashboard(
         bool,
         typer.Option("--show-results", help="Show results, notes and errors; they may be secret."),
     ] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Look only: nothing can be changed.")
+    ] = False,
+    trace_url: Annotated[
+        str,
+        typer.Option(metavar="URL", help="The address of a trace, with {trace} for its id."),
+    ] = "",
     store: StoreUrl = None,
 ) -> None:
     """Look at the records in a browser, on this machine only."""
@@ -33,7 +40,21 @@ def dashboard(
         # Ask the store first: if it does not answer, the command ends here and prints the reason.
         count_records(once.store)
         with _listening(port) as line:
-            _serve(once, line, show_results=show_results)
+            _serve(
+                once,
+                line,
+                show_results=show_results,
+                read_only=read_only,
+                trace_url=trace_url or None,
+                inbox=_inbox(ctx.obj.url),
+            )
+
+
+def _inbox(url: str) -> str | None:
+    """Return the URL if its database has an inbox, too."""
+    from oncekey.messages.dead_letters import dead_letters
+
+    return url if dead_letters(url, limit=1) is not None else None
 
 
 def _listening(port: int) -> socket.socket:
@@ -44,7 +65,7 @@ def _listening(port: int) -> socket.socket:
         raise CommandError(msg, WRONG) from None
 
 
-def _serve(once: Once, line: socket.socket, *, show_results: bool) -> None:
+def _serve(once: Once, line: socket.socket, **options: Any) -> None:
     """Print the link and serve the dashboard until the command is stopped."""
     with needing("dashboard", "the dashboard"):
         import uvicorn
@@ -53,8 +74,8 @@ def _serve(once: Once, line: socket.socket, *, show_results: bool) -> None:
     board = Dashboard(
         once,
         token=secrets.token_urlsafe(32),  # not printed: the ticket lets the user in
-        show_results=show_results,
         watch=False,
+        **options,
     )
     config = uvicorn.Config(
         board,

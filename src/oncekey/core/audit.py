@@ -44,6 +44,19 @@ class AuditEntry(Struct, kw_only=True, frozen=True, omit_defaults=True):
         return msgspec.json.encode(short)
 
 
+def stamped(entry: bytes, now: int) -> bytes:
+    """Return the entry with its time in front, as a record keeps it."""
+    return now.to_bytes(_TIME) + entry if entry else b""
+
+
+def entry_of(hand: bytes) -> AuditEntry | None:
+    """Return the entry that a record keeps, or None if it keeps none."""
+    return decode_entry(int.from_bytes(hand[:_TIME]), hand[_TIME:]) if hand else None
+
+
+_TIME: Final = 8
+
+
 def decode_entry(at: int, data: bytes) -> AuditEntry:
     """Return the entry that was made at this time."""
     return replace(msgspec.json.decode(data, type=AuditEntry), at=at)

@@ -35,6 +35,7 @@ from typing import Final, NamedTuple, TypeGuard
 
 from msgspec.structs import replace
 
+from oncekey.core.audit import stamped
 from oncekey.core.fingerprint import differ
 from oncekey.core.record import Record
 from oncekey.core.requests import (
@@ -170,12 +171,14 @@ def resolve(record: Record | None, ask: Resolve, now: int) -> tuple[Record | Non
     if record is None or record.status != "held" or record.token != ask.token:
         return record, Verdict.LOST
     token = _next_token(record, now)  # shuts out the attempt, which may still be running
+    hand = stamped(ask.audit, now) or record.hand
     if ask.status != "released":
-        return replace(_settled(record, ask, now), token=token), Verdict.DONE
+        return replace(_settled(record, ask, now), token=token, hand=hand), Verdict.DONE
     return replace(
         record,
         status="released",
         token=token,
+        hand=hand,
         attempt=0,  # "run it again" gives it all its attempts again
         uncertain=False,
         updated=now,

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from oncekey.core.audit import AuditEntry, entry_of
 from oncekey.core.codec import PLAIN, NotKeepableError, UnreadableBytesError, error_words
 from oncekey.errors import ConfigurationError, UnreadableError
 
@@ -110,6 +111,8 @@ class Record(Struct, frozen=True, gc=False):
     label: str = ""
     reference: str = ""
     version: int = FORMAT
+    hand: bytes = b""
+    """Who resolved it by hand, when and why, as `audit.stamped` wrote it; or empty."""
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -136,6 +139,11 @@ class Record(Struct, frozen=True, gc=False):
     def failure(self) -> str:
         """The last error as text, or an empty string."""
         return error_words(self.error) if self.error else ""
+
+    @property
+    def resolved(self) -> AuditEntry | None:
+        """Who resolved it by hand the last time, when and why, or None."""
+        return entry_of(self.hand)
 
     def at(
         self, name: Literal["created", "started", "updated", "finished", "expires", "lease_end"]

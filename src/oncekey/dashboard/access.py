@@ -12,7 +12,7 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -32,6 +32,10 @@ LASTING: Final = 12 * 3600
 TICKET_LASTING: Final = 15 * 60
 
 
+Role = Literal["operator", "viewer"]
+"""An operator looks and changes records, a viewer only looks."""
+
+
 class Session(Struct, frozen=True):
     """One browser that was let in."""
 
@@ -39,6 +43,7 @@ class Session(Struct, frozen=True):
     """The unique part of its cookie."""
     user: str
     until: int
+    role: Role
 
 
 class Sessions:
@@ -61,10 +66,10 @@ class Sessions:
         """Return whether the word is the secret. The time it takes reveals nothing about it."""
         return hmac.compare_digest(hashlib.sha256(word.encode()).digest(), self._secret)
 
-    def begun(self, user: str = "") -> str:
+    def begun(self, user: str = "", role: Role = "operator") -> str:
         """Return the value of a new session cookie."""
         named = urlsafe_b64encode(user[:LONGEST_NAME].encode()).decode().rstrip("=")
-        body = f"{secrets.token_urlsafe(18)}.{int(self._clock()) + LASTING}.{named}"
+        body = f"{secrets.token_urlsafe(18)}.{int(self._clock()) + LASTING}.{named}.{role}"
         return f"{body}.{self._sign('session', body)}"
 
     def read(self, value: str) -> Session | None:
@@ -72,9 +77,11 @@ class Sessions:
         body, _, signature = value.rpartition(".")
         if not self._is(signature, "session", body):
             return None
-        name, until, named = body.split(".")
+        name, until, named, said = body.split(".")
+        if int(until) <= self._clock():
+            return None
         user = urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
-        return Session(name, user, int(until)) if int(until) > self._clock() else None
+        return Session(name, user, int(until), "operator" if said == "operator" else "viewer")
 
     def form(self, name: str) -> str:
         """Return the proof that every form of this session carries. No other site can read it."""
@@ -220,6 +227,7 @@ class Admitted(Struct, frozen=True):
     """Whether the browser does not have the name yet."""
     user: str = ""
     """Who it is, as far as it is known, for the audit trail."""
+    role: Role = "operator"
 
 
 class SeenSession(Struct, frozen=True):
@@ -243,14 +251,24 @@ class ByToken:
     asks = True
     """Whether there is a form to enter the token."""
 
-    def __init__(self, token: str, once: Once) -> None:
-        """Raise `ConfigurationError` if the token is too short to be secret."""
-        if not isinstance(token, str) or len(token) < SHORTEST:
-            msg = (
-                f"the token of a dashboard is a string of at least {SHORTEST} characters that "
-                f"nobody guesses; make one with secrets.token_urlsafe()"
-            )
-            raise ConfigurationError(msg)
+    def __init__(
+        self, token: str, once: Once, *, view_token: str | None = None, role: Role = "operator"
+    ) -> None:
+        """`view_token` lets people in who may only look, and `role` is that of all others.
+
+        Raise `ConfigurationError` if a token is too short to be secret, or if both are the same.
+        """
+        for word in (token, token if view_token is None else view_token):
+            if not isinstance(word, str) or len(word) < SHORTEST:
+                msg = (
+                    f"the token of a dashboard is a string of at least {SHORTEST} characters that "
+                    f"nobody guesses; make one with secrets.token_urlsafe()"
+                )
+                raise ConfigurationError(msg)
+        if token == view_token:
+            raise ConfigurationError("token and view_token must differ: they open different doors")
+        self._viewers = None if view_token is None else Sessions(view_token)
+        self.role: Final[Role] = role
         self.sessions: Final = Sessions(token)
         self.tickets: Final = Tickets()
         self.guesses: Final = Guesses()
@@ -263,32 +281,37 @@ class ByToken:
         session = self.sessions.read(request.cookies.get(self.sessions.cookie, ""))
         if session is not None and not await self.ended.has(session.name):
             self._see(session, request)
-            return Admitted(session.name, user=session.user)
+            role: Role = "viewer" if "viewer" in (session.role, self.role) else "operator"
+            return Admitted(session.name, user=session.user, role=role)
         said = request.headers.get("authorization", "")
-        if said[: len(_BEARER)].lower() == _BEARER and self.is_token(
+        if said[: len(_BEARER)].lower() == _BEARER and self.role_of(
             request, said[len(_BEARER) :].strip()
         ):
-            return Admitted(user="a program with the token")
+            return Admitted(user="a program with the token", role="viewer")
         return None
 
-    def is_token(self, request: Request, word: str) -> bool:
-        """Return whether it is the token. Log a wrong one; after some, look at none for a while."""
+    def role_of(self, request: Request, word: str) -> Role | None:
+        """Return the role that the token gives, or None if it is none.
+
+        Log a wrong one; after some, look at none for a while.
+        """
         address = address_of(request)
         if self.guesses.pause(address):
-            return False
-        if self.sessions.is_secret(word):
+            return None
+        full = self.sessions.is_secret(word)
+        if full or (self._viewers is not None and self._viewers.is_secret(word)):
             self.guesses.right(address)
-            return True
+            return self.role if full else "viewer"
         log.warning(
             "wrong token for the dashboard from %s, %d in a row",
             address,
             self.guesses.wrong(address),
         )
-        return False
+        return None
 
-    def enter(self, response: Response, request: Request, user: str = "") -> None:
+    def enter(self, response: Response, request: Request, user: str, role: Role) -> None:
         """Set a new session cookie on the response."""
-        set_cookie(response, request, self.sessions.cookie, self.sessions.begun(user))
+        set_cookie(response, request, self.sessions.cookie, self.sessions.begun(user, role))
 
     async def leave(self, response: Response, request: Request, admitted: Admitted) -> None:
         """End the session, and delete the cookie of the browser."""
@@ -324,33 +347,52 @@ class ByCallable:
 
     asks = False
 
-    def __init__(self, auth: Auth, user: User | None = None, secret: str | None = None) -> None:
+    def __init__(
+        self,
+        auth: Auth,
+        user: User | None = None,
+        secret: str | None = None,
+        may_change: Auth | None = None,
+    ) -> None:
         """`auth(request)` returns True or an awaitable of True. Everything else is a refusal.
 
         `user(request)` returns the name for the audit trail. Forms are signed with `secret`, which
         all processes must share that serve the dashboard; without it each process has its own.
+        `may_change(request)` returns True for an operator; without it everybody is one.
         """
-        if not callable(auth):
-            msg = f"auth must be a callable that takes the request, not {auth!r}"
-            raise ConfigurationError(msg)
+        for name, given in (("auth", auth), ("may_change", may_change or auth)):
+            if not callable(given):
+                msg = f"{name} must be a callable that takes the request, not {given!r}"
+                raise ConfigurationError(msg)
         self._auth = auth
+        self._may_change = may_change
         self._user = user or _user_of
         self.sessions: Final = Sessions(secret or secrets.token_urlsafe(32))
 
     async def admit(self, request: Request) -> Admitted | None:
         """Return who is admitted, with a new name if the browser has none, or None if refused."""
-        answer: Any = self._auth(request)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer is not True:
+        if not await _says_yes(self._auth, request):
             return None
         name = request.cookies.get(self.sessions.cookie, "")
         user = str(self._user(request))[:LONGEST_NAME]
-        return Admitted(name or secrets.token_urlsafe(18), new=not name, user=user)
+        changes = self._may_change is None or await _says_yes(self._may_change, request)
+        return Admitted(
+            name or secrets.token_urlsafe(18),
+            new=not name,
+            user=user,
+            role="operator" if changes else "viewer",
+        )
 
     def remember(self, response: Response, request: Request, admitted: Admitted) -> None:
         """Set the cookie with the name, which the browser sends back with every form."""
         set_cookie(response, request, self.sessions.cookie, admitted.name)
+
+
+async def _says_yes(asked: Auth, request: Request) -> bool:
+    answer: Any = asked(request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    return answer is True
 
 
 def _user_of(request: Request) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
 from oncekey.dashboard.errors import PageError
@@ -21,6 +22,7 @@ from oncekey.errors import ConfigurationError
 from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
 from oncekey.inspection.bulk import Act, apply_to_all, collect, forgetting, resolving
 from oncekey.inspection.listing import find_record
+from oncekey.messages.dead_letters import dead_letters, free_dead_letter
 from oncekey.stores.browse import parse_stored_key
 
 
@@ -110,6 +112,24 @@ async def change_many(visit: Visit) -> Response:
     visit.site.queries.outdate()
     told = urlencode({"done": "many", "count": outcome.done, "left": len(found) - outcome.done})
     return RedirectResponse(visit.address(f"/records?{told}"), 303)
+
+
+async def free_letter(visit: Visit) -> Response:
+    """Let a dead message be processed when it is delivered again."""
+    inbox, form = visit.site.inbox, visit.form
+    if inbox is None:
+        raise PageError(404, "This dashboard was not told of an inbox; give it inbox=.")
+    consumer, key = form.get("box", ""), form.get("key", "")
+    found = await run_in_threadpool(lambda: dead_letters(inbox, consumer=consumer, key=key))
+    dead = (one for one in found or () if one.dead and str(one.token) == form.get("token"))
+    letter = next(dead, None)
+    if letter is None or not await run_in_threadpool(free_dead_letter, inbox, letter):
+        raise PageError(409, "The message has changed in the meantime. Nothing was done.")
+    write = getattr(visit.site.once.store, "audit", None)
+    if write is not None:
+        entry = AuditEntry(action="retry", scope=consumer or None, key=key, **_hand(visit))
+        await run_in_threadpool(write, entry.encode())
+    return RedirectResponse(visit.address("/dead-letters?done=freed"), 303)
 
 
 def _act(visit: Visit, how: str) -> Act:

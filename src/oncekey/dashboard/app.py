@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
 from oncekey.dashboard import actions, pages
-from oncekey.dashboard.access import SHORTEST, Auth, ByCallable, ByToken, User
+from oncekey.dashboard.access import SHORTEST, Auth, ByCallable, ByToken, Role, User
 from oncekey.dashboard.counter import CallCounter
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.login import Login
@@ -28,6 +29,9 @@ _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/", pages.overview),
     ("GET", "/records", pages.records),
     ("GET", "/record", pages.record),
+    ("GET", "/labels", pages.labels),
+    ("GET", "/dead-letters", pages.dead_letters),
+    ("POST", "/dead-letters/free", actions.free_letter),
     ("GET", "/doctor", pages.doctor),
     ("GET", "/audit", pages.audit),
     ("GET", "/metrics", pages.metrics),
@@ -50,40 +54,45 @@ class Dashboard:
         once: Once,
         *,
         token: str | None = None,
+        view_token: str | None = None,
         auth: Auth | None = None,
+        may_change: Auth | None = None,
         user: User | None = None,
         secret: str | None = None,
+        read_only: bool = False,
         show_results: bool = False,
+        trace_url: str | None = None,
+        inbox: str | None = None,
         allowed_hosts: Iterable[str] = LOOPBACK,
         watch: bool = True,
     ) -> None:
         """Give exactly one of `token` and `auth`, which decides who may look; there is no default.
 
+        With `token`, those who log in with `view_token` instead may look, but not change anything.
         `auth(request)` returns True if the request may look, or an awaitable of True. With it,
-        `user(request)` returns who that is, for the audit trail, and `secret` signs the forms: give
-        the same one to all processes that serve the dashboard.
+        `may_change(request)` says in the same way who may change records (by default everybody
+        who may look), `user(request)` returns who that is, for the audit trail, and `secret` signs
+        the forms: give the same one to all processes that serve the dashboard.
+        With `read_only` nobody changes anything.
         `show_results` shows results, notes and errors, which may hold secrets.
+        `trace_url` is the address of a trace, with `{trace}` where its id belongs, for records that
+        keep one. `inbox` is the URL of the database of an `Inbox`, whose dead letters are listed.
         `allowed_hosts` are the host names that the dashboard is reached under.
         `watch` counts the calls of this process; switch it off in a process that makes none.
         """
         if not isinstance(once, Once):
             raise ConfigurationError(f"a dashboard shows the records of a Once, not of {once!r}")
-        if (token is None) == (auth is None):
+        _check_store(once)
+        for name, given in (("read_only", read_only), ("show_results", show_results)):
+            if not isinstance(given, bool):
+                raise ConfigurationError(f"{name} must be True or False, not {given!r}")
+        if trace_url is not None and not _is_trace_url(trace_url):
             msg = (
-                "a dashboard needs token=... or auth=..., exactly one of them: whoever reaches it "
-                "could otherwise read and change every record"
+                f"trace_url is an address with {{trace}} in it, such as "
+                f"'https://jaeger.example.com/trace/{{trace}}', not {trace_url!r}"
             )
             raise ConfigurationError(msg)
-        _check_store(once)
-        if not isinstance(show_results, bool):
-            raise ConfigurationError(f"show_results must be True or False, not {show_results!r}")
-        if token is not None and (user is not None or secret is not None):
-            raise ConfigurationError("user= and secret= belong to auth=; a token has its own")
-        if secret is not None and len(secret) < SHORTEST:
-            raise ConfigurationError(f"a secret has at least {SHORTEST} characters")
-        access = (
-            ByToken(token, once) if token is not None else ByCallable(auth, user, secret)  # type: ignore[arg-type]  # it checks
-        )
+        access = _access_of(once, token, auth, view_token, may_change, user, secret, read_only)
         counter = CallCounter() if watch else None
         if counter is not None:
             _join(once, counter)
@@ -92,7 +101,8 @@ class Dashboard:
             access,
             counter=counter,
             show_results=show_results,
-            name=_name(once),
+            trace_url=trace_url,
+            inbox=inbox,
         )
         app = Starlette(
             routes=list(_routes(self._site)),
@@ -127,17 +137,53 @@ class Dashboard:
         return self._site.sorry(request, status, str(error))
 
 
+def _access_of(  # noqa: PLR0917 - as the user passes them
+    once: Once,
+    token: str | None,
+    auth: Auth | None,
+    view_token: str | None,
+    may_change: Auth | None,
+    user: User | None,
+    secret: str | None,
+    read_only: bool,  # noqa: FBT001 - as the others
+) -> ByToken | ByCallable:
+    """Return who may do what. Raise `ConfigurationError` if the arguments do not fit together."""
+    if (token is None) == (auth is None):
+        msg = (
+            "a dashboard needs token=... or auth=..., exactly one of them: whoever reaches it "
+            "could otherwise read and change every record"
+        )
+        raise ConfigurationError(msg)
+    if token is not None:
+        if user is not None or secret is not None:
+            raise ConfigurationError("user= and secret= belong to auth=; a token has its own")
+        if may_change is not None:
+            raise ConfigurationError("may_change= belongs to auth=; a token has a view_token=")
+        role: Role = "viewer" if read_only else "operator"
+        return ByToken(token, once, view_token=view_token, role=role)
+    if view_token is not None:
+        raise ConfigurationError("view_token= belongs to token=; with auth= use may_change=")
+    if secret is not None and len(secret) < SHORTEST:
+        raise ConfigurationError(f"a secret has at least {SHORTEST} characters")
+    changes = (lambda _: False) if read_only else may_change
+    return ByCallable(auth, user, secret, changes)  # type: ignore[arg-type]  # it checks
+
+
 def _routes(site: Site) -> Iterable[BaseRoute]:
     for method, path, page in _PAGES:
-        yield Route(path, site.behind_the_door(page), methods=[method])
+        changes = method == "POST" or page is actions.ask_forget
+        yield Route(path, site.behind_the_door(page, changes=changes), methods=[method])
     yield Route("/static/{name}", site.static.answer)
     if isinstance(site.access, ByToken):
         login = Login(site, site.access)
         yield Route("/login", login.show_token, methods=["POST"])
         yield Route("/enter", login.show_ticket)
-        yield Route("/logout", site.behind_the_door(login.leave), methods=["POST"])
-        yield Route("/sessions", site.behind_the_door(login.sessions), methods=["GET"])
-        yield Route("/sessions/end", site.behind_the_door(login.end), methods=["POST"])
+        leave = site.behind_the_door(login.leave, changes=False)
+        yield Route("/logout", leave, methods=["POST"])
+        sessions = site.behind_the_door(login.sessions, changes=True)  # addresses of others
+        yield Route("/sessions", sessions, methods=["GET"])
+        end = site.behind_the_door(login.end, changes=True)
+        yield Route("/sessions/end", end, methods=["POST"])
 
 
 def _check_store(once: Once) -> None:
@@ -156,6 +202,8 @@ def _join(once: Once, counter: CallCounter) -> None:
     once.core.observers.add(counter)
 
 
-def _name(once: Once) -> str:
-    """Return the kind of the store. Its address is not shown, because it may hold a password."""
-    return type(once.store).__name__.removesuffix("Store") or "store"
+def _is_trace_url(url: object) -> bool:
+    if not isinstance(url, str) or url.count("{trace}") != 1:
+        return False
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and "{" not in parts.netloc

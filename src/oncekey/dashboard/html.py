@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from starlette.responses import HTMLResponse, Response
 
 from oncekey.core.key import stored_key
+from oncekey.dashboard import charts
 from oncekey.dashboard.access import Admitted, ByCallable, ByToken
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import HEIGHT, WIDTH
@@ -83,6 +84,8 @@ class Templates:
             STATUSES=STATUSES,
             drawing_width=WIDTH,
             drawing_height=HEIGHT,
+            chart_width=charts.WIDTH,
+            chart_height=charts.HEIGHT,
         )
 
     def page(
@@ -99,6 +102,7 @@ class Templates:
             root=request.scope.get("root_path", ""),
             admitted=admitted is not None,
             asks=self._access.asks,
+            may_change=admitted is not None and admitted.role == "operator",
             form=form,
             **facts,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse, Response
 
-from oncekey.dashboard.access import ByToken, address_of, same_origin
+from oncekey.dashboard.access import ByToken, Role, address_of, same_origin
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.site import Site, Visit, form_fields
 from oncekey.inspection.text import now
@@ -38,9 +38,11 @@ class Login:
             response = self._site.refusal(request, sentence, 429)
             response.headers["retry-after"] = str(ceil(pause))
             return response
-        if not self._access.is_token(request, form.get("token", "")):
+        role = self._access.role_of(request, form.get("token", ""))
+        if role is None:
             return self._site.refusal(request, "That is not the token of this dashboard.")
-        return self._let_in(request, _inside(form.get("back", "")), form.get("name", "").strip())
+        user = form.get("name", "").strip()
+        return self._let_in(request, _inside(form.get("back", "")), user, role)
 
     async def show_ticket(self, request: Request) -> Response:
         """Use the ticket up and start a session. The same ticket works only once."""
@@ -48,7 +50,7 @@ class Login:
             return Response(status_code=503)  # a browser that prefetches must not use the ticket up
         user = self._access.tickets.spend(request.query_params.get("ticket", ""))
         if user is not None:
-            return self._let_in(request, "/", user)
+            return self._let_in(request, "/", user, self._access.role)
         if await self._access.admit(request) is not None:  # the link again, in the same browser
             return RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
         return self._site.refusal(
@@ -74,9 +76,9 @@ class Login:
                 await self._access.end(seen.name)
         return RedirectResponse(visit.address("/sessions"), 303)
 
-    def _let_in(self, request: Request, path: str, user: str) -> Response:
+    def _let_in(self, request: Request, path: str, user: str, role: Role) -> Response:
         response = RedirectResponse(f"{request.scope.get('root_path', '')}{path}", 303)
-        self._access.enter(response, request, user)
+        self._access.enter(response, request, user, role)
         return response
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote, urlencode
 
@@ -9,8 +10,10 @@ from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.record import FORMAT, Record
 from oncekey.dashboard import views
+from oncekey.dashboard.charts import SPANS, charts
 from oncekey.dashboard.errors import PageError
 from oncekey.dashboard.figures import figures
 from oncekey.dashboard.site import Visit
@@ -20,10 +23,13 @@ from oncekey.exporter import CONTENT_TYPE, exposition
 from oncekey.inspection.actions import state_of
 from oncekey.inspection.listing import audit_of, read_audit
 from oncekey.inspection.text import SECOND, meaning, now
+from oncekey.messages.dead_letters import dead_letters as inbox_letters
 from oncekey.records import place as scope_and_key
 from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
 
 _MANY: Final = 50
+_SORTED: Final = 500
+"""The number of records that are sorted at most."""
 _MOST_ENTRIES: Final = 200
 _DAY: Final = 86_400 * SECOND
 AGES: Final = {
@@ -45,8 +51,13 @@ async def overview(visit: Visit) -> Response:
     look = await visit.site.queries.look()
     calls = None if visit.site.counter is None else visit.site.counter.counts()
     findings, unasked = await _findings(visit)
+    span = visit.request.query_params.get("over", "hour")
+    if span not in SPANS:
+        raise PageError(400, f"The charts show the last {', '.join(SPANS)}, not {span!r}.")
     return visit.page(
         "overview.html",
+        charts=None if look.activity is None else charts(look.activity, span),
+        spans=list(SPANS),
         figures=figures(look, calls),
         calls=calls,
         held=views.rows(look.held),
@@ -58,6 +69,39 @@ async def overview(visit: Visit) -> Response:
         examined=len(findings),
         unasked=unasked,
     )
+
+
+async def labels(visit: Visit) -> Response:
+    """Return how many records there are of each label and each scope."""
+    found = await visit.site.queries.breakdown()
+    return visit.page("labels.html", found=found, now=found.now)
+
+
+async def dead_letters(visit: Visit) -> Response:
+    """Return the messages that failed for good, the newest first."""
+    letters = await run_in_threadpool(lambda: read_letters(visit.site.inbox))
+    return visit.page(
+        "dead_letters.html",
+        letters=letters,
+        most=MOST_LETTERS,
+        show=visit.site.show_results,
+        done=_LETTERS_DONE.get(visit.request.query_params.get("done", ""), ""),
+        now=now(),
+    )
+
+
+MOST_LETTERS: Final = 200
+_LETTERS_DONE: Final = {
+    "freed": "Done. The message is processed when it is delivered again.",
+}
+
+
+def read_letters(inbox: str | None) -> list[views.DeadLetterRow] | None:
+    """Return the dead letters of the inbox, or None if there is no inbox."""
+    if inbox is None:
+        raise PageError(404, "This dashboard was not told of an inbox; give it inbox=.")
+    found = inbox_letters(inbox, limit=MOST_LETTERS)
+    return None if found is None else [views.dead_letter_row(one) for one in found]
 
 
 async def audit(visit: Visit) -> Response:
@@ -82,6 +126,11 @@ async def records(visit: Visit) -> Response:
         if exact is not None:
             return RedirectResponse(visit.address(f"/record?{views.query_of(exact)}"), 303)
         query = _in_scope(query, asked["key"].strip())
+    sort = asked.get("sort", "")
+    if sort and sort.removeprefix("-") not in views.ORDERS:
+        raise PageError(400, f"Records are sorted by {', '.join(views.ORDERS)}, not {sort!r}.")
+    if sort:
+        query = replace(query, limit=_SORTED)
     try:
         page = await visit.site.queries.page(query)
     except ConfigurationError as error:
@@ -93,16 +142,19 @@ async def records(visit: Visit) -> Response:
     more = "" if page.after is None else urlencode({**further, "after": page.after})
     return visit.page(
         "records.html",
-        rows=views.rows(page),
+        rows=views.sorted_rows(page, sort) if sort else views.rows(page),
+        sort=sort,
+        orders=views.orders(sort, {one: asked[one] for one in further if one != "sort"}),
         newest_first=page.newest_first,
         now=page.now,
         asked=asked,
         ages={name: words for name, (_, _, words) in AGES.items()},
-        chosen=bool(further),
+        chosen=bool(further.keys() - {"sort"}),
         more=more,
         first=urlencode(further) if "after" in asked else None,
         done=_done(asked),
         query=urlencode(further),
+        unsorted=urlencode({one: asked[one] for one in further if one != "sort"}),
     )
 
 
@@ -140,10 +192,9 @@ def _in_scope(query: RecordQuery, typed: str) -> RecordQuery:
 async def record(visit: Visit) -> Response:
     """Return the page about one record, with the forms to change it."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
-    facts = about(visit, found)
     store = visit.site.once.store
-    facts["by_hand"] = await run_in_threadpool(lambda: audit_of(store, found))
-    return visit.page("record.html", **facts, sentence="", typed={})
+    by_hand = await run_in_threadpool(lambda: audit_of(store, found))
+    return visit.page("record.html", **about(visit, found, by_hand), sentence="", typed={})
 
 
 async def doctor(visit: Visit) -> Response:
@@ -164,8 +215,8 @@ async def looked_up(visit: Visit, at: str) -> Record:
     return found
 
 
-def about(visit: Visit, found: Record) -> dict[str, Any]:
-    """Return the variables for the templates about one record."""
+def about(visit: Visit, found: Record, by_hand: Iterable[AuditEntry] = ()) -> dict[str, Any]:
+    """Return the variables for the templates about one record, and what people did to it."""
     present = now()
     notes, steps, unreadable = views.noted(found)
     return {
@@ -174,10 +225,10 @@ def about(visit: Visit, found: Record) -> dict[str, Any]:
         "seen": state_of(found),
         "tone": views.tone_of(found),
         "known": found.version <= FORMAT,
-        "by_hand": [],
         "meaning": meaning(found, present),
-        "timeline": views.life(found, present),
+        "timeline": views.life(found, present, by_hand),
         "now": present,
+        "trace": views.trace_of(found, visit.site.trace_url),
         "notes": notes,
         "steps": steps,
         "unreadable": unreadable,

@@ -14,8 +14,16 @@ from starlette.concurrency import run_in_threadpool
 from oncekey.core.record import Record
 from oncekey.doctor import Finding, examine
 from oncekey.errors import OncekeyError
-from oncekey.inspection.listing import count_records, fill_page, find_record
+from oncekey.inspection.listing import (
+    Breakdown,
+    break_down,
+    count_records,
+    fill_page,
+    find_record,
+    read_activity,
+)
 from oncekey.once import Once
+from oncekey.stores.activity import Activity
 from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, ScopeAndKey
 
 T = TypeVar("T")
@@ -29,6 +37,8 @@ FEW: Final = 6
 _SHORT: Final = 0.25
 """How many seconds a look searches for held records if the store has no index of them."""
 _MINUTE: Final = 60_000_000
+_BROKEN_DOWN: Final = 20_000
+"""The number of records that are counted by label and scope."""
 
 
 class StoreView(Struct, frozen=True, kw_only=True):
@@ -39,6 +49,8 @@ class StoreView(Struct, frozen=True, kw_only=True):
     """The change in records per minute; None while it is not known."""
     held: RecordPage
     newest: RecordPage
+    activity: Activity | None = None
+    """How many calls there were over time, in all processes; None if the store does not know."""
 
     @property
     def at(self) -> int:
@@ -90,6 +102,9 @@ class Queries:
         self._once = once
         self._seen: deque[RecordCounts] = deque(maxlen=_SAMPLES)
         self._look = Shared(self._looked, _COUNTED_FOR)
+        self._breakdown = Shared(
+            lambda: break_down(once.store, most=_BROKEN_DOWN, seconds=2.0), _COUNTED_FOR
+        )
 
     async def page(self, ask: RecordQuery, seconds: float = 1.0) -> RecordPage:
         """Return a page of records, or less after `seconds` if the store has to search."""
@@ -98,6 +113,10 @@ class Queries:
     async def record(self, place: ScopeAndKey) -> Record | None:
         """Return one record, or None. Read one of a newer release as far as possible."""
         return await run_in_threadpool(lambda: find_record(self._once.store, *place))
+
+    async def breakdown(self) -> Breakdown:
+        """Return the records by label and scope, as they were at most a few seconds ago."""
+        return await run_in_threadpool(self._breakdown)
 
     async def look(self) -> StoreView:
         """Return what there is, as it was at most a few seconds ago."""
@@ -116,7 +135,11 @@ class Queries:
         before = next((one for one in self._seen if present.now - one.now < 5 * _MINUTE), None)
         self._seen.append(present)
         return StoreView(
-            counts=present, per_minute=_change(before, present), held=held, newest=newest
+            counts=present,
+            per_minute=_change(before, present),
+            held=held,
+            newest=newest,
+            activity=read_activity(store),
         )
 
 

@@ -15,6 +15,7 @@ from oncekey.dashboard.errors import PageError, status_of
 from oncekey.dashboard.html import StaticFiles, Templates
 from oncekey.dashboard.queries import Examinations, Queries
 from oncekey.errors import OncekeyError
+from oncekey.inspection.listing import where
 from oncekey.once import Once
 
 LARGEST: Final = 2 * 1024 * 1024
@@ -66,6 +67,11 @@ PageHandler = Callable[[Visit], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+def _must_operate(admitted: Admitted) -> None:
+    if admitted.role != "operator":
+        raise PageError(403, "You may look here, but not change anything.")
+
+
 class Site:
     """The objects that all pages use."""
 
@@ -76,22 +82,32 @@ class Site:
         *,
         counter: CallCounter | None,
         show_results: bool,
-        name: str,
+        trace_url: str | None,
+        inbox: str | None,
     ) -> None:
         """Without a counter the calls of this process are not counted."""
         self.once: Final = once
         self.access: Final = access
         self.counter: Final = counter
         self.show_results: Final = show_results
+        self.trace_url: Final = trace_url
+        self.inbox: Final = inbox
         self.static: Final = StaticFiles()
-        self.templates: Final = Templates(access, version=self.static.version, store_name=name)
+        kind = type(once.store).__name__.removesuffix("Store") or "store"
+        self.templates: Final = Templates(
+            access,
+            version=self.static.version,
+            store_name=kind,
+            store_where=where(once.store),
+            has_inbox=inbox is not None,
+        )
         self.queries: Final = Queries(once)
         self.examinations: Final = Examinations(once)
 
-    def behind_the_door(self, page: PageHandler) -> Endpoint:
+    def behind_the_door(self, page: PageHandler, *, changes: bool) -> Endpoint:
         """Return an endpoint that admits the request and checks its form before it calls the page.
 
-        Errors become pages with a sentence.
+        A page that `changes` something is for operators only. Errors become pages with a sentence.
         """
 
         async def endpoint(request: Request) -> Response:
@@ -100,6 +116,8 @@ class Site:
                 return self.refusal(request)
             visit = Visit(self, request, admitted)
             try:
+                if changes:
+                    _must_operate(admitted)
                 if request.method == "POST":
                     visit.form = await self._checked(request, admitted)
                 return await page(visit)

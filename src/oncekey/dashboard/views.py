@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from oncekey.core.audit import AuditEntry
 from oncekey.core.key import stored_key
 from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.errors import UnreadableError
-from oncekey.inspection.text import SECOND, brief, length, notes_and_steps
+from oncekey.inspection.text import SECOND, brief, done_by_hand, length, notes_and_steps
 from oncekey.inspection.timeline import Moment, timeline
+from oncekey.messages.dead_letters import DeadMessage
 from oncekey.stores.browse import STATUSES, RecordPage
 
 _ENDED: Final = {
@@ -47,6 +52,87 @@ class RecordRow(Struct, frozen=True):
         return tone_of(self.record)
 
 
+class Order(Struct, frozen=True):
+    """A column that the list can be sorted by: its query string and what `aria-sort` says."""
+
+    query: str
+    now: str
+
+
+ORDERS: Final[dict[str, Callable[[RecordRow], Any]]] = {
+    "status": lambda row: row.record.status,
+    "key": lambda row: (row.record.scope or "", row.record.key),
+    "label": lambda row: row.record.label,
+    "attempt": lambda row: row.record.attempt,
+    "created": lambda row: row.record.created,
+    "expires": lambda row: row.record.expires or math.inf,
+    "size": lambda row: -1 if row.size is None else row.size,
+}
+"""What the list can be sorted by."""
+
+
+def sorted_rows(page: RecordPage, sort: str) -> list[RecordRow]:
+    """Return the records of a page in this order; with a minus before its name, descending."""
+    order = ORDERS[sort.removeprefix("-")]
+    return sorted(rows(page), key=order, reverse=sort.startswith("-"))
+
+
+def orders(sort: str, asked: dict[str, str]) -> dict[str, Order]:
+    """Return for each column how to sort by it; for the one that is sorted by, the other way."""
+    made = {}
+    for name in ORDERS:
+        to = f"-{name}" if sort == name else name
+        now = {name: "ascending", f"-{name}": "descending"}.get(sort, "none")
+        made[name] = Order(urlencode({**asked, "sort": to}), now)
+    return made
+
+
+class DeadLetterRow(Struct, frozen=True, kw_only=True):
+    """A message that failed for good, wherever it was to go: the list knows no more than this."""
+
+    box: str
+    """Whose it is: the consumer of an inbox."""
+    key: str
+    kind: str
+    attempts: int
+    error: str
+    first_seen: int
+    died: int
+    expires: int
+    token: int
+    dead: bool
+    """Whether it is still dead; it may have been freed since."""
+    kept: bool
+    """Whether the message itself is kept."""
+
+
+def dead_letter_row(letter: DeadMessage) -> DeadLetterRow:
+    """Return the dead letter of an inbox as a row."""
+    return DeadLetterRow(
+        box=letter.consumer,
+        key=letter.key,
+        kind=letter.message_type,
+        attempts=letter.attempts,
+        error=letter.error,
+        first_seen=letter.first_seen,
+        died=letter.died,
+        expires=letter.expires,
+        token=letter.token,
+        dead=letter.dead,
+        kept=letter.letter is not None,
+    )
+
+
+# The end of a reference as the OpenTelemetry observer writes it, which is an extra.
+_TRACE: Final = re.compile(r"(?:^| )00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$")
+
+
+def trace_of(record: Record, url: str | None) -> str:
+    """Return the address of the trace of the last attempt; empty if it is not known."""
+    found = _TRACE.search(record.reference)
+    return "" if url is None or found is None else url.replace("{trace}", found[1])
+
+
 class LifeEntry(Struct, frozen=True):
     """One event in the life of a record, in words."""
 
@@ -78,11 +164,17 @@ def tone_of(record: Record) -> str:
     return record.status if record.status in STATUSES else "unknown"
 
 
-def life(record: Record, present: int) -> list[LifeEntry]:
-    """Return what happened and what will happen to the record, in order of time."""
+def life(record: Record, present: int, by_hand: Iterable[AuditEntry] = ()) -> list[LifeEntry]:
+    """Return what happened and what will happen to the record, in order of time.
+
+    `by_hand` is what people did to it.
+    """
     moments = list(timeline(record, apart=SECOND))
     again = any(kind == "started" for kind, _ in moments)
-    entries = (_entry(record, one, present, again=again) for one in moments)
+    entries = [_entry(record, one, present, again=again) for one in moments]
+    for deed in by_hand:
+        words = done_by_hand(deed)
+        entries.append(LifeEntry(deed.at, f"{words[0].upper()}{words[1:]}"))
     return sorted((one for one in entries if one is not None), key=lambda entry: entry.at)
 
 
@@ -92,8 +184,7 @@ def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> Life
     number = record.attempt
     match kind:
         case "claimed":
-            first = "Claimed for the first time" if again else f"Claimed, attempt {number} started"
-            return LifeEntry(at, first)
+            return LifeEntry(at, _claimed(number, again=again))
         case "started":
             earlier = f"{number - 1} before it" if number > 1 else ""
             return LifeEntry(at, f"Attempt {number} started", more=earlier)
@@ -112,6 +203,13 @@ def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> Life
             return _ended(record, at)
         case "expires":
             return LifeEntry(at, "Forgotten by itself", "future")
+
+
+def _claimed(number: int, *, again: bool) -> str:
+    if again:
+        return "Claimed for the first time"
+    # Whoever lets it run again gives it all its attempts again: then there was none yet.
+    return f"Claimed, attempt {number} started" if number else "Claimed"
 
 
 def _ended(record: Record, at: int) -> LifeEntry | None:

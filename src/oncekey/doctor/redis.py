@@ -66,7 +66,6 @@ def examination(server: Server) -> Examination[Words]:
     if server.asked.events is not None:
         findings += yield from _router(server.asked.events)
         findings += yield from _retention(server.asked.events)
-        findings += yield from _routed(server.asked.events)
     return findings
 
 
@@ -315,29 +314,6 @@ def _retention(events: Retention) -> Generator[Words, Any, list[Finding]]:
                 seen.append(retained(log, markers, f"{place}log:{job}"))
     bad = [finding for finding in seen if finding.severity != "fine"]
     return bad or seen[:1]
-
-
-def _routed(events: Retention) -> Generator[Words, Any, list[Finding]]:
-    """Return whether a router reads each shard of the domain that has events."""
-    check = "events.router"
-    stored = yield ("GET", f"{{{events.domain}}}:shards")
-    shards = events.shards if isinstance(stored, Refused) or stored is None else int(stored)
-    found, lonely = False, []
-    for shard in range(shards):
-        name = f"{{{events.domain}:{shard}}}:events"
-        groups = yield ("XINFO", "GROUPS", name)
-        if isinstance(groups, Refused):  # there is no such stream yet, or no right to look
-            continue
-        found = True
-        if not groups:
-            lonely.append(name)
-    if lonely:
-        meaning = "no router reads the events: jobs have no state, and streams grow until full"
-        fix = f"start oncekey router --domain {events.domain}"
-        return [warning(check, meaning, f"no group reads {', '.join(lonely)}", fix)]
-    if not found:
-        return []
-    return [fine(check, "a router reads the events of each shard", "a group for each stream")]
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
@@ -21,6 +22,7 @@ from oncekey.engine.ticket import Ticket
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError, UnreadableError
 from oncekey.observe import Event, Observers
 from oncekey.policy import microseconds
+from oncekey.stores.activity import Counts
 from oncekey.stores.base import Store
 
 _log = logging.getLogger("oncekey")
@@ -31,6 +33,9 @@ BEGIN_WITHIN: Final = 1.0
 PURGE_EVERY: Final = 30.0
 PURGE_BATCH: Final = 500
 _PURGE_AGAIN: Final = 0.2
+COUNT_EVERY: Final = 10.0
+_MOST_COUNTS: Final = 360
+"""The number of counts that wait for a store: those of an hour."""
 MOST_WAITING: Final = 64 * 2**20
 """The most bytes of results that wait in this process until they can be recorded."""
 
@@ -386,8 +391,8 @@ class LateEnd(UnrecordedEnd):
             self._store.release(replace(ask, token=answer.record.token))
 
 
-class Purging(Asking):
-    """The chore that removes expired records in small batches for as long as the store exists."""
+class Lasting(Asking):
+    """A chore that goes on for as long as the store exists."""
 
     __slots__ = ("_observers",)
     _store: Callable[[], Store | None]
@@ -405,6 +410,48 @@ class Purging(Asking):
     def lane(self) -> object:
         """The store, or None once it is gone."""
         return self._store()
+
+
+class Counting(Lasting):
+    """The chore that writes to the store how many calls this process had, for the charts.
+
+    What cannot be written waits, with its time, for an hour at most.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, store: Store, observers: Observers) -> None:
+        """Start with nothing that waits."""
+        super().__init__(store, observers)
+        self._waiting: deque[tuple[float, Counts]] = deque(maxlen=_MOST_COUNTS)
+
+    def do(self) -> float | None:
+        """Write what was counted. Return the seconds until the next time, or None without a store.
+
+        An error is met and reported by the calls too. If it is not known whether the counts were
+        added, they are dropped: a chart that shows too little is better than one that invents.
+        """
+        store: Any = self._store()
+        if store is None:
+            return None
+        counts = self._observers.tally.take()
+        if any(counts):
+            self._waiting.append((monotonic(), counts))
+        while self._waiting:
+            since, counts = self._waiting[0]
+            try:
+                store.add_activity(counts, microseconds(monotonic() - since))
+            except Exception as error:  # noqa: BLE001 - a chart must not disturb anything
+                if getattr(error, "happened", None) is False:
+                    break
+            self._waiting.popleft()
+        return COUNT_EVERY
+
+
+class Purging(Lasting):
+    """The chore that removes expired records in small batches for as long as the store exists."""
+
+    __slots__ = ()
 
     def do(self) -> float | None:
         """Purge one batch. Return the seconds until the next one, or None once the store is gone.

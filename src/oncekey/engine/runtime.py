@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from oncekey.compat import refuse_late_patching, refuse_other_loops, renew_after_fork
 from oncekey.engine.breaker import Breaker
 from oncekey.engine.cache import Cache
-from oncekey.engine.chores import PURGE_EVERY, Purging
+from oncekey.engine.chores import COUNT_EVERY, PURGE_EVERY, Counting, Purging
 from oncekey.engine.engine import Engine
 from oncekey.engine.engine_async import AsyncEngine
 from oncekey.engine.keeper import keeper
@@ -62,8 +62,9 @@ class Core:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """Start to purge again in a forked child: the keeper of the parent is not there."""
+        """Start the chores again in a forked child: the keeper of the parent is not there."""
         self._purging = False
+        self.observers.tally.take()  # the parent writes down what it has counted
 
     @property
     def store(self) -> Store:
@@ -120,9 +121,11 @@ class Core:
         return self._engine_async
 
     def _purge_by_itself(self) -> None:
-        """Start to purge, once in every process that uses the store, forked ones included."""
+        """Start to purge and count, once in every process that uses the store, also forked ones."""
         self._purging = True
         keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
+        if hasattr(self._behind, "add_activity"):
+            keeper.take_up(Counting(self._behind, self.observers), COUNT_EVERY)
 
     def forgotten(self, identity: tuple[str | None, str]) -> None:
         """Drop a record that was changed by hand from the cache, and land its flight."""

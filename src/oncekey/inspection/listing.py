@@ -6,18 +6,21 @@ that keep an order by time are read newest first. Only blocking stores are suppo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from time import monotonic
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from oncekey.core.audit import KEPT, AuditEntry, decode_entry
 from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.stores import browse
+from oncekey.stores.activity import Activity
 from oncekey.stores.base import Store
-from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, StoreSize
+from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, ScopeAndKey, StoreSize
 
 # By name, because each module imports the driver of its store.
 _MODULES: Final = {
@@ -65,6 +68,74 @@ def measure(store: Store, total: int) -> StoreSize:
     return told
 
 
+def where(store: Store) -> str:
+    """Return host and database, or the file, without user and password; empty if not known."""
+    told: str = _function(store, "where")(store)
+    return told
+
+
+def read_activity(store: Store) -> Activity | None:
+    """Return how many calls there were over time, or None if the store does not keep that."""
+    activity = getattr(store, "activity", None)
+    return None if activity is None else activity()
+
+
+class Share(Struct, frozen=True):
+    """How many records have this label or scope, in all and by status."""
+
+    name: str | None
+    """The label, which may be empty, or the scope, which may be None."""
+    total: int
+    by_status: dict[str, int]
+
+
+class Breakdown(Struct, frozen=True):
+    """The records by label and by scope, each with the largest share first."""
+
+    labels: list[Share]
+    scopes: list[Share]
+    read: int
+    """The number of records that were read."""
+    whole: bool
+    """Whether these were all."""
+    newest_first: bool
+    """Whether those that were read are the newest ones."""
+    now: int
+
+
+def break_down(store: Store, *, most: int, seconds: float) -> Breakdown:
+    """Return the records by label and by scope, of at most so many and after so many seconds."""
+    end = monotonic() + seconds
+    seen: dict[ScopeAndKey, Record] = {}  # Redis may list a record twice
+    ask = RecordQuery(limit=min(most, _PAGE))
+    while True:
+        page = list_records(store, ask)
+        seen |= {(one.scope, one.key): one for one in page.records}
+        if page.after is None or len(seen) >= most or monotonic() > end:
+            break
+        ask = replace(ask, after=page.after)
+    return Breakdown(
+        labels=_shares((record.label, record.status) for record in seen.values()),
+        scopes=_shares((record.scope, record.status) for record in seen.values()),
+        read=len(seen),
+        whole=page.after is None,
+        newest_first=page.newest_first,
+        now=page.now,
+    )
+
+
+_PAGE: Final = 1000
+
+
+def _shares(pairs: Iterable[tuple[str | None, str]]) -> list[Share]:
+    counted: dict[str | None, dict[str, int]] = {}
+    for name, status in pairs:
+        by_status = counted.setdefault(name, {})
+        by_status[status] = by_status.get(status, 0) + 1
+    shares = [Share(name, sum(counts.values()), counts) for name, counts in counted.items()]
+    return sorted(shares, key=lambda one: (-one.total, one.name or ""))
+
+
 def count_due(store: Store, grace: int) -> int | None:
     """Return how many records a purge with this grace period may remove, a million at most.
 
@@ -93,12 +164,27 @@ def read_audit(store: Store, limit: int) -> list[AuditEntry] | None:
 
 
 def audit_of(store: Store, record: Record) -> list[AuditEntry]:
-    """Return what was done to this record by hand since it was first claimed."""
-    return [
+    """Return what was done to this record by hand since it was first claimed, the newest first.
+
+    The last time that it was resolved stands in the record itself, which may outlive the trail.
+    """
+    found = [
         entry
         for entry in read_audit(store, KEPT) or ()
         if (entry.scope, entry.key) == (record.scope, record.key) and entry.at >= record.created
     ]
+    kept = record.resolved
+    if kept is None or any(_same_deed(kept, entry) for entry in found):
+        return found
+    return sorted([*found, kept], key=lambda entry: entry.at, reverse=True)
+
+
+def _same_deed(one: AuditEntry, other: AuditEntry) -> bool:
+    """Return whether both are about the same change: a store may take their times one by one."""
+    return replace(one, at=other.at) == other and abs(one.at - other.at) < _TOGETHER
+
+
+_TOGETHER: Final = 1_000_000
 
 
 def _function(store: Store, name: str) -> Any:

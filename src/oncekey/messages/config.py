@@ -166,13 +166,13 @@ def connections_of(target: str | Once) -> Connections | None:
         if target.startswith(("postgresql://", "postgres://")):
             return _own_postgres(target)
         store = open_store(target)
-        return SQLiteConnections(store.file) if isinstance(store, SQLiteStore) else None
+        return SQLiteConnections(store.file, store.mode) if isinstance(store, SQLiteStore) else None
     if not isinstance(target, Once):
         msg = f"an inbox needs a Once or the URL of a database, not {target!r}"
         raise ConfigurationError(msg)
     behind: Any = target.core.given
     if isinstance(behind, SQLiteStore):
-        return SQLiteConnections(behind.file)
+        return SQLiteConnections(behind.file, behind.mode)
     if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
         return None
     named = behind.target

@@ -14,7 +14,7 @@ from oncekey.compat import Runner, leave_alone, pause_for_fork
 from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
 from oncekey.messages.statements import SQLITE, Given
-from oncekey.stores.sqlite.schema import statements_of, when_unlocked
+from oncekey.stores.sqlite.schema import create_file, statements_of, when_unlocked
 from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
 
 T = TypeVar("T")
@@ -32,16 +32,20 @@ class SQLiteConnections:
 
     dialect = SQLITE
 
-    def __init__(self, path: Path) -> None:
-        """Remember the path. The first statement opens the file."""
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
+        """Remember the path. The first statement opens the file.
+
+        A file that is created has the permissions `mode`: it holds dead letters.
+        """
         self.path = path
+        self._mode = mode
         self._reset()
         pause_for_fork(self)
 
     def _reset(self) -> None:
         self._lines = {
-            False: _Connection(self.path, _PATIENCE),
-            True: _Connection(self.path, _OF_KEEPER),
+            False: _Connection(self.path, _PATIENCE, self._mode),
+            True: _Connection(self.path, _OF_KEEPER, self._mode),
         }
         self.known = ""
 
@@ -93,8 +97,9 @@ class SQLiteConnections:
 
 
 class _Connection:
-    def __init__(self, path: Path, patience: float) -> None:
+    def __init__(self, path: Path, patience: float, mode: int) -> None:
         self._path = path
+        self._mode = mode
         self._patience = patience
         self._lock = threading.Lock()
         self._forker: Runner | None = None
@@ -139,6 +144,7 @@ class _Connection:
             if sqlite3.sqlite_version_info < OLDEST_SQLITE:
                 msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
                 raise ConfigurationError(msg)
+            create_file(self._path, self._mode)
             self._connection = sqlite3.connect(
                 self._path, timeout=_AT_ONCE, isolation_level=None, check_same_thread=False
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
@@ -83,11 +84,51 @@ def _named(observer: object) -> str:
     return getattr(observer, "__name__", None) or repr(observer)
 
 
+KINDS: Final[tuple[tuple[Name, ...], ...]] = (
+    ("new", "taken_over"),
+    ("duplicate", "busy"),
+    ("held",),
+    ("refused", "unprotected", "not_recorded", "renewal_failed"),
+)
+"""The events that the charts show: new calls, duplicates, held ones, and errors of the store."""
+
+
+class Tally:
+    """Count the calls of this process for the charts, without a lock and in fixed memory.
+
+    Every call counts here, so it must cost next to nothing. A step of `itertools.count` is one
+    step of the interpreter, which no other thread interrupts.
+    """
+
+    def __init__(self) -> None:
+        """Start from zero."""
+        self._counters = tuple(count() for _ in KINDS)
+        self._taken = [0] * len(KINDS)
+        self.steps: Final[dict[Name, Callable[[], int]]] = {
+            name: counter.__next__
+            for names, counter in zip(KINDS, self._counters, strict=True)
+            for name in names
+        }
+        """What to call for an event of this name."""
+
+    def take(self) -> tuple[int, int, int, int]:
+        """Return how many there were of each kind since the last time. Call it on one thread."""
+        counts = []
+        for kind, counter in enumerate(self._counters):
+            steps = next(counter)  # this is a step too
+            counts.append(steps - self._taken[kind])
+            self._taken[kind] = steps + 1
+        new, duplicates, held, errors = counts
+        return new, duplicates, held, errors
+
+
 class Observers:
     """All observers of a `Once`."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         """Check the observers. Raise ConfigurationError if one is not callable, or if two trace."""
+        self.tally: Final = Tally()
+        self._steps = self.tally.steps
         self.everybody: Final[list[Observer]] = []
         """The observers, in the order in which they are told."""
         self._wants: list[Callable[[Name], bool]] = []
@@ -135,6 +176,8 @@ class Observers:
         reference: str = "",
     ) -> None:
         """Create the event and pass it on, if an observer wants it. Never raise."""
+        if name in self._steps:
+            self._steps[name]()
         try:
             for wants in self._wants:
                 if wants(name):

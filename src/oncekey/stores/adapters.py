@@ -23,6 +23,7 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import StoreError
+from oncekey.stores.activity import Activity
 from oncekey.stores.base import VERBS, AsyncStore, Store
 
 T = TypeVar("T")
@@ -102,6 +103,18 @@ class Inline:
         audited = getattr(self.blocking, "audited", None)
         return None if audited is None else partial(self._call, audited)
 
+    @property
+    def add_activity(self) -> Callable[..., Awaitable[None]] | None:
+        """The `add_activity` of the store as a coroutine, or None if it has none."""
+        add_activity = getattr(self.blocking, "add_activity", None)
+        return None if add_activity is None else partial(self._call, add_activity)
+
+    @property
+    def activity(self) -> Callable[..., Awaitable[Activity]] | None:
+        """The `activity` of the store as a coroutine, or None if it has none."""
+        activity = getattr(self.blocking, "activity", None)
+        return None if activity is None else partial(self._call, activity)
+
     async def aclose(self) -> None:
         """Close the blocking store."""
         await self._call(self.blocking.close)
@@ -128,6 +141,8 @@ class Looped:
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self.blocking = OnLoop(self)
+        self.charts: Final = hasattr(store, "add_activity")
+        """Whether the store keeps counts for charts."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         """Return the verb of the store, and remember the loop on which it runs."""
@@ -243,6 +258,6 @@ class OnLoop:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the verb, for threads other than the loop's."""
-        if name not in VERBS:
+        if name not in VERBS and not (name == "add_activity" and self._looped.charts):
             raise AttributeError(name)
         return partial(self._looped.wait_for, name)

@@ -19,6 +19,7 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import ConfigurationError
+from oncekey.stores.activity import Activity, Counts
 
 # A store knows nothing about policies or functions. Any class with these methods is one; nothing
 # needs to be inherited. `oncekey.testing.StoreConformance` checks the rules of `machine.py` on it.
@@ -160,6 +161,22 @@ class Auditing(Protocol):
 
     def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
         """Return the newest entries, each with its time in microseconds, the newest first."""
+        ...
+
+
+@runtime_checkable
+class Charting(Protocol):
+    """Optional methods of a store that keeps counts of calls for the charts of the dashboard.
+
+    An `AsyncStore` may have the same as coroutines.
+    """
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of the moment that many microseconds ago."""
+        ...
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept, of all processes."""
         ...
 
 

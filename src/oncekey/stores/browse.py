@@ -263,3 +263,8 @@ def measure(store: Store, total: int) -> StoreSize:
 def count_due(store: Store, grace: int) -> int | None:  # noqa: ARG001 - as for every store
     """Return None: no verb tells it."""
     return None
+
+
+def where(store: Store) -> str:  # noqa: ARG001 - nothing is known of any store
+    """Return where the store is; nothing, for one that is not known here."""
+    return ""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import islice
+from operator import add
 from typing import TypeVar
 
 from oncekey.compat import renew_after_fork
@@ -33,6 +34,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.stores.activity import Activity, Counts, activity_of, places_at
 from oncekey.stores.adapters import Inline
 
 Place = tuple[str, str]
@@ -60,6 +62,7 @@ class MemoryStore:
         self._expiry: list[tuple[int, Place]] = []
         self._order: list[Place] | None = None
         self._audit: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        self._activity: dict[int, tuple[int, int, int, int, int, int]] = {}
         renew_after_fork(self)
 
     def claim(self, ask: Claim, /) -> Answer:
@@ -145,6 +148,22 @@ class MemoryStore:
     def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
         """Return the newest entries of the audit trail, each with its time."""
         return list(islice(self._audit, limit))
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        with self._lock:
+            now = self.clock()
+            for place, width, at in places_at(now - ago, now):
+                _, before, *kept = self._activity.get(place, (width, 0, 0, 0, 0, 0))
+                if before <= at:
+                    kept = kept if before == at else [0, 0, 0, 0]
+                    new, duplicates, held, errors = map(add, kept, counts)
+                    self._activity[place] = (width, at, new, duplicates, held, errors)
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        with self._lock:
+            return activity_of(self._activity.values(), self.clock())
 
     def close(self) -> None:
         """Do nothing: there are no connections, and the records stay."""

@@ -1,5 +1,7 @@
 """Listing Redis: steps of SCAN, keys of others, clusters, and records of newer releases."""
 
+import struct
+
 import pytest
 import redis
 import redis.asyncio
@@ -13,8 +15,10 @@ from oncekey.inspection.listing import (
     read_audit,
 )
 from oncekey.stores import AsyncRedisStore, RedisStore
+from oncekey.stores.activity import RINGS
 from oncekey.stores.browse import RecordQuery
 from oncekey.stores.redis import browse
+from oncekey.stores.redis.commands import activity_hash
 from tests.servers.redis_fixtures import (
     another_redis,
     empty_cluster,
@@ -312,3 +316,19 @@ async def test_coroutines_write_down_what_is_done_in_a_cluster(empty_cluster):
                 raise TimeoutError
         assert await once.resolve_async("a", retry=True, by="ann")
         assert len(await store.audited(5)) == 1
+
+
+def test_counts_for_charts_take_one_small_hash_that_expires(client, empty_redis):
+    store = RedisStore.from_url(empty_redis.url)
+    name = activity_hash(store.prefix)
+    store.add_activity((1, 0, 0, 0), 0)
+    for place, kept in client.hgetall(name).items():  # as they were one round ago
+        width, at, *_ = struct.unpack(">6Q", kept)
+        ring = next(one for one in RINGS if one.width == width)
+        client.hset(name, place, struct.pack(">6Q", width, at - ring.span, 70, 70, 70, 70))
+    assert store.activity().slots == []
+    store.add_activity((2, 0, 0, 3), 0)
+    assert {slot.counts for slot in store.activity().slots} == {(2, 0, 0, 3)}
+    assert 7 * 86_400 < client.ttl(name) <= 8 * 86_400
+    assert count_records(store, exact=True).total == 0
+    store.close()

@@ -4,7 +4,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan, Settle, Verdict
+from oncekey.core.requests import Busy, Claim, Forget, Granted, Replay, Scan, Settle, Verdict
 from oncekey.errors import StoreError
 from oncekey.stores import AsyncRedisStore, RedisStore
 from oncekey.stores.adapters import Threaded
@@ -51,6 +51,15 @@ def test_records_are_on_all_nodes_and_found_there(cluster):
     for server in cluster.nodes:
         with server.client() as node:
             assert node.dbsize() > 0
+
+
+def test_a_forget_that_found_nothing_is_not_written_down(cluster):
+    with redis.RedisCluster(**cluster.address) as client:
+        store = RedisStore(client)
+        record = store.claim(claim(1)).record
+        ask = Forget("s", "k1", token=record.token, force=True, audit=b"{}")
+        assert [store.forget(ask), store.forget(ask)] == [Verdict.DONE, Verdict.DONE]
+        assert [entry for _, entry in store.audited(5)] == [b"{}"]
 
 
 async def test_coroutines_reach_all_nodes(cluster):

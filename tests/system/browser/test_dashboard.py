@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from oncekey import Once, StoreError
 from oncekey.dashboard import Dashboard, queries
+from oncekey.messages import Inbox, Message
 from oncekey.stores import SQLiteStore
 from tests.dashboard.conftest import HOLDING, TOKEN, hold
 from tests.dashboard.server import serving
@@ -24,6 +25,12 @@ PAGES = (
     "/record?at=billing/charge:1",
     "/record/forget?at=billing/charge:9",
     "/doctor",
+    "/?over=week",
+    "/records?sort=-key",
+    "/labels",
+    "/dead-letters",
+    "/audit",
+    "/sessions",
 )
 CONTRAST = """
 (selector) => {
@@ -61,13 +68,28 @@ def once(tmp_path):
         billing.run(f"charge:{number}", lambda: {"paid": True})
     made.options(label="report").run("report:1", lambda: None)
     hold(made, "charge:9", scope="billing")
+    made.store.add_activity((12, 3, 1, 2), 0)
+    made.store.add_activity((40, 9, 0, 0), 30 * 60_000_000)
     yield made
     made.close()
 
 
 @pytest.fixture
-def board(once):
-    return Dashboard(once, token=TOKEN, show_results=True)
+def inbox(tmp_path):
+    """The URL of an inbox with a dead letter."""
+    url = f"sqlite:///{tmp_path / 'inbox.db'}"
+    made = Inbox(url, "billing", max_attempts=1)
+    with pytest.raises(ValueError, match="order 7"), made.leased(Message(id="m-7", type="paid")):
+        raise ValueError("order 7 is unknown")
+    made.close()
+    return url
+
+
+@pytest.fixture
+def board(once, inbox):
+    return Dashboard(
+        once, token=TOKEN, view_token=f"{TOKEN} or look", show_results=True, inbox=inbox
+    )
 
 
 @pytest.fixture
@@ -127,7 +149,7 @@ def test_a_key_is_forgotten_after_a_question(page, let_in, once, site):
     page.get_by_role("link", name="Forget").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Forget this key?")
     page.get_by_role("button", name="Forget it").click()
-    expect(page.get_by_role("status")).to_contain_text("The key is forgotten")
+    expect(page.locator(".notice")).to_contain_text("The key is forgotten")
     assert once.get("charge:1", scope="billing") is None
 
 
@@ -274,7 +296,79 @@ def test_old_numbers_are_not_shown_as_if_they_were_true(
         page.clock.run_for(2000)
     expect(state).to_have_text(re.compile("The store does not answer; this is of 20.* UTC"))
     expect(page.locator("[data-live]")).to_have_class(re.compile("is-old"))
+    expect(page.locator("[data-live]")).to_have_css("opacity", "0.45")
     complaints.clear()
+
+
+def test_charts_are_drawn_and_times_are_those_of_the_browser(new_context, let_in, site):
+    context = new_context(timezone_id="Asia/Kolkata", locale="en-GB")
+    page = let_in(context.new_page())
+    new = page.get_by_role("img", name="New calls in the last hour: 52, at most 40 in a minute")
+    assert new.locator("rect").count() == 2
+    page.get_by_role("link", name="day").click()
+    expect(
+        page.get_by_role("img", name=re.compile("New calls in the last day: 52"))
+    ).to_be_visible()
+    moment = page.locator("[data-live-moment]")
+    expect(moment).to_have_text(re.compile(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d (GMT\+5:30|IST)$"))
+    expect(moment).to_have_attribute("title", re.compile("UTC$"))
+    expect(page.locator("[data-zone]")).to_contain_text("Asia/")
+
+
+def test_a_list_refreshes_itself_but_not_under_a_hand(page, let_in, once, site):
+    page.clock.install()
+    let_in(page)
+    page.goto(f"{site}/records")
+    once.run("first", lambda: 1)
+    page.clock.run_for(5000)
+    expect(page.locator(".c-key", has_text="first")).to_be_visible()
+    page.get_by_label("Choose billing/charge:1").check()
+    once.run("second", lambda: 1)
+    page.clock.run_for(5000)
+    expect(page.locator("[data-live-state]")).to_have_text("Waits while you choose")
+    expect(page.get_by_label("Choose billing/charge:1")).to_be_checked()
+    expect(page.locator(".c-key", has_text="second")).to_have_count(0)
+    page.get_by_label("Choose billing/charge:1").uncheck()
+    page.get_by_role("heading", level=1).click()
+    page.clock.run_for(5000)
+    expect(page.locator(".c-key", has_text="second")).to_be_visible()
+
+
+def test_a_list_is_sorted_by_keyboard(page, let_in, site):
+    let_in(page)
+    page.goto(f"{site}/records?scope=billing")
+    page.get_by_role("link", name="Key", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("columnheader", name="Key")).to_have_attribute("aria-sort", "ascending")
+    assert shown_keys(page)[0] == "billing/charge:0"
+    page.get_by_role("link", name="Key", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("columnheader", name="Key")).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    assert shown_keys(page)[0] == "billing/charge:9"
+
+
+def test_a_viewer_finds_nothing_to_press(page, site, complaints):
+    page.goto(site)
+    page.get_by_label("The token of this dashboard").fill(f"{TOKEN} or look")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("read only")).to_be_visible()
+    assert all("401" in one for one in complaints)
+    complaints.clear()
+    for path in ("/records", "/record?at=billing/charge:9", "/dead-letters"):
+        page.goto(f"{site}{path}")
+        assert page.locator("main form[method=post] button").count() == 0, path
+        assert page.locator("main .danger").count() == 0, path
+
+
+def test_a_dead_letter_is_freed(page, let_in, site):
+    let_in(page)
+    page.get_by_role("link", name="Dead letters").click()
+    expect(page.get_by_text("order 7 is unknown")).to_be_visible()
+    page.get_by_role("button", name="Free m-7").click()
+    expect(page.locator(".notice")).to_contain_text("is processed when it is delivered")
+    expect(page.locator(".c-status")).to_have_text("free")
 
 
 def test_a_narrow_screen_shows_everything(new_context, let_in, site):
@@ -338,7 +432,7 @@ if HEAVY:  # a browser takes its time, and the same is tried without one
         assert once.get("charge:9", scope="billing") is not None
         page.get_by_label("I know that it may happen twice").check()
         page.get_by_role("button", name="Forget it").click()
-        expect(page.get_by_role("status")).to_contain_text("The key is forgotten")
+        expect(page.locator(".notice")).to_contain_text("The key is forgotten")
         assert once.get("charge:9", scope="billing") is None
 
     def test_the_first_call_of_the_process_brings_the_numbers(page, let_in, once):

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from time import monotonic
 from types import SimpleNamespace
@@ -13,10 +14,12 @@ from oncekey.core.requests import Answer, Scan
 from oncekey.engine import chores
 from oncekey.engine.chores import (
     BEGIN_WITHIN,
+    COUNT_EVERY,
     PURGE_BATCH,
     PURGE_EVERY,
     RETRY,
     Abandoned,
+    Counting,
     Insisting,
     LateClaim,
     LateEnd,
@@ -31,6 +34,7 @@ from oncekey.errors import ConfigurationError, StoreAccessError, StoreError, Unr
 from oncekey.observe import Observers
 from oncekey.policy import Policy
 from oncekey.stores import MemoryStore
+from oncekey.stores.activity import RINGS
 from oncekey.testing.clock import FakeClock
 
 
@@ -547,3 +551,80 @@ def test_a_run_without_the_store_beside_a_record_of_another_waits_for_nobody(cal
 def test_a_claim_that_is_refused_is_made_later(calling):
     chore = LateClaim(SimpleNamespace(claim=broken), unprotected(calling()), Flights())
     assert chore.do() == RETRY
+
+
+# Counts for charts
+
+
+def sums(store):
+    slots = [slot for slot in store.activity().slots if slot.width == RINGS[0].width]
+    return {slot.at: slot.counts for slot in slots}
+
+
+def test_what_was_counted_is_written_down_once(store, observers, calling):
+    counting = Counting(store, observers)
+    for name in ("new", "taken_over", "duplicate", "busy", "busy", "held", "refused", "completed"):
+        observers.tell(name, calling())
+    assert counting.do() == COUNT_EVERY
+    assert counting.do() == COUNT_EVERY
+    assert list(sums(store).values()) == [(2, 3, 1, 1)]
+
+
+def test_a_process_without_calls_writes_nothing(store, observers, monkeypatch):
+    monkeypatch.setattr(store, "add_activity", down)
+    assert Counting(store, observers).do() == COUNT_EVERY
+    assert store.activity().slots == []
+
+
+def test_what_a_store_did_not_take_is_written_with_its_own_time(
+    store, observers, calling, clock, monkeypatch
+):
+    counting = Counting(store, observers)
+    present = monotonic()
+    monkeypatch.setattr(chores, "monotonic", lambda: present)
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "add_activity", forbidden)
+        observers.tell("refused", calling())
+        assert counting.do() == COUNT_EVERY
+    present += 600
+    clock.tick(600_000_000)
+    observers.tell("new", calling())
+    assert counting.do() == COUNT_EVERY
+    ((earlier, first), (later, second)) = sorted(sums(store).items())
+    assert (first, second) == ((0, 0, 0, 1), (1, 0, 0, 0))
+    assert later - earlier == 600_000_000
+
+
+@pytest.mark.parametrize("trouble", [down, broken])
+def test_what_may_have_been_added_is_not_added_again(
+    store, observers, calling, monkeypatch, trouble
+):
+    counting = Counting(store, observers)
+    observers.tell("new", calling())
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "add_activity", trouble)
+        assert counting.do() == COUNT_EVERY
+    assert counting.do() == COUNT_EVERY
+    assert store.activity().slots == []
+
+
+def test_counts_do_not_keep_a_store_alive(observers):
+    store = MemoryStore()
+    counting = Counting(store, observers)
+    del store
+    gc.collect()
+    assert counting.do() is None
+
+
+def test_no_call_is_missed_when_threads_count_together(calling):
+    observers = Observers([])
+    call = calling()
+
+    def tell(_):
+        for _ in range(2000):
+            observers.tell("duplicate", call)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(tell, range(4)))
+    assert observers.tally.take() == (0, 8000, 0, 0)
+    assert observers.tally.take() == (0, 0, 0, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from oncekey.engine import runtime as module
 from oncekey.engine.cache import Cache
-from oncekey.engine.chores import PURGE_EVERY, Purging
+from oncekey.engine.chores import PURGE_EVERY, Counting, Purging
 from oncekey.engine.runtime import Core
 from oncekey.errors import ConfigurationError
 from oncekey.stores import MemoryStore, SQLiteStore
@@ -207,14 +207,34 @@ async def test_each_process_purges_once_whatever_colour_it_uses(keeper):
     core.engine()
     core.engine_async()
     core.engine()
-    [(chore, delay)] = keeper.chores
+    [(chore, delay), (counting, _)] = keeper.chores
     assert isinstance(chore, Purging)
+    assert isinstance(counting, Counting)
     assert delay == PURGE_EVERY
-    assert chore._store() is core.store
+    assert chore._store() is counting._store() is core.store
     core.after_fork()
     core.engine_async()
     core.engine()
-    assert len(keeper.chores) == 2
+    assert len(keeper.chores) == 4
+
+
+def test_a_forked_child_does_not_write_down_the_calls_of_its_parent(calling):
+    core = made(MemoryStore())
+    core.observers.tell("new", calling())
+    core.after_fork()
+    core.observers.tell("duplicate", calling())
+    assert core.observers.tally.take() == (0, 1, 0, 0)
+
+
+def test_a_store_that_keeps_no_counts_is_not_asked_to(keeper):
+    class Plain:
+        def __init__(self):
+            store = MemoryStore()
+            for verb in VERBS:
+                setattr(self, verb, getattr(store, verb))
+
+    made(Plain()).engine()
+    assert [type(chore) for chore, _ in keeper.chores] == [Purging]
 
 
 def test_observers_are_checked_when_the_core_is_made():

@@ -115,6 +115,35 @@ class Native:
         """Nothing to close."""
 
 
+class Charting(Native):
+    """One that keeps counts for charts, too."""
+
+    async def add_activity(self, counts, ago, /):
+        return await self._do("add_activity", counts, ago)
+
+
+async def test_the_keeper_adds_counts_on_that_loop_where_the_store_keeps_them():
+    native = Charting()
+    looped = Looped(native)
+    assert await looped.get(None, "k") is None
+    await asyncio.to_thread(looped.blocking.add_activity, (1, 2, 3, 4), 0)
+    assert {slot.counts for slot in native.memory.activity().slots} == {(1, 2, 3, 4)}
+    assert not hasattr(Looped(Native()).blocking, "add_activity")
+
+
+@pytest.mark.parametrize("adapter", [Inline, Threaded])
+async def test_counts_pass_through_the_adapters(adapter):
+    adapted = adapter(MemoryStore())
+    await adapted.add_activity((1, 0, 0, 0), 0)
+    assert {slot.counts for slot in (await adapted.activity()).slots} == {(1, 0, 0, 0)}
+    assert adapter(Bare()).add_activity is None
+    assert adapter(Bare()).activity is None
+
+
+class Bare:
+    """A store with nothing but what must be there."""
+
+
 async def test_the_keeper_asks_on_the_loop_that_used_the_store(calling):
     native = Native()
     looped = Looped(native)

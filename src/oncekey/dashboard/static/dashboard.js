@@ -14,6 +14,32 @@
     else location.href = document.querySelector('.nav a[href$="/records"]').href;
   });
 
+  // Times are written in UTC; here they become those of the person who looks.
+  const two = (number) => String(number).padStart(2, "0");
+  const zone = (at) =>
+    new Intl.DateTimeFormat(undefined, { timeZoneName: "short" })
+      .formatToParts(at)
+      .find((part) => part.type === "timeZoneName").value;
+  const localize = (root) => {
+    for (const one of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(one.dateTime);
+      const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+      const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+      const words = `${day} ${clock} ${zone(at)}`;
+      if (!("moment" in one.dataset)) one.title = words;
+      else if (one.textContent !== words) {
+        one.title = one.textContent;
+        one.textContent = words;
+      }
+    }
+  };
+  localize(document);
+  const foot = document.querySelector("[data-zone]");
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (foot && own !== "UTC") {
+    foot.textContent = `Times are those of ${own}; point at one to see it in UTC.`;
+  }
+
   const holder = document.querySelector("[data-live-every]");
   if (!holder) return;
 
@@ -29,6 +55,12 @@
   let saidWords = "";
 
   const place = () => document.querySelector("[data-live]");
+
+  // A list in which somebody has ticked or chosen something stays as it is.
+  const busy = () => {
+    const field = document.activeElement?.closest("[data-live] :is(input, select, textarea)");
+    return Boolean(field || place().querySelector("input:checked"));
+  };
 
   const show = (words, mode) => {
     if (state.textContent !== words) state.textContent = words;
@@ -49,6 +81,7 @@
     const old = place();
     if (!fresh) return location.reload();
     const at = old.contains(document.activeElement) ? document.activeElement : null;
+    localize(fresh);
     old.replaceWith(fresh);
     const same = (one) => one.id === at.id && one.getAttribute("href") === at.getAttribute("href");
     if (at) [...fresh.querySelectorAll(at.tagName)].find(same)?.focus({ preventScroll: true });
@@ -62,18 +95,19 @@
   };
 
   const ask = async () => {
-    if (!paused && !document.hidden) {
+    if (!paused && !document.hidden && busy()) show("Waits while you choose", "paused");
+    else if (!paused && !document.hidden) {
       try {
         const answer = await fetch(location.href, { headers: { accept: "text/html" } });
         const text = await answer.text();
         if (paused) show("Paused", "paused");
-        else if (answer.ok) {
+        else if (answer.ok && !busy()) {
           put(text);
           show("Live", "live");
         } else if (answer.status === 401 || answer.status === 403) {
           location.reload();
           return;
-        } else {
+        } else if (!answer.ok) {
           lose("The store does not answer");
         }
       } catch {

@@ -39,7 +39,7 @@ _LIVING: Final = f"(t.expires = 0 OR t.expires > {_NOW})"
 _COLUMNS: Final = (
     "t.scope, t.key, t.status, t.fingerprint, t.token, t.nonce, t.attempt, t.lease_end, "
     "NULL::bytea, t.error, t.noted, t.revision, t.uncertain, t.label, t.reference, t.created, "
-    "t.started, t.updated, t.finished, t.expires, t.version"
+    "t.started, t.updated, t.finished, t.expires, t.version, t.due, t.waited, t.hand"
 )
 _ANY: Final = "true"
 _HELD: Final = "t.due = 0"
@@ -140,7 +140,7 @@ _SMALL: Final = 300
 """The number of pages up to which all rows of a table are counted."""
 _SAMPLED: Final = 50
 """The number of pages in a sample."""
-_FIELDS: Final = 21
+_FIELDS: Final = 24
 """The number of fields of the record. The size of its result, the time and its place follow."""
 
 
@@ -282,3 +282,8 @@ def _number(data: bytes | None) -> int:
 
 def _bytes(number: int) -> bytes:
     return number.to_bytes(8, signed=True)
+
+
+def where(store: PostgresStore) -> str:
+    """Return host, port and database."""
+    return store.target.where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, cast
 
@@ -21,6 +21,7 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import UnreadableError
+from oncekey.stores.activity import Activity, activity_of
 
 _ANSWERS: Final[dict[bytes, type[Answer]]] = {
     b"granted": Granted,
@@ -90,6 +91,7 @@ def as_written(data: bytes) -> Record:
     revision, uncertain = _REVISION.unpack_from(data, end)
     (label, reference), end = _some(data, end + _REVISION.size, 2)
     created, started, updated, finished, expires, version = _TIMES.unpack_from(data, end)
+    (hand,), _ = _some(data, end + _TIMES.size + _BESIDE, 1)
     return Record(
         _text(scope) or None,
         _text(key),
@@ -112,6 +114,7 @@ def as_written(data: bytes) -> Record:
         label=_text(label),
         reference=_text(reference),
         version=version,
+        hand=hand or b"",
     )
 
 
@@ -119,6 +122,14 @@ def to_entries(rows: list[bytes]) -> list[tuple[int, bytes]]:
     """Return the times and the entries of the audit trail."""
     found = (fields(row, 2) for row in rows)
     return [(to_number(at or b""), entry or b"") for at, entry in found]
+
+
+def to_activity(rows: list[bytes]) -> Activity:
+    """Return the sums for the charts. Every row has the time; one without sums has nothing else."""
+    found = [fields(row, 7) for row in rows]
+    now = to_number(found[0][0] or b"")
+    numbers = (tuple(to_number(one or b"") for one in row[1:]) for row in found if row[1])
+    return activity_of(cast("Iterable[tuple[int, int, int, int, int, int]]", numbers), now)
 
 
 _FIRST: Final = 4
@@ -129,6 +140,8 @@ _TOKEN: Final = Struct(">8xq")
 _ATTEMPT: Final = Struct(">8xq8xq")
 _REVISION: Final = Struct(">8xq8x?")
 _TIMES: Final = Struct(">8xq8xq8xq8xq8xq8xi")
+_BESIDE: Final = 32
+"""The size of `due` and `waited`, which are not part of the record."""
 
 
 def fields(data: bytes, count: int) -> list[bytes | None]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from oncekey.core.record import Record
 from oncekey.core.requests import Claim, Forget, Note, Release, Renew, Resolve, Scan, Settle
+from oncekey.stores.activity import Counts
 from oncekey.stores.postgres.protocol import Statement, Values
 
 _LARGEST: Final = 2**63 - 1
@@ -54,11 +55,17 @@ FORGET: Final = _call("oncekey_forget_v1", "text text bigint boolean bytea")
 RESTORE: Final = _call(
     "oncekey_restore_v1",
     "text text text text bigint text bigint bigint bytea bytea bytea bigint boolean text text "
-    "bigint bigint bigint bigint bigint",
+    "bigint bigint bigint bigint bigint bytea",
 )
 AUDIT: Final = _call("oncekey_audit_v1", "bytea")
 AUDITED: Final = statement(
     "SELECT ROW(a.at, a.entry) FROM oncekey_audit a ORDER BY a.id DESC LIMIT $1::bigint", 1
+)
+ADD_ACTIVITY: Final = _call("oncekey_add_activity_v1", "bigint bigint bigint bigint bigint")
+ACTIVITY: Final = statement(
+    "SELECT ROW(oncekey_now_v1(), a.width, a.at, a.new, a.duplicates, a.held, a.errors) "
+    "FROM (VALUES (1)) AS one LEFT JOIN oncekey_activity a ON true",
+    0,
 )
 CROWDS: Final = (
     (CLAIM, _together("oncekey_claims_v1", CLAIM)),
@@ -192,12 +199,18 @@ def of_restore(record: Record) -> Values:
         record.reference.encode(),
         *map(_number, (record.created, record.started, record.updated)),
         *map(_number, (record.finished, record.expires)),
+        record.hand,
     )
 
 
 def of_audited(limit: int) -> Values:
     """Return the parameters of AUDITED."""
     return (_number(limit),)
+
+
+def of_activity(counts: Counts, ago: int) -> Values:
+    """Return the parameters of ADD_ACTIVITY."""
+    return tuple(map(_number, (ago, *counts)))
 
 
 def of_scan(ask: Scan) -> Values:

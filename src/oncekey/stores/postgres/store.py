@@ -26,12 +26,14 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.policy import Duration
+from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess
 from oncekey.stores.postgres.listen import Watch
 from oncekey.stores.postgres.pool import Link
 from oncekey.stores.postgres.rows import (
+    to_activity,
     to_answer,
     to_entries,
     to_number,
@@ -145,6 +147,14 @@ class PostgresStore:
     def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
         """Return the newest entries of the audit trail, each with its time."""
         return to_entries(self.links.here().run(sql.AUDITED, sql.of_audited(limit)))
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        self.links.here().run(sql.ADD_ACTIVITY, sql.of_activity(counts, ago))
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        return to_activity(self.links.here().run(sql.ACTIVITY, ()))
 
     def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
         """Wait until the record may not be running under this token, or `seconds` are over."""

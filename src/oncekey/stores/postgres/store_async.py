@@ -24,12 +24,14 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.policy import Duration
+from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.batch import AsyncCrowd
 from oncekey.stores.postgres.connections import PerLoop
 from oncekey.stores.postgres.listen_async import AsyncWatch
 from oncekey.stores.postgres.rows import (
+    to_activity,
     to_answer,
     to_entries,
     to_number,
@@ -144,6 +146,14 @@ class AsyncPostgresStore:
     async def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
         """Return the newest entries of the audit trail, each with its time."""
         return to_entries(await self.links.here().run(sql.AUDITED, sql.of_audited(limit)))
+
+    async def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        await self.links.here().run(sql.ADD_ACTIVITY, sql.of_activity(counts, ago))
+
+    async def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        return to_activity(await self.links.here().run(sql.ACTIVITY, ()))
 
     async def watch(self, scope: str | None, key: str, token: int, seconds: float, /) -> None:
         """Wait until the record may not be running under this token, or `seconds` are over."""

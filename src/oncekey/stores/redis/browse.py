@@ -83,12 +83,12 @@ def _nameless(scope: str | None, key: str, version: int) -> Record:
 # not passed as KEYS, because the keys of one node of a cluster belong to many slots.
 _READ: Final = """
 local clock = redis.call('TIME')
-local told, SIZE = {clock[1] * 1000000 + clock[2]}, 95
+local told, SIZE = {clock[1] * 1000000 + clock[2]}, 97
 for number, name in ipairs(ARGV) do
   local head = redis.pcall('GETRANGE', name, 0, SIZE - 1)
   if type(head) == 'string' and #head == SIZE then
-    local a, b, c, d, e, f = struct.unpack('>I2I2I2I2I4I4', head, SIZE - 15)
-    local before = SIZE + a + b + c + d + e + f
+    local a, b, c, d, e, f, g = struct.unpack('>I2I2I2I2I2I4I4', head, SIZE - 17)
+    local before = SIZE + a + b + c + d + e + f + g
     told[number + 1] = {
       redis.call('GETRANGE', name, 0, before - 1), redis.call('STRLEN', name) - before,
     }
@@ -475,3 +475,9 @@ def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[S
         if record is not None and not 0 < record.expires <= now:
             found.append(StoredRecord(name, record, size))
     return now, found
+
+
+def where(store: RedisStore) -> str:
+    """Return host, port and number of the database, or the name that Sentinel or a cluster has."""
+    place, settings = store.clients.where, store.clients.settings
+    return place if settings is None else f"{place}/{settings.get('db', 0)}"

@@ -5,7 +5,7 @@ There is no I/O and no driver here. A record is one string, which `lua/record.lu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib import resources
@@ -39,10 +39,11 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.errors import ConfigurationError, UnreadableError
+from oncekey.stores.activity import RINGS, Activity, activity_of
 
 MAGIC: Final = b"once"
 """The first bytes of a record. Other programs may keep strings under a key like ours."""
-HEAD: Final = Struct(">4sBBBBBBBI8Q4H2I")
+HEAD: Final = Struct(">4sBBBBBBBI8Q5H2I")
 STATUSES: Final[tuple[Status, ...]] = ("running", "completed", "failed", "released", "held")
 """The statuses; the head of a record contains the index."""
 STATUS_AT: Final = 5
@@ -57,12 +58,13 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
     # fmt: off
     (magic, version, status, uncertain, known, has_result, has_error, _, attempt, created, token,
      started, updated, lease_end, finished, expires, revision, nonce_size, print_size, label_size,
-     reference_size, error_size, noted_size) = HEAD.unpack_from(stored)
+     reference_size, hand_size, error_size, noted_size) = HEAD.unpack_from(stored)
     # fmt: on
     print_at = HEAD.size + nonce_size
     label_at = print_at + print_size
     reference_at = label_at + label_size
-    texts_end = reference_at + reference_size
+    hand_at = reference_at + reference_size
+    texts_end = hand_at + hand_size
     noted_at = texts_end + error_size
     end = noted_at + noted_size
     if magic != MAGIC or len(stored) < end:
@@ -87,15 +89,16 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
         revision,
         uncertain == 1,
         stored[label_at:reference_at].decode(),
-        stored[reference_at:texts_end].decode() if reference_size else "",
+        stored[reference_at:hand_at].decode() if reference_size else "",
         version,
+        stored[hand_at:texts_end] if hand_size else b"",
     )
 
 
 def bytes_of(record: Record) -> bytes:
     """Return the bytes that the scripts would have stored for the record."""
     texts = [record.nonce, record.fingerprint or "", record.label, record.reference]
-    parts = [text.encode() for text in texts] + [record.error or b"", record.noted]
+    parts = [text.encode() for text in texts] + [record.hand, record.error or b"", record.noted]
     times = (record.started, record.updated, record.lease_end, record.finished, record.expires)
     head = HEAD.pack(
         MAGIC,
@@ -141,7 +144,9 @@ _RELEASE: Final = Struct(">BBBBqq")
 _RESOLVE: Final = Struct(">BqBBB")
 _FORGET: Final = Struct(">qBB")
 _ANY_NUMBER: Final = 2**32 - 1
-_VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST}
+GONE: Final = 4
+"""The reply to a forget that found nothing."""
+_VERDICTS: Final = {1: Verdict.DONE, 2: Verdict.ENDED, 3: Verdict.LOST, GONE: Verdict.DONE}
 _ANSWERS: Final[dict[int, type[Answer]]] = {
     1: Granted,
     2: Busy,
@@ -390,6 +395,52 @@ redis.call('LTRIM', KEYS[1], 0, {KEPT - 1})
 def entries(listed: list[bytes]) -> list[tuple[int, bytes]]:
     """Return the times and the entries of the audit trail."""
     return [(_REVISION.unpack_from(one)[0], one[_REVISION.size :]) for one in listed]
+
+
+# The sums for the charts: a hash with a field for each slot.
+
+
+_LASTING: Final = 8 * 86_400
+"""The number of seconds after which the sums of a store that nobody uses any more are removed."""
+_SLOT: Final = Struct(">QQQQQQ")
+_RINGS: Final = ", ".join(f"{{{ring.width}, {ring.length}, {ring.first}}}" for ring in RINGS)
+ADD_ACTIVITY: Final = f"""
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local moment = now - ARGV[1]
+for _, ring in ipairs({{{_RINGS}}}) do
+  local width, at = ring[1], moment - moment % ring[1]
+  if now - width * ring[2] < at and at <= now then
+    local place = ring[3] + at / width % ring[2]
+    local sums, begun = {{0, 0, 0, 0}}, 0
+    local kept = redis.call('HGET', KEYS[1], place)
+    if kept then
+      local _, before, a, b, c, d = struct.unpack('>I8I8I8I8I8I8', kept)
+      begun = before
+      if before == at then
+        sums = {{a, b, c, d}}
+      end
+    end
+    if begun <= at then
+      redis.call('HSET', KEYS[1], place, struct.pack('>I8I8I8I8I8I8', width, at, sums[1] + ARGV[2],
+        sums[2] + ARGV[3], sums[3] + ARGV[4], sums[4] + ARGV[5]))
+    end
+  end
+end
+redis.call('EXPIRE', KEYS[1], {_LASTING})
+"""
+ACTIVITY: Final = "return {redis.call('TIME'), redis.call('HVALS', KEYS[1])}"
+
+
+def activity_hash(prefix: bytes) -> bytes:
+    """Return the key of the hash with the sums. No record has such a key."""
+    return prefix + b"/activity"
+
+
+def activity(clock: Sequence[Any], slots: Iterable[bytes]) -> Activity:
+    """Return the sums, from the server's time and the fields of the hash."""
+    now = int(clock[0]) * 1_000_000 + int(clock[1])
+    return activity_of(map(_SLOT.unpack, slots), now)
 
 
 # The scripts: one for each verb, in the form that the server understands.

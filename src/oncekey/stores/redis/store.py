@@ -28,6 +28,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.adapters import Threaded
 from oncekey.stores.base import AsyncStore
 from oncekey.stores.redis import commands as codec
@@ -124,8 +125,9 @@ class RedisStore:
 
     def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        verdict = self._write("forget", ask.scope, ask.key, codec.forget(ask))
-        return self._written_down(ask, verdict)
+        reply = self._run("forget", ask.scope, ask.key, codec.forget(ask))
+        verdict = codec.verdict(ask.scope, ask.key, reply)
+        return verdict if reply == codec.GONE else self._written_down(ask, verdict)
 
     def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
@@ -185,6 +187,23 @@ class RedisStore:
         except CAUGHT as error:
             raise self.explained(error) from error
         return codec.entries(listed)
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        name = codec.activity_hash(self.prefix)
+        try:
+            self.clients.ask(("EVAL", codec.ADD_ACTIVITY, 1, name, ago, *counts))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        try:
+            name = codec.activity_hash(self.prefix)
+            clock, slots = self.clients.ask(("EVAL", codec.ACTIVITY, 1, name))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+        return codec.activity(clock, slots)
 
     def close(self) -> None:
         """Close our own connections. The next use opens new ones."""

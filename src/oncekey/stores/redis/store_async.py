@@ -27,6 +27,7 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.redis import commands as codec
 from oncekey.stores.redis.client import AsyncClients
 from oncekey.stores.redis.commands import Script, Scripts, scripts_for
@@ -125,8 +126,9 @@ class AsyncRedisStore:
 
     async def forget(self, ask: Forget, /) -> Verdict:
         """Remove the record."""
-        verdict = await self._write("forget", ask.scope, ask.key, codec.forget(ask))
-        return await self._written_down(ask, verdict)
+        reply = await self._run("forget", ask.scope, ask.key, codec.forget(ask))
+        verdict = codec.verdict(ask.scope, ask.key, reply)
+        return verdict if reply == codec.GONE else await self._written_down(ask, verdict)
 
     async def get(self, scope: str | None, key: str, /) -> Record | None:
         """Return the record, or None if there is none or it has expired."""
@@ -186,6 +188,23 @@ class AsyncRedisStore:
         except CAUGHT as error:
             raise self.explained(error) from error
         return codec.entries(listed)
+
+    async def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        name = codec.activity_hash(self.prefix)
+        try:
+            await self.clients.ask(("EVAL", codec.ADD_ACTIVITY, 1, name, ago, *counts))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+
+    async def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        try:
+            name = codec.activity_hash(self.prefix)
+            clock, slots = await self.clients.ask(("EVAL", codec.ACTIVITY, 1, name))
+        except CAUGHT as error:
+            raise self.explained(error) from error
+        return codec.activity(clock, slots)
 
     async def aclose(self) -> None:
         """Close our own connections. The next use opens new ones."""

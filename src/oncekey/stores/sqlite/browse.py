@@ -71,7 +71,7 @@ _RUN: Final = 10
 """The sample has _RUNS runs of _RUN neighbouring rowids, which lie in one page of the file."""
 _NEWEST: Final = 400
 """The number of newest rowids that are counted one by one: running calls are among them."""
-_SIZE, _ROWID = 21, 22
+_SIZE, _ROWID = 22, 23
 
 
 def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
@@ -239,8 +239,13 @@ def _read(row: Any) -> Record:
     """Return the record of a row, also if a newer release wrote it."""
     if row[20] <= FORMAT:
         return file.from_row(row)
-    return replace(file.from_row((*row[:20], FORMAT)), version=row[20])
+    return replace(file.from_row((*row[:20], FORMAT, row[21])), version=row[20])
 
 
 def _indexed(store: SQLiteStore) -> bool:
     return bool(store.rows(HAS_HELD_INDEX))
+
+
+def where(store: SQLiteStore) -> str:
+    """Return the path of the file."""
+    return str(store.file)

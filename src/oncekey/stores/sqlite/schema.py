@@ -71,7 +71,7 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _create(path: Path, mode: int) -> None:
+def create_file(path: Path, mode: int) -> None:
     """Create the file with these permissions if there is none. SQLite gives them to its log."""
     try:
         made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
@@ -92,7 +92,7 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float, mode: int) -> 
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         msg = f"SQLite {sqlite3.sqlite_version} is too old; oncekey needs 3.35 or newer"
         raise ConfigurationError(msg)
-    _create(path, mode)
+    create_file(path, mode)
     try:
         connection = sqlite3.connect(
             path,

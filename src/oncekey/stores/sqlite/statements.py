@@ -15,7 +15,8 @@ from oncekey.errors import StoreAccessError, StoreError, UnreadableError
 OLDEST_SQLITE: Final = (3, 35, 0)
 COLUMNS: Final = (
     "scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted, "
-    "revision, uncertain, label, reference, created, started, updated, finished, expires, version"
+    "revision, uncertain, label, reference, created, started, updated, finished, expires, version, "
+    "hand"
 )
 _SET: Final = ", ".join(f"{column.strip()} = ?" for column in COLUMNS.split(",")[2:])
 # Keep `due`, so that no index changes, unless the record would expire before it.
@@ -69,6 +70,14 @@ TRIM_AUDIT: Final = (
     f"DELETE FROM oncekey_audit WHERE id <= (SELECT max(id) FROM oncekey_audit) - {KEPT}"  # noqa: S608 - only constants
 )
 AUDITED: Final = "SELECT at, entry FROM oncekey_audit ORDER BY id DESC LIMIT ?"
+_SUM: Final = "{0} = excluded.{0} + CASE WHEN at = excluded.at THEN {0} ELSE 0 END"
+ADD_ACTIVITY: Final = (
+    "INSERT INTO oncekey_activity (place, width, at, new, duplicates, held, errors) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
+    + ", ".join(map(_SUM.format, ("new", "duplicates", "held", "errors")))
+    + ", at = excluded.at WHERE at <= excluded.at"
+)
+ACTIVITY: Final = "SELECT width, at, new, duplicates, held, errors FROM oncekey_activity"
 
 # Statements about several records. The parameters have no numbers, though some have the same value:
 # the first releases of Python 3.12 warn about numbered ones each time.
@@ -89,7 +98,8 @@ def select_many(number: int) -> str:
 def insert_many(number: int) -> str:
     """Return the INSERT for `number` first claims, which skips existing rows; see `new_row`."""
     row = (
-        f"(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, {FORMAT}, ?)"
+        "(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, "
+        f"{FORMAT}, x'', ?)"
     )
     rows = ", ".join([row] * number)
     return f"INSERT OR IGNORE INTO oncekey_records ({COLUMNS}, due) VALUES {rows}"  # noqa: S608 - only constants
@@ -138,6 +148,7 @@ def to_row(record: Record) -> tuple[object, ...]:
         record.finished,
         record.expires,
         record.version,
+        record.hand,
     )
 
 
@@ -244,6 +255,7 @@ def from_row(row: Any) -> Record:
         finished=row[18],
         expires=row[19],
         version=row[20],
+        hand=row[21],
     )
 
 

@@ -34,6 +34,7 @@ from oncekey.core.requests import (
 )
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.policy import Duration, seconds
+from oncekey.stores.activity import Activity, Counts, activity_of, places_at
 from oncekey.stores.base import checked_fast
 from oncekey.stores.sqlite import statements as file
 from oncekey.stores.sqlite import writer as sets
@@ -122,6 +123,12 @@ def add_entry(entry: bytes, connection: sqlite3.Connection, now: int) -> None:
     connection.execute(file.TRIM_AUDIT)
 
 
+def add_counts(counts: Counts, ago: int, connection: sqlite3.Connection, now: int) -> None:
+    """Add the counts to the slots of the moment that many microseconds ago."""
+    rows = [(*place, *counts) for place in places_at(now - ago, now)]
+    connection.executemany(file.ADD_ACTIVITY, rows)
+
+
 def _first(record: Record | None, ask: Request) -> tuple[object, ...]:
     """Return the values for INSERT. Only a claim creates a record."""
     assert record is not None  # noqa: S101 - see above
@@ -165,6 +172,7 @@ class SQLiteStore:
             msg = f"mode must be permissions such as 0o600 or 0o660, but it is {mode!r}"
             raise ConfigurationError(msg)
         self.fast = checked_fast(fast)
+        self.mode = mode
         self.synchronous = synchronous
         self.path = Path(path)
         self.file = self.path.absolute()
@@ -299,6 +307,14 @@ class SQLiteStore:
     def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
         """Return the newest entries of the audit trail, each with its time."""
         return self.rows(file.AUDITED, limit)
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        self._commit(Job(partial(add_counts, counts, ago)))
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        return activity_of(self.rows(file.ACTIVITY), self.clock())
 
     def close(self) -> None:
         """Close the file. The next use opens it again."""

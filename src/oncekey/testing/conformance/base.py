@@ -243,6 +243,8 @@ class OnRunner:
     restore = partialmethod(_run, "restore")
     audit = partialmethod(_run, "audit")
     audited = partialmethod(_run, "audited")
+    add_activity = partialmethod(_run, "add_activity")
+    activity = partialmethod(_run, "activity")
     close = partialmethod(_run, "aclose")
 
     def claim_together(self, asks: Sequence[Claim]) -> list[Answer]:

@@ -30,6 +30,8 @@ CREATE TABLE oncekey_records (
     due         bigint  NOT NULL,
     -- The token of the attempt whose end somebody waits for.
     waited      bigint  NOT NULL DEFAULT 0,
+    -- Who resolved it by hand, when and why: the time and the entry of the audit trail.
+    hand        bytea   NOT NULL DEFAULT '',
     PRIMARY KEY (scope, key)
 );
 
@@ -48,6 +50,18 @@ CREATE TABLE IF NOT EXISTS oncekey_audit (
     id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at    bigint NOT NULL,
     entry bytea  NOT NULL
+);
+
+-- How many calls there were, for the charts: 372 slots that are used in turn, each for `width`
+-- microseconds from `at` on.
+CREATE TABLE IF NOT EXISTS oncekey_activity (
+    place      bigint PRIMARY KEY,
+    width      bigint NOT NULL,
+    at         bigint NOT NULL,
+    new        bigint NOT NULL,
+    duplicates bigint NOT NULL,
+    held       bigint NOT NULL,
+    errors     bigint NOT NULL
 );
 
 -- How many migrations this schema has seen, and the fewest that a release must know to use it.
@@ -203,6 +217,7 @@ BEGIN
         started = moment,
         updated = moment,
         finished = CASE WHEN afresh THEN 0 ELSE r.finished END,
+        hand = CASE WHEN afresh THEN '' ELSE r.hand END,
         expires = greatest(
             moment + p_lease + greatest(p_ttl, day),
             CASE WHEN afresh OR NOT r.uncertain THEN 0 ELSE r.expires END
@@ -423,7 +438,8 @@ BEGIN
         updated = moment,
         finished = moment,
         expires = until,
-        due = until
+        due = until,
+        hand = CASE WHEN p_audit = '' THEN t.hand ELSE int8send(moment) || p_audit END
     WHERE t.scope = p_scope AND t.key = p_key AND t.token = p_token
         AND t.status = 'held' AND t.version <= 1;
     IF FOUND THEN
@@ -465,12 +481,45 @@ BEGIN
 END
 $$;
 
+-- Adds to the sums of a moment. Nobody waits for the disk, and whoever finds a slot locked waits
+-- for a moment only: these are numbers for a chart. All take the slots in the same order.
+CREATE OR REPLACE FUNCTION oncekey_add_activity_v1(
+    p_ago bigint, p_new bigint, p_duplicates bigint, p_held bigint, p_errors bigint
+) RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+DECLARE
+    second CONSTANT bigint := 1000000;
+    latest CONSTANT bigint := oncekey_now_v1();
+    moment CONSTANT bigint := latest - p_ago;
+    added bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO oncekey_activity AS a (place, width, at, new, duplicates, held, errors)
+    SELECT r.first + moment / r.width % r.length, r.width, moment - moment % r.width,
+        p_new, p_duplicates, p_held, p_errors
+    FROM (VALUES (60 * second, 60, 0), (600 * second, 144, 60), (3600 * second, 168, 204))
+        AS r (width, length, first)
+    WHERE latest - r.width * r.length < moment - moment % r.width
+        AND moment - moment % r.width <= latest
+    ORDER BY r.first
+    ON CONFLICT (place) DO UPDATE SET
+        new = excluded.new + CASE WHEN a.at = excluded.at THEN a.new ELSE 0 END,
+        duplicates =
+            excluded.duplicates + CASE WHEN a.at = excluded.at THEN a.duplicates ELSE 0 END,
+        held = excluded.held + CASE WHEN a.at = excluded.at THEN a.held ELSE 0 END,
+        errors = excluded.errors + CASE WHEN a.at = excluded.at THEN a.errors ELSE 0 END,
+        at = excluded.at
+    WHERE a.at <= excluded.at;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    RETURN added;
+END
+$$;
+
 -- Keeps a record of another store, unless there is a living one.
 CREATE OR REPLACE FUNCTION oncekey_restore_v1(
     p_scope text, p_key text, p_status text, p_fingerprint text, p_token bigint, p_nonce text,
     p_attempt bigint, p_lease_end bigint, p_result bytea, p_error bytea, p_noted bytea,
     p_revision bigint, p_uncertain boolean, p_label text, p_reference text, p_created bigint,
-    p_started bigint, p_updated bigint, p_finished bigint, p_expires bigint
+    p_started bigint, p_updated bigint, p_finished bigint, p_expires bigint, p_hand bytea
 ) RETURNS text LANGUAGE plpgsql SET lock_timeout = '4s' AS $$
 DECLARE
     moment CONSTANT bigint := oncekey_now_v1();
@@ -484,11 +533,11 @@ BEGIN
     INSERT INTO oncekey_records (
         scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted,
         revision, uncertain, label, reference, created, started, updated, finished, expires,
-        version, due
+        version, due, hand
     ) VALUES (
         p_scope, p_key, p_status, p_fingerprint, p_token, p_nonce, p_attempt, p_lease_end, p_result,
         p_error, p_noted, p_revision, p_uncertain, p_label, p_reference, p_created, p_started,
-        p_updated, p_finished, p_expires, 1, p_expires
+        p_updated, p_finished, p_expires, 1, p_expires, p_hand
     ) ON CONFLICT DO NOTHING;
     RETURN CASE WHEN FOUND THEN 'done' ELSE 'lost' END;
 END

@@ -41,7 +41,8 @@ local answer, fresh = GRANTED, not whole
 if not alive or differs then
   token = whole and math.max(token + 1, now) or now
   known, attempt, created, finished, revision = knows, 1, now, 0, '\0\0\0\0\0\0\0\0'
-  uncertain, has_result, has_error, awaited, error_size, noted_size = 0, 0, 0, 0, 0, 0
+  uncertain, has_result, has_error, awaited, hand_size = 0, 0, 0, 0, 0
+  error_size, noted_size = 0, 0
   nonce_size, print_size, label_size, reference_size = nonces, prints, labels, references
   tail = string.sub(ARGV[1], at)
 elseif status == RUNNING and mine then
@@ -73,11 +74,11 @@ else
     if references > 0 then
       tail = tail .. string.sub(ARGV[1], named + labels)
     else
-      tail = tail .. string.sub(whole, label_at + label_size + 1, texts_end)
+      tail = tail .. string.sub(whole, label_at + label_size + 1, texts_end - hand_size)
     end
     label_size = labels > 0 and labels or label_size
     reference_size = references > 0 and references or reference_size
-    tail = tail .. string.sub(whole, texts_end + 1)
+    tail = tail .. string.sub(whole, texts_end - hand_size + 1)
     token, attempt = math.max(token + 1, now), attempt + 1
   end
 end

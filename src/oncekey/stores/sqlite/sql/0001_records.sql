@@ -22,6 +22,8 @@ CREATE TABLE oncekey_records (
     finished    INTEGER NOT NULL,
     expires     INTEGER NOT NULL,
     version     INTEGER NOT NULL,
+    -- Who resolved it by hand, when and why: the time and the entry of the audit trail.
+    hand        BLOB    NOT NULL DEFAULT x'',
     -- When purge may look at a record: it expires no sooner than this. Not part of the record.
     -- `expires` changes with every write, `due` stays from claim to settle, so that a settle
     -- changes no index.
@@ -36,6 +38,18 @@ CREATE INDEX oncekey_records_held ON oncekey_records (expires) WHERE expires = 0
 
 -- What people did by hand, with the time in microseconds. It outlives the records.
 CREATE TABLE oncekey_audit (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, entry BLOB NOT NULL);
+
+-- How many calls there were, for the charts: 372 slots that are used in turn, each for `width`
+-- microseconds from `at` on.
+CREATE TABLE IF NOT EXISTS oncekey_activity (
+    place      INTEGER PRIMARY KEY,
+    width      INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    new        INTEGER NOT NULL,
+    duplicates INTEGER NOT NULL,
+    held       INTEGER NOT NULL,
+    errors     INTEGER NOT NULL
+);
 
 -- How many migrations this file has seen. One row.
 CREATE TABLE oncekey_schema (version INTEGER NOT NULL);
