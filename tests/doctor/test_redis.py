@@ -153,7 +153,7 @@ def test_a_server_that_is_nearly_full_is_noticed(safe_redis, look):
     with safe_redis.client() as client:
         # Nearly full whatever is freed, and not so full that anything is refused. SET would leave
         # a large buffer with the connection, which is freed some time later.
-        client.setrange("ballast", 10_000_000, b"x")
+        client.setrange("ballast", 60_000_000, b"x")
         client.config_set("maxmemory", client.info("memory")["used_memory"] + 500_000)
         found = look(safe_redis)["redis.memory"]
     assert found.severity == "warning"
