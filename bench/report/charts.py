@@ -17,7 +17,7 @@ from bench.report.words import times
 
 WIDTH: Final = 760
 _EDGE: Final = 20
-_TRACK: Final = 500 - _EDGE
+_TRACK: Final = 490 - _EDGE
 _VALUE: Final = _EDGE + _TRACK + 12
 _TARGET: Final = _VALUE + 62
 _TOP: Final = 78

@@ -16,6 +16,7 @@ from tests.heavy import HEAVY
 
 pytestmark = pytest.mark.xdist_group("browser")
 
+PAID = Message(id="m-7", type="paid", body=b"{}")
 NASTY = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'>{{7*7}}"
 PAGES = (
     "/",
@@ -79,7 +80,7 @@ def inbox(tmp_path):
     """The URL of an inbox with a dead letter."""
     url = f"sqlite:///{tmp_path / 'inbox.db'}"
     made = Inbox(url, "billing", max_attempts=1)
-    with pytest.raises(ValueError, match="order 7"), made.leased(Message(id="m-7", type="paid")):
+    with pytest.raises(ValueError, match="order 7"), made.leased(PAID):
         raise ValueError("order 7 is unknown")
     made.close()
     return url
