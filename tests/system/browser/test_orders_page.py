@@ -37,8 +37,10 @@ def built():
 class Shop:
     """The server and the worker, each in a process of its own."""
 
-    def __init__(self, url, pace):
-        self._variables = {**os.environ, "REDIS_URL": url, "ORDERS_PACE": str(pace)}
+    def __init__(self, url, pace, folder):
+        """A worker that is killed leaves a folder in `folder`."""
+        told = {"REDIS_URL": url, "ORDERS_PACE": str(pace), "TMPDIR": str(folder)}
+        self._variables = {**os.environ, **told}
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._processes = []
@@ -68,11 +70,11 @@ class Shop:
 
 
 @pytest.fixture(autouse=True)  # first, so that it outlives the page
-def open_shop(empty_redis, built):
+def open_shop(empty_redis, built, tmp_path):
     opened = []
 
     def open_shop(pace):
-        opened.append(Shop(empty_redis.url, pace))
+        opened.append(Shop(empty_redis.url, pace, tmp_path))
         return opened[-1]
 
     yield open_shop
