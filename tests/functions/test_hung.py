@@ -1,14 +1,15 @@
 """Attempts that hang, as their own process sees them."""
 
+import threading
 from time import monotonic
 
 import pytest
 
-from oncekey import InProgressError, KeyReusedError, current
+from oncekey import InProgressError, KeyReusedError, StoreError, current
 from oncekey.core.decide import Done
 from oncekey.engine import single_flight
 from tests.functions.calls import answer_two, start
-from tests.patience import until
+from tests.patience import PATIENCE, until
 
 
 @pytest.fixture
@@ -172,6 +173,28 @@ def test_nothing_runs_beside_a_call_that_still_asks_the_store(impatient, store, 
     go_on.set()
     leader.outcome()
     assert runs == ["leader"]
+
+
+def test_nothing_runs_beside_a_run_that_did_not_lead(impatient, store, gate, runs):
+    """The store does not answer whoever leads until another call, which it answers, is running."""
+    calm = impatient.options(fail_mode="open")
+    refuse = threading.Event()
+
+    def refuse_late(_):
+        assert refuse.wait(PATIENCE)
+        raise StoreError("the store is down", happened=False)
+
+    store.instead("claim", refuse_late)
+    leader = start(lambda: calm.run("slow", runs.append, "leader"))
+    until(lambda: store.calls["claim"])
+    running = start(lambda: calm.run("slow", gate.enter))
+    gate.until_inside()
+    refuse.set()
+    with pytest.raises(InProgressError):
+        leader.outcome()
+    assert not runs
+    gate.go_on.set()
+    running.outcome()
 
 
 @pytest.mark.usefixtures("_asks_always")
