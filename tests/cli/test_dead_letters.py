@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import nats
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ import redis.asyncio
 
 from oncekey.messages import AsyncInbox, Inbox, Message, acknowledged
 from oncekey.messages.dead_letters import publish
-from oncekey.messages.message import Letter
+from oncekey.messages.message import Letter, from_redis_stream, letter_of
 from tests.patience import PATIENCE
 from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.servers.postgres_fixtures import postgres, postgres_url
@@ -168,8 +169,21 @@ def test_a_message_that_failed_in_atomic_mode_is_kept_too(run, postgres_url):
     inbox.close()
 
 
-async def test_a_message_is_sent_to_a_stream_of_redis(redis_server, stream_name):
-    letter = Letter(id="m-1", type="", attributes={"order": "7"}, body=b"{}")
+@pytest.mark.parametrize("body", ["paid", "{}"])
+@pytest.mark.parametrize("attributes", [{}, {"order": "7"}], ids=["bare", "with attributes"])
+async def test_a_message_is_sent_to_a_stream_of_redis(redis_server, stream_name, attributes, body):
+    letter = Letter(id="m-1", type="", attributes=attributes, body=body.encode())
     await publish(letter, redis_server.url, stream_name)
     async with redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True) as client:
-        assert [fields for _, fields in await client.xrange(stream_name)] == [{"order": "7"}]
+        entries = [fields for _, fields in await client.xrange(stream_name)]
+    assert entries == [{**attributes, "data": body}]
+
+
+async def test_an_entry_of_a_stream_is_sent_again_as_it_was(redis_server, stream_name):
+    """Its body is nothing else than its fields."""
+    message = from_redis_stream(stream_name, ("1-0", {"order": "7", "data": "paid"}))
+    kept = letter_of(message, 1000)
+    await publish(msgspec.json.decode(kept, type=Letter), redis_server.url, stream_name)
+    async with redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True) as client:
+        entries = [fields for _, fields in await client.xrange(stream_name)]
+    assert entries == [{"order": "7", "data": "paid"}]

@@ -147,5 +147,7 @@ async def _to_redis(letter: Letter, broker: str, to: str) -> None:
     from redis.asyncio import Redis
 
     fields: dict[Any, Any] = {name: str(value) for name, value in letter.attributes.items()}
+    if not fields or letter.body != json.encode(letter.attributes):  # no entry of a stream
+        fields["data"] = letter.body
     async with Redis.from_url(broker) as client:
-        await client.xadd(to, fields or {"data": letter.body})
+        await client.xadd(to, fields)
