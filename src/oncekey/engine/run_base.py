@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -90,6 +91,7 @@ class BaseRun:
         if self.ticket.duplicate:
             return served(self.ticket.record, self.call)
         if self._value is _NOTHING:
+            self._must_be_here("the result")
             msg = f"{self.call.name} has no result before complete()"
             raise ConfigurationError(msg)
         return self._value
@@ -99,8 +101,18 @@ class BaseRun:
         if self.ticket.duplicate:
             msg = f"{what} is for code that runs, but {self.call.name} is a duplicate"
             raise ConfigurationError(msg)
+        self._must_be_here(what)
         if self.ended:
             msg = f"{what} was used after {self.call.name} had ended"
+            raise ConfigurationError(msg)
+
+    def _must_be_here(self, what: str) -> None:
+        """Raise ConfigurationError in a process that was forked while this run went on."""
+        if self._generation != generation():
+            msg = (
+                f"{what} was used in a forked child of the process that runs {self.call.name}, "
+                f"and only that process may end it; leave the child with os._exit()"
+            )
             raise ConfigurationError(msg)
 
     def become_current(self) -> None:
@@ -242,8 +254,8 @@ class BaseRun:
         return call.settle(self.ticket.record, "completed", result=data)
 
     def _not_kept(self, why: str, codec: Codec) -> None:
-        hint = "" if codec.typed else "; annotate what the function returns so that it can be"
-        self.observers.tell("not_kept", self.call, self.record.attempt, detail=why + hint)
+        detail = "; ".join(filter(None, (why, codec.advice)))
+        self.observers.tell("not_kept", self.call, self.record.attempt, detail=detail)
 
     def settled(self, value: object, *, recorded: bool = True) -> None:
         """End with the value. Raise NotRecordedError if it is not recorded and must be.
@@ -288,6 +300,21 @@ class BaseRun:
         if isinstance(ending, Fail):
             return self.call.settle(record, "failed", error=data)
         return self.call.release(record, data, uncertain=ending.uncertain, hold=ending.hold)
+
+
+def leave_to_parent() -> None:
+    """Let the child of a fork end none of the runs that its parent was in the middle of.
+
+    A child that returns from the function, or raises SystemExit in it, would otherwise settle or
+    release the record while the parent still works.
+    """
+    run = running.get()
+    while run is not None:
+        run.ended, run = True, run.outer
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch - absent on Windows, which cannot fork
+    os.register_at_fork(after_in_child=leave_to_parent)
 
 
 def forbid_nesting(call: Call, observers: Observers) -> None:
