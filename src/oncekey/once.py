@@ -13,6 +13,7 @@ from typing import (
     Any,
     Final,
     Literal,
+    NoReturn,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -210,6 +211,14 @@ class Once:
             from oncekey.doctor.startup import StartupCheck
 
             self.core.doctor = StartupCheck(doctor, self.core.given, ttl=self._terms.ttl / SECOND)
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: what a `Once` holds cannot be copied."""
+        msg = (
+            "a Once cannot be pickled or copied, because it holds connections and threads; create "
+            "it in a module that each process imports"
+        )
+        raise TypeError(msg)
 
     # Protect functions and blocks
 

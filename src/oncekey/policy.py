@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Literal, TypedDict, cast
+from typing import Final, Literal, TypedDict, cast
 
 from msgspec import Struct
 
@@ -292,7 +292,15 @@ def terms(policy: Policy) -> Terms:
 
 
 def from_environment(environment: Mapping[str, str]) -> Policy:
-    """Return the policy in `ONCEKEY_TTL`, `_LEASE`, `_WAIT` and `_FAIL_MODE`."""
+    """Return the policy in `ONCEKEY_TTL`, `_LEASE`, `_WAIT` and `_FAIL_MODE`.
+
+    Raise ConfigurationError for these, and for a switch that is neither on nor off.
+    """
+    for name in ("ONCEKEY_DISABLED", "ONCEKEY_STRICT"):
+        switch = environment.get(name, "")
+        if switch.lower() not in (*_ON, *_OFF):
+            msg = f"{name} is a switch: set it to 1 or 0, not to {switch!r}"
+            raise ConfigurationError(msg)
     said: dict[str, str] = {}
     for name in _FROM_ENVIRONMENT:
         value = environment.get(f"ONCEKEY_{name.upper()}")
@@ -306,6 +314,10 @@ def from_environment(environment: Mapping[str, str]) -> Policy:
 
 
 # The off switch, mostly for tests.
+
+
+_ON: Final = ("1", "true", "yes", "on")
+_OFF: Final = ("", "0", "false", "no", "off")
 
 
 class _Switch:
@@ -328,7 +340,7 @@ def strict() -> bool:
 
 
 def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
+    return os.environ.get(name, "").lower() in _ON
 
 
 @contextmanager

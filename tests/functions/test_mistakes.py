@@ -1,6 +1,9 @@
 """What a newcomer writes wrongly, and the one sentence that says what to write instead."""
 
 import asyncio
+import copy
+import pickle
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 
@@ -92,6 +95,47 @@ def test_in_strict_mode_a_result_that_duplicates_could_not_get_is_an_error(
     assert once.get("k").status == "completed"
     monkeypatch.delenv("ONCEKEY_STRICT")
     assert once.run("other", lambda: value) == value
+
+
+def test_an_annotation_that_cannot_be_used_is_named(caplog):
+    """The user has annotated the function: to ask for an annotation would not help."""
+
+    @dataclass
+    class Parcel:
+        weight: int
+
+    @dataclass
+    class Letter:
+        weight: int
+
+    def send() -> Parcel | Letter:
+        return Letter(1)
+
+    def post() -> "Parcels":  # type: ignore[name-defined]  # noqa: F821 - the point
+        return Letter(1)
+
+    once = Once("memory://")
+    once.run("sent", send)
+    once.run("posted", post)
+    two, missing = [record.getMessage() for record in caplog.records]
+    assert "Letter would come back as dict; the return annotation cannot be used: " in two
+    assert "more than one dataclass" in two
+    assert "the return annotation cannot be used: name 'Parcels' is not defined" in missing
+
+
+def test_a_once_cannot_be_pickled_or_copied():
+    for copying in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="create it in a module that each process imports"):
+            copying(Once("memory://"))
+
+
+@pytest.mark.parametrize("name", ["ONCEKEY_DISABLED", "ONCEKEY_STRICT"])
+def test_a_switch_in_the_environment_is_on_or_off(monkeypatch, name):
+    monkeypatch.setenv(name, "flase")
+    with pytest.raises(ConfigurationError, match=f"{name} is a switch: .* 1 or 0, not to 'flase'"):
+        Once("memory://")
+    monkeypatch.setenv(name, "Off")
+    assert Once("memory://").run("k", lambda: 1) == 1
 
 
 def test_a_response_over_http_may_be_one_that_is_not_kept(once, monkeypatch):

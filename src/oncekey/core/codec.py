@@ -44,23 +44,30 @@ _encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
 _untyped = msgspec.msgpack.Decoder()
 
 
-def _decoder(annotation: object) -> msgspec.msgpack.Decoder[Any]:
-    if annotation in (inspect.Parameter.empty, Any, object):
-        return _untyped
-    try:
-        return msgspec.msgpack.Decoder(annotation, dec_hook=_from_plain)
-    except Exception:  # noqa: BLE001 - annotations are arbitrary code: plain values only then
-        return _untyped
-
-
 class Codec:
     """Encode and decode the results of one function, by its return annotation."""
 
-    def __init__(self, annotation: object = inspect.Parameter.empty) -> None:
-        """Build the decoder. Without a usable annotation only plain values can be kept."""
+    def __init__(self, annotation: object = inspect.Parameter.empty, unusable: str = "") -> None:
+        """Build the decoder. Without a usable annotation only plain values can be kept.
+
+        `unusable` says why there is none, if the function has one that cannot be read.
+        """
         self.annotation = annotation
-        self._decoder = _decoder(annotation)
+        self.unusable = unusable
+        self._decoder: msgspec.msgpack.Decoder[Any] = _untyped
+        if annotation not in (inspect.Parameter.empty, Any, object):
+            try:
+                self._decoder = msgspec.msgpack.Decoder(annotation, dec_hook=_from_plain)
+            except Exception as error:  # noqa: BLE001 - annotations are arbitrary code
+                self.unusable = str(error)
         self.typed = self._decoder is not _untyped
+
+    @property
+    def advice(self) -> str:
+        """What to do if a value of the function cannot be kept. Empty if nothing is known."""
+        if self.unusable:
+            return f"the return annotation cannot be used: {self.unusable}"
+        return "" if self.typed else "annotate what the function returns so that it can be"
 
     def encode(self, value: object) -> bytes:
         """Return bytes that decode to an equal value of the same type.
@@ -107,8 +114,8 @@ def codec_of(function: Callable[..., object]) -> Codec:
     target = getattr(target, "func", target)  # functools.partial
     try:
         hints = typing.get_type_hints(target, include_extras=True)
-    except Exception:  # noqa: BLE001 - annotations are arbitrary code; without them values stay plain
-        return PLAIN
+    except Exception as error:  # noqa: BLE001 - annotations are arbitrary code: plain values only
+        return Codec(unusable=str(error))
     return Codec(_awaited(hints["return"])) if "return" in hints else PLAIN
 
 
