@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,11 +20,10 @@ from oncekey.engine.single_flight import Flights
 from oncekey.engine.ticket import Ticket
 from oncekey.errors import ConfigurationError, OncekeyError, StoreError, UnreadableError
 from oncekey.observe import Event, Observers
+from oncekey.observe.logger import logger
 from oncekey.policy import microseconds
 from oncekey.stores.activity import Counts
 from oncekey.stores.base import Store
-
-_log = logging.getLogger("oncekey")
 
 RETRY: Final = 0.5
 BEGIN_WITHIN: Final = 1.0
@@ -90,7 +88,7 @@ class Renewal(Asking):
             verdict = self._store.renew(ask)
         except Exception as error:  # noqa: BLE001 - a refusal of any kind is no reason to stop
             if not self._failures and _must_be_mended(error):
-                _log.error("a lease cannot be renewed, which goes on being tried: %s", error)
+                logger.error("a lease cannot be renewed, which goes on being tried: %s", error)
             pause: float = RETRY * 2**self._failures
             self._failures = min(self._failures + 1, 16)
             self._observers.tell(
@@ -159,11 +157,11 @@ class Insisting(Asking):
         try:
             self.insist()
         except UnreadableError as error:  # asking again does not help
-            _log.error("a record cannot be ended: %s", error)
+            logger.error("a record cannot be ended: %s", error)
         except Exception as error:  # noqa: BLE001 - a refusal of any kind is no reason to stop
             if not self._refused and _must_be_mended(error):
                 self._refused = True
-                _log.error("the store refuses to be told, which goes on being tried: %s", error)
+                logger.error("the store refuses to be told, which goes on being tried: %s", error)
             return RETRY
         return None
 

@@ -9,7 +9,6 @@ leases of other stores.
 from __future__ import annotations
 
 import atexit
-import logging
 import threading
 from collections import deque
 from functools import partial
@@ -17,8 +16,7 @@ from time import monotonic
 from typing import Final
 
 from oncekey.compat import renew_after_fork
-
-_log = logging.getLogger("oncekey")
+from oncekey.observe.logger import logger
 
 _LAST_CHANCE: Final = 2.0
 _SOONER: Final = 0.9
@@ -238,7 +236,7 @@ class Keeper:
         try:
             return chore.do()
         except Exception:  # noqa: BLE001 - a defect of one chore must not stop the others
-            _log.exception("a chore of the keeper failed and is given up")
+            logger.exception("a chore of the keeper failed and is given up")
             return None
 
 

@@ -228,7 +228,7 @@ class BaseRun:
             data = codec.encode(value)
         except NotKeepableError as error:
             data = None
-            self._not_kept(f"step {name!r}: {error}", codec)
+            self._not_kept(f"step {name!r}: {error}", codec.advice)
         return self._noting(lambda notes: notes.with_step(name, data))
 
     # The end
@@ -245,16 +245,16 @@ class BaseRun:
         try:
             data = call.codec.encode(value)
         except NotKeepableError as error:
-            self._not_kept(str(error), call.codec)
+            self._not_kept(str(error), call.codec.advice)
             if call.surface != "http" and strict():  # a response may be too large or a stream
                 self._lost_on_duplicates = str(error)
         if data is not None and len(data) > call.terms.max_result:
-            self._not_kept(f"{len(data)} bytes are more than max_result", call.codec)
+            self._not_kept(f"{len(data)} bytes are more than max_result")
             data = None
         return call.settle(self.ticket.record, "completed", result=data)
 
-    def _not_kept(self, why: str, codec: Codec) -> None:
-        detail = "; ".join(filter(None, (why, codec.advice)))
+    def _not_kept(self, why: str, advice: str = "") -> None:
+        detail = f"{why}; {advice}" if advice else why
         self.observers.tell("not_kept", self.call, self.record.attempt, detail=detail)
 
     def settled(self, value: object, *, recorded: bool = True) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import threading
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from oncekey.engine.keeper import keeper
 from oncekey.engine.single_flight import Flights
 from oncekey.errors import ConfigurationError
 from oncekey.observe import Observer, Observers
+from oncekey.observe.logger import logger
 from oncekey.policy import size
 from oncekey.stores import AsyncStore, Store, open_store
 from oncekey.stores.adapters import Looped, Threaded
@@ -28,8 +28,6 @@ from oncekey.stores.base import VERBS
 if TYPE_CHECKING:
     from oncekey.doctor.startup import StartupCheck
 
-
-_log = logging.getLogger("oncekey")
 
 DEFAULT_STORE: Final = "sqlite:///oncekey.db"
 _DEFAULT_CACHE: Final = "16MiB"
@@ -163,7 +161,7 @@ def _from_environment(prefix: str) -> Store:
                 msg = f"${name} names no store that can be opened: {error}"
                 raise ConfigurationError(msg) from None
     file = Path(DEFAULT_STORE.removeprefix("sqlite:///")).absolute()
-    _log.warning("no store was given; records go to the file %s", file)
+    logger.warning("no store was given; records go to the file %s", file)
     return open_store(DEFAULT_STORE)
 
 

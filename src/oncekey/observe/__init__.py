@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Final, Literal, Protocol
@@ -11,6 +10,7 @@ from msgspec import Struct
 
 from oncekey.core.call import Call, Surface
 from oncekey.errors import ConfigurationError
+from oncekey.observe.logger import logger
 
 Name = Literal[
     "new",  # granted: the code runs
@@ -160,8 +160,8 @@ class Observers:
             return call
         try:
             return self._entering(call)
-        except Exception:
-            logging.getLogger("oncekey").exception("an observer failed before a claim")
+        except Exception:  # noqa: BLE001 - observers are the user's code
+            logger.exception("an observer failed before a claim")
             return call
 
     def tell(
@@ -184,8 +184,8 @@ class Observers:
                     break
             else:
                 return  # most events are not wanted by any observer
-        except Exception:
-            logging.getLogger("oncekey").exception("an observer failed on %s", name)
+        except Exception:  # noqa: BLE001 - observers are the user's code
+            logger.exception("an observer failed on %s", name)
         self.hand(
             Event(
                 name=name,
@@ -207,5 +207,5 @@ class Observers:
         for observer in self.everybody:
             try:
                 observer(event)
-            except Exception:
-                logging.getLogger("oncekey").exception("an observer failed on %s", event.name)
+            except Exception:  # noqa: BLE001 - observers are the user's code
+                logger.exception("an observer failed on %s", event.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import time
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from oncekey.errors import ConfigurationError
+from oncekey.observe.logger import logger
 from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain, is_locked
-
-_log = logging.getLogger("oncekey")
 
 T = TypeVar("T")
 
@@ -55,7 +53,7 @@ class Connection(sqlite3.Connection):
         self.looks_at = now + _LOOK_EVERY
         if _identity_of(self._path) == self._identity:
             return False
-        _log.error(
+        logger.error(
             "%s was moved, removed or replaced while it was in use: the records in it are no longer"
             " seen, and what is at this path now is used instead",
             self._path,

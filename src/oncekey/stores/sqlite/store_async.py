@@ -8,7 +8,6 @@ callers, and one thread commits them for all loops of the process, one batch aft
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from queue import SimpleQueue
 from typing import Any, Final, cast
@@ -26,11 +25,10 @@ from oncekey.core.requests import (
     Settle,
     Verdict,
 )
+from oncekey.observe.logger import logger
 from oncekey.stores.adapters import Threaded
 from oncekey.stores.sqlite.store import A, R, SQLiteStore, Transition
 from oncekey.stores.sqlite.writer import Job, tell_here
-
-_log = logging.getLogger("oncekey")
 
 _APART: Final = 64
 """How many claims are read one by one before trying again to read those of one turn together."""
@@ -185,4 +183,4 @@ class _Leader:
                 try:
                     self._store.writer.commit(part)
                 except Exception:  # noqa: BLE001 - who waits was told, and others come after it
-                    _log.exception("a commit for coroutines failed")
+                    logger.exception("a commit for coroutines failed")
