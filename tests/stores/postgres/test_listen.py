@@ -12,7 +12,7 @@ from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import listen, listen_async
 from oncekey.stores.postgres.statements import channel
 from oncekey.testing.conformance.base import DONE, Desk
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until_async
 from tests.servers.postgres_fixtures import beside, colour, postgres, postgres_url
 from tests.servers.postgres_proxy_fixtures import proxied_url, proxy
 from tests.still import patiently
@@ -163,14 +163,15 @@ def test_more_waiters_than_there_are_places_come_back_soon(
     store.close()
 
 
-async def test_more_waiting_tasks_than_places_come_back_soon(postgres_url, monkeypatch):
+async def test_more_waiting_tasks_than_places_come_back_soon(postgres_url, monkeypatch, beside):
     monkeypatch.setattr(listen_async, "_WAITERS", 1)
-    store = AsyncPostgresStore(postgres_url)
+    store, look = AsyncPostgresStore(postgres_url), beside(postgres_url)
     owner = (await store.claim(desk_of(None).ask("a"))).record
     waits = [asyncio.create_task(store.watch(None, "order-1", owner.token, LONG)) for _ in "ab"]
     done, left = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     assert (len(done), len(left)) == (1, 1)
     (task,) = left
+    await until_async(lambda: marked(look))
     task.cancel()  # what it listened on is not used again
     with pytest.raises(asyncio.CancelledError):
         await task

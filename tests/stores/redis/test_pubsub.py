@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 import redis.asyncio
+from redis.client import PubSub
 
 from oncekey.core.requests import Forget, Granted, Resolve, Scan, Verdict
 from oncekey.errors import StoreError, UnreadableError
 from oncekey.stores import AsyncRedisStore, RedisStore
+from oncekey.stores.redis.pubsub import Seats, listening
 from tests.patience import PATIENCE, until, until_async
 from tests.servers.redis_asks import HOUR, ask, release, settle
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
@@ -180,6 +182,15 @@ async def test_a_cancellation_that_a_command_has_swallowed_still_counts(empty_re
             await ears.wait(LONG)
         task.uncancel()
     await store.aclose()
+
+
+def test_what_redis_py_returns_too_early_is_no_message(client, monkeypatch):
+    """Its time-out may end a moment before ours."""
+    told = iter([None, {"type": "message"}, "not asked for"])
+    with listening(client, b"channel", Seats(4)) as ears:
+        monkeypatch.setattr(PubSub, "get_message", lambda *_, **__: next(told))
+        ears.wait(LONG)
+    assert next(told) == "not asked for"
 
 
 def test_a_record_that_was_waited_for_is_not_larger(store, client, waiting):
