@@ -106,6 +106,56 @@ def test_groups_chains_and_chords_run_in_place(app, once, ran):
     assert chord([charge.s("a"), charge.s("b")], total.s()).apply_async().get() == 3
 
 
+@pytest.mark.row("J1")
+@pytest.mark.parametrize("made", ["frozen", "with an id", "inside another"])
+def test_each_step_of_a_chain_in_place_runs_under_the_id_of_the_chain(app, once, ran, made):
+    app.conf.task_eager_propagates = False
+
+    @app.task(bind=True)
+    @once_task(once)
+    def step(self, *_) -> int:
+        ran.append(current().number)
+        if len(ran) == 2:
+            raise self.retry(countdown=0)
+        return len(ran)
+
+    steps, options = chain(*(step.si() for _ in range(3))), {"task_id": "one"}
+    if made == "frozen":
+        steps.freeze("one")
+        options = {}
+    elif made == "inside another":
+        steps = chain(step.si(), chain(step.si(), step.si(), app=app), app=app)
+    for _ in range(2):  # again they are duplicates, as all that has the same id
+        assert steps.apply(**options).get() == 4
+        assert ran == [1, 1, 2, 1]
+    assert {one.key for one in once.scan()} >= {"one", "one:2"}
+    assert len(list(once.scan())) == 3
+
+
+@pytest.mark.row("J1")
+def test_a_job_in_place_with_an_id_of_its_own_runs_once(app, once, ran):
+    @app.task
+    @once_task(once)
+    def work() -> None:
+        ran.append("work")
+
+    for _ in range(2):
+        work.apply_async(task_id="one")
+        chain(work.si().set(task_id="two")).apply()
+    assert ran == ["work", "work"]
+
+
+@pytest.mark.parametrize("headers", [7, "text", ["one"]])
+def test_headers_that_are_none_are_ignored(app, once, ran, headers):
+    @app.task
+    @once_task(once)
+    def work() -> None:
+        ran.append("work")
+
+    work.apply(headers=headers).get()
+    assert ran == ["work"]
+
+
 @pytest.mark.row("J12")
 def test_retries_run_again_in_place(app, once, ran):
     @app.task(bind=True)

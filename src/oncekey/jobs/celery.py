@@ -53,6 +53,10 @@ with needing("celery", __name__):
         states,
         uuid,
     )
+    from celery.canvas import (  # type: ignore[import-untyped]  # as above
+        Signature,
+        chain,
+    )
     from celery.exceptions import (  # type: ignore[import-untyped]  # as above
         Ignore,
         Reject,
@@ -77,6 +81,11 @@ _VISIBLE: Final = 1800
 
 _SHORTEST: Final = 0.1
 """Seconds that a job waits at least before it is tried again in place."""
+
+_APPLY: Final = Task.apply.__code__
+_APPLY_CHAIN: Final = chain.apply.__code__
+_APPLY_ALL: Final = {_APPLY, Signature.apply.__code__, _APPLY_CHAIN}
+"""What runs a job, a chain and other signatures in place."""
 
 _DELAYED: Final = re.compile(r"(?:[01]\.){28}")
 """What Celery puts before the routing key of a message that RabbitMQ delays: its seconds."""
@@ -112,7 +121,7 @@ def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:
         return Job(name=name, arguments=arguments)
     told = request.delivery_info or {}
     return Job(
-        id=request.id or "",
+        id=own_id(request),
         name=name,
         arguments=arguments,
         attempt=request.retries + 1,
@@ -120,6 +129,36 @@ def job_of(name: str, request: Any, arguments: dict[str, Any]) -> Job:
         queue=told.get("routing_key") or "",
         native=request,
     )
+
+
+def own_id(request: Any) -> str:
+    """Return the id of the job, or "" if it has none.
+
+    An eager chain that was frozen or given a `task_id` runs each of its steps under that one id.
+    There the second step is `id:2`, since a worker would have given it an id of its own.
+    """
+    found = request.id or ""
+    return found + _eager_step() if found and request.is_eager else found
+
+
+def _eager_step() -> str:
+    """Return ":2" if an eager chain runs this job as its second step, and "" for the first.
+
+    A step of a chain inside a chain has the step of each, as in ":2:3".
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not _APPLY:
+        frame = frame.f_back
+    found = ""
+    # Celery tells the step nowhere else. A retry applies a signature from its task.
+    while frame is not None and frame.f_code in _APPLY_ALL:
+        if frame.f_code is _APPLY_CHAIN:
+            step, before = 1, frame.f_locals.get("last")  # the result of the step before
+            while before is not None:
+                step, before = step + 1, before.parent
+            found = f":{step}{found}" if step > 1 or found else ""
+        frame = frame.f_back
+    return found
 
 
 def awaited(request: Any) -> bool:
@@ -187,14 +226,19 @@ def longest_hold(task: Any, request: Any) -> float:
 
 def free_job(once: Once, request: Any, moment: JobMoment) -> None:
     """Free the key of the enqueued job at this moment, if its tag says so."""
-    tag = read_tag((request.headers or {}).get(HEADER))
+    tag = read_tag(_headers(request).get(HEADER))
     if tag is not None:
         free_tagged(once, tag, moment)
 
 
+def _headers(request: Any) -> Mapping[str, Any]:
+    """Return the headers of the job. Celery hands on whatever a producer has sent as such."""
+    return request.headers if isinstance(request.headers, Mapping) else {}
+
+
 def _at(moment: JobMoment, task: Any, request: Any = None) -> None:
     request = getattr(task, "request", None) if request is None else request
-    if request is None or HEADER not in (request.headers or ()):
+    if request is None or HEADER not in _headers(request):
         return
     once = next((one.oncekey.once for one in layers(task) if hasattr(one, "oncekey")), None)
     if once is not None:
