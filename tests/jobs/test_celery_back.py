@@ -13,6 +13,7 @@ from celery import Celery  # type: ignore[import-untyped]  # celery has no types
 from celery.app.trace import (  # type: ignore[import-untyped]  # celery has no types
     build_tracer,
 )
+from celery.signals import worker_ready  # type: ignore[import-untyped]  # as above
 from kombu.entity import Exchange, Queue
 
 from oncekey import (
@@ -72,6 +73,32 @@ def test_what_is_in_progress_goes_back_as_it_came(queued, once, ran):
     }
     assert deliver(queued, work, "a") == ("SUCCESS", None)
     assert put_back(queued) is None
+
+
+@pytest.mark.parametrize(("limit", "told"), [(0, 1), (1, 0), (None, 0)])
+def test_a_worker_tells_of_a_queue_that_gives_up_at_once(queued, once, limit, told, caplog):
+    name = queued.conf.task_default_queue
+    arguments = {} if limit is None else {"x-delivery-limit": limit}
+    queued.conf.task_queues = [Queue(name, queue_arguments=arguments)]
+
+    def said():
+        worker_ready.send(sender=Ready(queued))
+        return [one for one in caplog.messages if f"{name} has x-delivery-limit 0" in one]
+
+    assert said() == []  # no task is protected
+    queued.task(once_task(once)(nothing), name="work")
+    assert len(said()) == told
+
+
+class Ready:
+    """What tells Celery that a worker is ready, as far as others look at it."""
+
+    def __init__(self, app):
+        self.app = app
+
+
+def nothing() -> None:
+    """It is never run."""
 
 
 def test_it_comes_back_within_a_third_of_the_visibility_timeout(queued, once):

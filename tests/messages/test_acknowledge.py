@@ -129,10 +129,22 @@ async def test_a_message_in_progress_then_broken_then_done(line, inbox, caplog):
         await left(line, 0)
 
 
-async def test_a_limit_of_deliveries_is_not_used_up_by_waiting(nats_server, stream_name, inbox):
-    """The block waits for the message, and JetStream hears that it is in progress."""
+@pytest.fixture
+async def limited(nats_server, stream_name):
+    """Opens JetStream with so many deliveries of a message."""
     line = Nats()
-    await line.open(nats_server.url, stream_name, max_deliver=1)
+
+    async def open_line(most):
+        await line.open(nats_server.url, stream_name, max_deliver=most)
+        return line
+
+    yield open_line
+    await line.close()
+
+
+async def test_a_limit_of_deliveries_is_not_used_up_by_waiting(limited, inbox):
+    """The block waits for the message, and JetStream hears that it is in progress."""
+    line = await limited(1)
     await line.place("m-1")
     beats, elsewhere = asyncio.Event(), await inbox.mark_processing("m-1")
 
@@ -151,7 +163,22 @@ async def test_a_limit_of_deliveries_is_not_used_up_by_waiting(nats_server, stre
         await inbox.mark_completed(elsewhere, "elsewhere")
         assert await processing == (True, "elsewhere")
         await left(line, 0)
-    await line.close()
+
+
+@pytest.mark.parametrize(
+    ("most", "lease", "said"),
+    [(1, "30s", "0 s later"), (2, "2h", "3600 s later"), (2, "30s", ""), (-1, "2h", "")],
+)
+async def test_a_limit_that_ends_before_the_lease_is_told_once(limited, most, lease, said, caplog):
+    line, inbox = await limited(most), AsyncInbox("memory://", "billing", lease=lease)
+    for name in ("m-1", "m-2"):
+        await line.place(name)
+        async with await line.next() as message, inbox.leased(message):
+            pass
+    found = [one for one in caplog.messages if "before its lease" in one]
+    assert len(found) == bool(said)
+    assert all(said in one and line.name in one for one in found)
+    await inbox.aclose()
 
 
 async def test_a_message_without_a_usable_key_is_rejected(line, caplog):

@@ -67,6 +67,7 @@ with needing("celery", __name__):
         task_failure,
         task_revoked,
         task_success,
+        worker_ready,
     )
 
 
@@ -259,6 +260,27 @@ def _failed(sender: Any = None, **_: Any) -> None:
 def _revoked(sender: Any = None, request: Any = None, **_: Any) -> None:
     """Free the key of a job that was revoked or terminated, or that has expired."""
     _at("failed", sender, request)
+
+
+# What a worker says when it starts.
+
+
+@worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]  # celery has no types
+def _warn_of_limits(sender: Any, **_: Any) -> None:
+    """Log a warning for each queue that gives a job up when its worker dies.
+
+    A larger limit is enough: a job that is in progress elsewhere is sent again as a new message.
+    """
+    app = sender.app
+    if not any(hasattr(one, "oncekey") for task in app.tasks.values() for one in layers(task)):
+        return
+    for name, queue in app.amqp.queues.consume_from.items():
+        if (queue.queue_arguments or {}).get("x-delivery-limit") == 0:
+            _log.warning(
+                "the queue %s has x-delivery-limit 0, so that a job whose worker has died is given "
+                "up at once, before its lease is over: raise the limit",
+                name,
+            )
 
 
 # One delivery of a Celery job: run it, return its first result, put it back, or fail.

@@ -63,7 +63,10 @@ async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Me
         if kind.__module__.startswith("nats."):
             limits = await jetstream.limits_of(delivered)
             with jetstream.patience(delivered, limits, 0.0) as wait:
-                message = replace(message_of(delivered), wait=wait)
+                found = message_of(delivered)
+                place = delivered.metadata.stream if limits.max_deliver > 0 else ""
+                limit = jetstream.limit_of(place, limits.max_deliver)
+                message = replace(found, wait=wait, limit=limit)
                 async with (
                     jetstream.beating(delivered.in_progress, limits.ack_wait),
                     _told(_of_jetstream(delivered, limits), message),
@@ -71,9 +74,14 @@ async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Me
                     yield message
             return
         if kind.__module__.startswith("aio_pika."):
-            most = rabbitmq.most_attempts(delivered, getattr(queue, "arguments", None) or {})
-            message = replace(message_of(delivered), max_attempts=most)
-            async with _told(_of_amqp(delivered, queue), message):
+            name = getattr(queue, "name", queue) or rabbitmq.queue_of(delivered)
+            arguments = getattr(queue, "arguments", None) or {}
+            message = replace(
+                message_of(delivered),
+                max_attempts=rabbitmq.most_attempts(delivered, arguments),
+                limit=rabbitmq.limit_of(name, arguments, delivered.channel.connection),
+            )
+            async with _told(_of_amqp(delivered, name, arguments), message):
                 yield message
             return
     msg = (
@@ -141,13 +149,9 @@ def _of_jetstream(delivered: Any, limits: jetstream.ConsumerLimits) -> _Answers:
     return _Answers(delivered.ack, later, delivered.nak, delivered.term)
 
 
-def _of_amqp(delivered: Any, queue: Any) -> _Answers:
-    name = getattr(queue, "name", queue) or rabbitmq.queue_of(delivered)
-    ordered = (getattr(queue, "arguments", None) or {}).get("x-single-active-consumer")
-
+def _of_amqp(delivered: Any, name: str, arguments: Mapping[str, Any]) -> _Answers:
     async def later(error: Exception) -> None:
-        # A queue with a single active consumer has an order, which a delayed message would lose.
-        if not ordered and await rabbitmq.put_back(delivered, name, error):
+        if not rabbitmq.in_order(arguments) and await rabbitmq.put_back(delivered, name, error):
             await delivered.ack()
         else:
             await pause_async(rabbitmq.pause_before_requeue(error))

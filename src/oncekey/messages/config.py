@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from oncekey.core.key import checked_scope
@@ -13,12 +13,14 @@ from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
+from oncekey.messages.limit import DeliveryLimit, warn_of_limit
 from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, InboxRules, inbox_terms
 from oncekey.messages.table import Connections, Table
 from oncekey.observe import Observer
 from oncekey.once import Once
 from oncekey.policy import (
     FUNCTION,
+    SECOND,
     Duration,
     Policy,
     PolicyFields,
@@ -44,6 +46,14 @@ class InboxConfig(Struct, frozen=True, kw_only=True):
     box: DeadLetterBox | None
     lock_timeout: int | None
     """The time-out for locks in milliseconds."""
+    limits: set[DeliveryLimit] = field(default_factory=set)
+    """The limits of brokers that were looked at."""
+
+    def check_limit(self, limit: DeliveryLimit) -> None:
+        """Log a warning, once, if a broker gives a message up before its lease is over."""
+        if limit not in self.limits:
+            self.limits.add(limit)
+            warn_of_limit(limit, self.rules.terms.lease / SECOND)
 
     def tables(self, what: str) -> Table:
         """Return the table. Raise ConfigurationError if there is none."""

@@ -18,10 +18,8 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
-from weakref import WeakSet
 
 from msgspec import json
 from msgspec.structs import replace
@@ -42,8 +40,9 @@ from oncekey.messages.acknowledge import NEVER, NOT_NOW
 from oncekey.messages.delivery import AsyncDelivery
 from oncekey.messages.errors import worth_another_try
 from oncekey.messages.inbox_async import AsyncInbox
+from oncekey.messages.limit import DeliveryLimit
 from oncekey.messages.message import Message, from_redis_stream, message_of
-from oncekey.policy import SECOND, Duration, seconds
+from oncekey.policy import Duration, seconds
 
 with needing("faststream", __name__):
     from faststream import BaseMiddleware, Context, ContextRepo
@@ -103,43 +102,14 @@ def checked(subscriber: Any) -> None:
         raise UnfitError(msg)
 
 
-_warned: Final[WeakSet[Any]] = WeakSet()
-
-
-def warn_of_limit(subscriber: Any, lease: float) -> None:
-    """Log once if the broker gives a message up before the lease of a dead consumer is over.
-
-    Its limit is the number of redeliveries; the message is held here for so long in each of them.
-    """
-    if subscriber in _warned or (found := _redeliveries(subscriber)) is None:
-        return
-    _warned.add(subscriber)
-    count, hold = found
-    patience = count * hold if count > 0 else 0.0
-    if patience < lease:
-        _log.warning(
-            "the broker delivers a message of %s again %d times, so that one whose consumer has "
-            "died is given up %.0f s later, before its lease of %.0f s is over: raise the limit "
-            "(x-delivery-limit, max_deliver), or choose a shorter lease",
-            _queue(subscriber)[0] or getattr(subscriber, "subject", "") or "a subscriber",
-            count,
-            patience,
-            lease,
-        )
-
-
-def _redeliveries(subscriber: Any) -> tuple[int, float] | None:
-    """Return the limit of redeliveries, if there is one, and for how many seconds each can last."""
-    module = type(subscriber).__module__
-    if module.startswith("faststream.nats."):
+def limit_of(subscriber: Any) -> DeliveryLimit | None:
+    """Return the limit of redeliveries that the subscriber has in its broker, if one is known."""
+    queue, arguments = _queue(subscriber)
+    if type(subscriber).__module__.startswith("faststream.nats."):
         most = getattr(getattr(subscriber, "config", None), "max_deliver", None)
-        return (most - 1, jetstream.LONGEST_HOLD) if isinstance(most, int) and most > 0 else None
-    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
-    limit = arguments.get("x-delivery-limit")
-    if not isinstance(limit, int) or limit < 0:
-        return None
-    # What is delayed in a queue of its own costs no delivery.
-    return limit, rabbitmq.LONGEST_HOLD if _queue(subscriber)[1] else inf
+        return jetstream.limit_of(str(getattr(subscriber, "subject", "")), most)
+    place = queue or getattr(getattr(subscriber, "queue", None), "name", "")
+    return rabbitmq.limit_of(place, arguments)
 
 
 def message_from(told: StreamMessage[Any]) -> Message:
@@ -189,22 +159,18 @@ def _broker(told: StreamMessage[Any]) -> str:
     return type(told).__module__.removeprefix("faststream.").partition(".")[0]
 
 
-def _queue(subscriber: Any) -> tuple[str, bool]:
-    """Return the name of the subscriber's queue in RabbitMQ, and whether it has an order to keep.
-
-    That is a queue with a single active consumer. A delayed message would lose its place there.
-    """
+def _queue(subscriber: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the arguments of the subscriber's queue in RabbitMQ."""
     declared = getattr(subscriber, "_queue_obj", None)
     arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
-    return getattr(declared, "name", ""), bool(arguments.get("x-single-active-consumer"))
+    return getattr(declared, "name", ""), arguments
 
 
 def _limited(message: Message, subscriber: Any) -> Message:
     """Return the message with the limit of attempts that its queue in RabbitMQ gives it."""
     if _broker(message.native) != "rabbit":
         return message
-    arguments = getattr(getattr(subscriber, "queue", None), "arguments", None) or {}
-    most = rabbitmq.most_attempts(message.native.raw_message, arguments)
+    most = rabbitmq.most_attempts(message.native.raw_message, _queue(subscriber)[1])
     return replace(message, max_attempts=most)
 
 
@@ -216,10 +182,10 @@ async def waiting(told: StreamMessage[Any], subscriber: Any, wait: float) -> Asy
         with jetstream.patience(raw, await jetstream.limits_of(raw), wait) as patience:
             yield patience
     elif broker == "rabbit":
-        queue, ordered = _queue(subscriber)
+        queue, arguments = _queue(subscriber)
         channel = getattr(subscriber, "channel", None)
         with rabbitmq.held(raw, getattr(channel, "prefetch_count", None)) as may_wait:
-            if ordered or not queue:
+            if rabbitmq.in_order(arguments) or not queue:
                 yield rabbitmq.LONGEST_HOLD
             else:
                 # Each death of a consumer that holds the message counts as a delivery.
@@ -240,8 +206,8 @@ async def put_back(
     if broker == "nats":
         return NackMessage(delay=jetstream.delay_of(await jetstream.limits_of(raw), why))
     if broker == "rabbit":
-        queue, ordered = _queue(subscriber)
-        if not ordered and await rabbitmq.put_back(raw, queue, why):
+        queue, arguments = _queue(subscriber)
+        if not rabbitmq.in_order(arguments) and await rabbitmq.put_back(raw, queue, why):
             return AckMessage()
         await pause_async(rabbitmq.pause_before_requeue(why))
     elif broker != "redis":  # it would be delivered at once
@@ -390,10 +356,15 @@ class HandlerGuard:
         """The name of the consumer."""
         return self.inbox.config.rules.consumer
 
-    @property
-    def lease(self) -> float:
-        """The seconds of a lease, or 0 in atomic mode, which has none."""
-        return 0.0 if self.transaction else self.inbox.config.rules.terms.lease / SECOND
+    def check(self, subscriber: Any) -> None:
+        """Raise UnfitError if a subscriber does not fit.
+
+        Log a warning where its broker gives messages up before a lease is over.
+        """
+        checked(subscriber)
+        limit = None if self.transaction else limit_of(subscriber)  # atomic mode has no lease
+        if limit is not None:
+            self.inbox.config.check_limit(limit)
 
     def of(self, handler: str) -> HandlerGuard:
         """Return a guard for one of several handlers, which is a consumer of its own."""
@@ -416,8 +387,7 @@ class HandlerGuard:
         without a reply.
         """
         try:
-            checked(subscriber)
-            warn_of_limit(subscriber, self.lease)
+            self.check(subscriber)
             message = messages_from(told) if many else _limited(message_from(told), subscriber)
         except UnfitError as error:
             _log.error("a subscriber was stopped: %s", error)
@@ -677,8 +647,7 @@ class InboxMiddleware:
         Log a warning where the broker gives messages up before a lease is over.
         """
         for subscriber in broker.subscribers:
-            checked(subscriber)
-            warn_of_limit(subscriber, self._guard.lease)
+            self._guard.check(subscriber)
 
     def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, HandlerReplyCodec]:
         """Return the guard for messages of the handler, and the codec for its replies."""

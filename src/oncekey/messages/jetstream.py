@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from oncekey.messages.limit import DeliveryLimit
+
 LONGEST_HOLD: Final = 3600.0
 """Seconds that a message waits here where JetStream gives up after so many deliveries."""
 
@@ -56,6 +58,13 @@ async def limits_of(delivered: Any) -> ConsumerLimits:
                 max_ack_pending=said.max_ack_pending or ConsumerLimits().max_ack_pending,
             )
     return known[name]
+
+
+def limit_of(place: str, max_deliver: Any) -> DeliveryLimit | None:
+    """Return the limit of redeliveries of a consumer, or None if there is none."""
+    if not isinstance(max_deliver, int) or max_deliver < 1:
+        return None
+    return DeliveryLimit(place, max_deliver - 1, LONGEST_HOLD)
 
 
 @contextmanager

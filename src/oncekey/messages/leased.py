@@ -35,6 +35,8 @@ class Leased:
         self._message = message
         self._asked = config.rules.call(message, returns)
         self._in_transaction = False
+        if message.limit is not None:
+            config.check_limit(message.limit)
 
     def __enter__(self) -> Delivery:
         """Claim the message. Return the delivery, or a duplicate with its result."""

@@ -33,6 +33,8 @@ class AsyncLeased:
         self._message = message
         self._asked = config.rules.call(message, returns)
         self._in_transaction = False
+        if message.limit is not None:
+            config.check_limit(message.limit)
 
     async def __aenter__(self) -> AsyncDelivery:
         """Claim the message. Return the delivery, or a duplicate with its result."""

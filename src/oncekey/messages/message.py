@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from oncekey.errors import ConfigurationError, InvalidKeyError
+from oncekey.messages.limit import DeliveryLimit
 
 
 class Message(Struct, kw_only=True):
@@ -31,6 +32,8 @@ class Message(Struct, kw_only=True):
     """How many seconds `leased` waits in place while the message is in progress elsewhere."""
     max_attempts: int | None = None
     """How often `leased` begins with the message, for an inbox that has no `max_attempts`."""
+    limit: DeliveryLimit | None = None
+    """How often the broker delivers it again, so that `leased` can tell if that is too seldom."""
 
     def find(self, path: str) -> Any:
         """Return the value at a dotted path in the body, which may be JSON.

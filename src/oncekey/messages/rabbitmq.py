@@ -14,11 +14,12 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from oncekey.errors import InProgressError
+from oncekey.messages.limit import DeliveryLimit
 from oncekey.messages.message import AMQP_WITHOUT_ID
 
 _log = logging.getLogger("oncekey")
@@ -70,12 +71,40 @@ def most_attempts(delivered: Any, arguments: Mapping[str, Any]) -> int | None:
     """
     headers = delivered.headers or {}
     before = headers.get(COUNT)
-    limit = arguments.get("x-delivery-limit")
-    if limit is None and _version(delivered.channel.connection) >= (4, 0):
-        limit = _USUAL_LIMIT
-    if not isinstance(before, int) or not isinstance(limit, int) or limit < 0:
+    limit = _limit(arguments, _version(delivered.channel.connection))
+    if not isinstance(before, int) or limit is None:
         return None
     return limit + 1 if before + _count(delivered) > limit else None
+
+
+def limit_of(
+    name: str, arguments: Mapping[str, Any], connection: Any = None
+) -> DeliveryLimit | None:
+    """Return the limit of redeliveries of a queue with these arguments, or None if none is known.
+
+    The name is "" where it is not known, so that nothing can be delayed for the queue.
+    """
+    quorum = connection is not None and arguments.get("x-queue-type") == "quorum"
+    limit = _limit(arguments, _version(connection) if quorum else ())
+    if limit is None:
+        return None
+    # What is delayed in a queue of its own costs no delivery.
+    return DeliveryLimit(name, limit, inf if name and not in_order(arguments) else LONGEST_HOLD)
+
+
+def in_order(arguments: Mapping[str, Any]) -> bool:
+    """Return whether a queue has a single active consumer, and so an order to keep.
+
+    A delayed message would lose its place there.
+    """
+    return bool(arguments.get("x-single-active-consumer"))
+
+
+def _limit(arguments: Mapping[str, Any], version: tuple[int, ...]) -> int | None:
+    limit = arguments.get("x-delivery-limit")
+    if limit is None and version >= (4, 0):
+        limit = _USUAL_LIMIT
+    return limit if isinstance(limit, int) and limit >= 0 else None
 
 
 @contextmanager

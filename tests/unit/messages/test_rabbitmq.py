@@ -1,6 +1,7 @@
 """What a delayed copy of a message carries, and how long it waits, without a RabbitMQ."""
 
 from datetime import UTC, datetime
+from math import inf
 from types import SimpleNamespace
 
 import aio_pika
@@ -66,6 +67,31 @@ def test_a_delayed_message_has_the_limit_of_its_queue(before, now, limit, versio
     said = SimpleNamespace(headers=headers, channel=SimpleNamespace(connection=connection))
     arguments = {} if limit is None else {"x-delivery-limit": limit}
     assert rabbitmq.most_attempts(said, arguments) == most
+
+
+QUORUM = {"x-queue-type": "quorum"}
+IN_ORDER = {"x-single-active-consumer": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "version", "patience"),
+    [
+        ("orders", {"x-delivery-limit": 0}, "3.10.8", 0),
+        ("orders", {"x-delivery-limit": 1}, "3.10.8", inf),  # it is delayed in another queue
+        ("", {"x-delivery-limit": 1}, "3.10.8", 600),  # which is bound by its name
+        ("orders", {"x-delivery-limit": 2, **IN_ORDER}, "3.10.8", 1200),
+        ("orders", {**QUORUM, **IN_ORDER}, "4.1.0", 12_000),
+        ("orders", {**QUORUM, **IN_ORDER}, "3.10.8", None),
+        ("orders", {"x-delivery-limit": -1, **QUORUM}, "4.1.0", None),
+        ("orders", IN_ORDER, "4.1.0", None),  # a classic queue counts nothing
+    ],
+)
+def test_how_long_a_queue_keeps_a_message_whose_consumer_has_died(
+    name, arguments, version, patience
+):
+    connection = SimpleNamespace(server_properties={"version": version})
+    found = rabbitmq.limit_of(name, arguments, connection)
+    assert (None if found is None else found.patience) == patience
 
 
 @pytest.mark.parametrize(
