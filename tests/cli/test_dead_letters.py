@@ -3,15 +3,14 @@
 import asyncio
 import json
 
-import msgspec
 import nats
 import psycopg
 import pytest
 import redis.asyncio
 
 from oncekey.messages import AsyncInbox, Inbox, Message, acknowledged
-from oncekey.messages.dead_letters import publish
-from oncekey.messages.message import Letter, from_redis_stream, letter_of
+from oncekey.messages.dead_letters import dead_letters, free_dead_letter, publish
+from oncekey.messages.message import Letter, from_redis_stream
 from tests.patience import PATIENCE
 from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.servers.postgres_fixtures import postgres, postgres_url
@@ -176,14 +175,32 @@ async def test_a_message_is_sent_to_a_stream_of_redis(redis_server, stream_name,
     await publish(letter, redis_server.url, stream_name)
     async with redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True) as client:
         entries = [fields for _, fields in await client.xrange(stream_name)]
-    assert entries == [{**attributes, "data": body}]
+    assert entries == [{**attributes, "data": body, "oncekey-id": "m-1"}]
 
 
-async def test_an_entry_of_a_stream_is_sent_again_as_it_was(redis_server, stream_name):
-    """Its body is nothing else than its fields."""
-    message = from_redis_stream(stream_name, ("1-0", {"order": "7", "data": "paid"}))
-    kept = letter_of(message, 1000)
-    await publish(msgspec.json.decode(kept, type=Letter), redis_server.url, stream_name)
-    async with redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True) as client:
-        entries = [fields for _, fields in await client.xrange(stream_name)]
-    assert entries == [{"order": "7", "data": "paid"}]
+async def test_an_entry_of_a_stream_is_sent_again_as_it_was(redis_server, stream_name, folder):
+    """It is still the same message: its second copy is a duplicate."""
+    url = f"sqlite:///{folder / 'inbox.db'}"
+    inbox = AsyncInbox(url, "billing", max_attempts=1)
+    fields = {b"order": b"7", b"data": b"\xff\x00", b"type": b"order.placed"}
+    async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+        await client.xadd(stream_name, fields)
+        (first,) = await client.xrange(stream_name)
+        with pytest.raises(ValueError, match="no such order"):
+            async with inbox.leased(from_redis_stream(stream_name, first)):
+                raise ValueError("no such order")
+        (dead,) = dead_letters(url)
+        assert dead.key == f"{stream_name}:{first[0].decode()}"
+        assert free_dead_letter(url, dead)
+        for _ in range(2):
+            await publish(dead.letter, redis_server.url, stream_name)
+        copies = (await client.xrange(stream_name))[1:]
+        found = []
+        for copy in copies:
+            assert copy[1] == fields | {b"oncekey-id": dead.key.encode()}
+            message = from_redis_stream(stream_name, copy)
+            assert message.body == from_redis_stream(stream_name, first).body
+            async with inbox.leased(message) as delivery:
+                found.append((delivery.key, delivery.duplicate))
+    assert found == [(dead.key, False), (dead.key, True)]
+    await inbox.aclose()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct, json
 
 from oncekey.errors import ConfigurationError
-from oncekey.messages.message import Letter
+from oncekey.messages.message import ENTRY_ID, Letter
 from oncekey.messages.purge import existing_table
 from oncekey.messages.rabbitmq import COUNT, TRIES
 from oncekey.messages.statements import as_micros
@@ -146,8 +146,12 @@ async def _to_jetstream(letter: Letter, broker: str, to: str) -> None:
 async def _to_redis(letter: Letter, broker: str, to: str) -> None:
     from redis.asyncio import Redis
 
-    fields: dict[Any, Any] = {name: str(value) for name, value in letter.attributes.items()}
-    if not fields or letter.body != json.encode(letter.attributes):  # no entry of a stream
+    if letter.entry is None:  # it came from another broker
+        fields: dict[Any, Any] = {name: str(value) for name, value in letter.attributes.items()}
         fields["data"] = letter.body
+    else:
+        fields = dict(letter.entry)
+    if letter.id:
+        fields[ENTRY_ID.encode()] = letter.id
     async with Redis.from_url(broker) as client:
         await client.xadd(to, fields)

@@ -138,7 +138,8 @@ def messages_from(told: StreamMessage[Any]) -> list[Message]:
     if not isinstance(raw, Mapping):
         return [message_of(one) for one in raw]
     bodies = json.decode(told.body)
-    found = [from_redis_stream(raw["channel"], (one, {})) for one in raw.get("message_ids") or ()]
+    entries = zip(raw.get("message_ids") or (), raw["data"], strict=True)
+    found = [_of_entry(raw["channel"], entry, None) for entry in entries]
     return [
         replace(one, attributes=headers, body=body)
         for one, headers, body in zip(found, told.batch_headers, bodies, strict=True)
@@ -150,8 +151,12 @@ def _of_redis(raw: Mapping[str, Any]) -> Message:
     if raw.get("type") != "stream" or not ids:
         return Message(type=str(raw.get("channel") or ""), lacks=_LACKS)
     before = raw.get("delivery_counts")
-    found = from_redis_stream(raw["channel"], (ids[0], {}), before[0] + 1 if before else None)
-    return replace(found, attributes={})
+    return _of_entry(raw["channel"], (ids[0], raw["data"]), before[0] + 1 if before else None)
+
+
+def _of_entry(channel: str, entry: tuple[Any, Mapping[Any, Any]], count: int | None) -> Message:
+    """Return the message of an entry. FastStream itself says what its attributes are."""
+    return replace(from_redis_stream(channel, entry, count), type=channel, attributes={})
 
 
 def _broker(told: StreamMessage[Any]) -> str:

@@ -34,6 +34,8 @@ class Message(Struct, kw_only=True):
     """How often `leased` begins with the message, for an inbox that has no `max_attempts`."""
     limit: DeliveryLimit | None = None
     """How often the broker delivers it again, so that `leased` can tell if that is too seldom."""
+    entry: Mapping[Any, Any] | None = None
+    """The fields of an entry of a Redis stream, so that it can be sent again as it was."""
 
     def find(self, path: str) -> Any:
         """Return the value at a dotted path in the body, which may be JSON.
@@ -70,6 +72,8 @@ class Letter(Struct, frozen=True, kw_only=True):
     type: str
     attributes: dict[str, Any]
     body: bytes
+    entry: list[tuple[bytes, bytes]] | None = None
+    """The fields of an entry of a Redis stream."""
 
 
 def letter_of(message: Message, most: int) -> bytes | None:
@@ -87,7 +91,10 @@ def letter_of(message: Message, most: int) -> bytes | None:
     elif not isinstance(body, bytes):
         body = msgspec.json.encode(body, enc_hook=str)
     attributes = {str(name): value for name, value in message.attributes.items()}
-    letter = Letter(id=message.id, type=message.type, attributes=attributes, body=body)
+    entry = None
+    if message.entry is not None:
+        entry = [(_in_bytes(name), _in_bytes(value)) for name, value in message.entry.items()]
+    letter = Letter(id=message.id, type=message.type, attributes=attributes, body=body, entry=entry)
     data = msgspec.json.encode(letter, enc_hook=str)
     return data if len(data) <= most else None
 
@@ -101,6 +108,8 @@ def letter_of(message: Message, most: int) -> bytes | None:
 _KAFKA_VALUE: Final = "topic, partition and offset"
 AMQP_WITHOUT_ID: Final = "oncekey-without-id"
 """The header of a copy whose original has no id, since aio-pika gives every copy one."""
+ENTRY_ID: Final = "oncekey-id"
+"""The field of an entry of a Redis stream that was sent again, with the id of the first."""
 
 
 def from_amqp(message: Any) -> Message:
@@ -183,17 +192,19 @@ def from_redis_stream(
 ) -> Message:
     """Read an entry of a Redis stream. Its id is the stream's name and the entry's id.
 
+    An entry that was sent again, as a dead letter is, has its first id in the field `oncekey-id`.
     `deliveries` is the count that XPENDING gives, if you ask for it.
     """
     number, fields = entry
     attributes = {_word(name): _word(value) for name, value in fields.items()}
     return Message(
-        id=f"{_word(stream)}:{_word(number)}",
+        id=attributes.pop(ENTRY_ID, "") or f"{_word(stream)}:{_word(number)}",
         type=attributes.get("type") or _word(stream),
         attributes=attributes,
         body=attributes,
         deliveries=deliveries,
         native=entry,
+        entry=fields,
     )
 
 
@@ -249,6 +260,10 @@ def message_of(given: Any) -> Message:
 
 def _headers(pairs: Iterable[tuple[str, bytes | None]]) -> dict[str, Any]:
     return {name: "" if value is None else _word(value) for name, value in pairs}
+
+
+def _in_bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _word(value: Any) -> str:

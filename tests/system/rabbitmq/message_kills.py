@@ -46,6 +46,8 @@ class Settings(Struct):
     seed: int = 7
     delivery_limit: int = 20
     most_kills: float = math.inf
+    only_busy: bool = False
+    """Whether no consumer is killed but one that has begun with a message."""
     wait: str = "10s"
     patience: float = 2 * PATIENCE
     """How long nothing may be done before the run ends: longer than the lease."""
@@ -158,10 +160,7 @@ async def run(amqp, database, settings):
 
 
 def _kill(amqp, database, settings, count, at_work):
-    """Return how many consumers were killed until every message was done, or none is any more.
-
-    Only one that has begun with a message is killed.
-    """
+    """Return how many consumers were killed until every message was done, or none is any more."""
     chance, kills = random.Random(settings.seed), 0  # noqa: S311 - no secret
     FORKS.set_forkserver_preload(PRELOADED)
     with ExitStack() as stack:
@@ -182,7 +181,7 @@ def _kill(amqp, database, settings, count, at_work):
             if time.monotonic() > give_up:
                 break
             if time.monotonic() > next_kill and kills < settings.most_kills:
-                busy = at_work()
+                busy = at_work() if settings.only_busy else {one.pid for one in workers}
                 victims = [one for one, worker in enumerate(workers) if worker.pid in busy]
                 if victims:
                     victim = chance.choice(victims)

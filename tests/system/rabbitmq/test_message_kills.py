@@ -17,6 +17,7 @@ async def test_killed_consumers_lose_nothing(rabbit_server, postgres_url):
         work=2.0,
         delivery_limit=3,
         most_kills=2,
+        only_busy=True,
         wait="0s",
         patience=PATIENCE,
     )

@@ -97,12 +97,13 @@ def test_a_handler_of_batches_needs_a_transaction(inbox):
 
 
 def test_the_messages_of_a_batch_are_told_apart():
-    raw = {"type": "bstream", "channel": "orders", "message_ids": [b"1-0", b"2-0"], "data": []}
+    ids, data = [b"1-0", b"2-0"], [{b"a": b"1"}, {b"oncekey-id": b"orders:0-1"}]
+    raw = {"type": "bstream", "channel": "orders", "message_ids": ids, "data": data}
     batch = StreamMessage(raw, b'[{"order": 7}, {"order": 8}]', batch_headers=[{"a": "1"}, {}])
     found = messages_from(batch)
     assert [(one.id, one.attributes) for one in found] == [
         ("orders:1-0", {"a": "1"}),
-        ("orders:2-0", {}),
+        ("orders:0-1", {}),  # a dead letter that was sent again
     ]
     assert [one.find("order") for one in found] == [7, 8]
     records = [
