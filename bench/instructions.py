@@ -1,14 +1,13 @@
-"""What a call costs, counted in instructions of the processor: the same on a busy machine.
+"""What a call costs a redis-server, counted in instructions of the processor.
 
 `python -m bench.instructions` runs redis-server under callgrind, which valgrind brings, and prints
-how many instructions it takes for one claim, one settle, one duplicate and one plain SET. Then it
-runs protected calls of a function on a SQLite file, and prints how many one with a new key takes.
-With PYTHONPATH set to the `src` of another tree it counts those of that tree.
+how many instructions it takes for one claim, one settle, one duplicate and one plain SET. What a
+call costs its own process: `make bench-where`. With PYTHONPATH set to the `src` of another tree it
+counts those of that tree.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -29,20 +28,6 @@ from tests.servers.ports import free_port
 from tests.servers.redis import program
 
 _CALLS: Final = 1000
-_FEW_AND_MANY: Final = (100, 400)
-_COLLECTED: Final = re.compile(r"Collected : (\d+)")
-_PROGRAM: Final = """
-import gc, os, sys
-from oncekey import Once
-once = Once(sys.argv[1])
-@once("charge:{order}")
-def charge(order: int) -> int:
-    return order
-gc.disable()
-for order in range(int(sys.argv[2])):
-    charge(order)
-os._exit(0)
-"""
 _HANDLES: Final = re.compile(r"^\s*([\d,]+) .*:processInputBuffer ", re.MULTILINE)
 """All that the server does for a command, but for the system calls."""
 
@@ -55,25 +40,6 @@ def main() -> None:
     for title, work in {"plain SET with an expiry": _sets, **_VERBS}.items():
         before = nothing if title not in _AFTER else _counted(_VERBS[_AFTER[title]])
         print(f"{title}: {(_counted(work) - before) / _CALLS:,.0f}")
-    few, many = (_counted_calls(number) for number in _FEW_AND_MANY)
-    print(f"a call on SQLite: {(many - few) / (_FEW_AND_MANY[1] - _FEW_AND_MANY[0]):,.0f}")
-
-
-def _counted_calls(number: int) -> int:
-    """Count the instructions of a process that makes so many calls."""
-    with tempfile.TemporaryDirectory() as folder:
-        grind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
-        made = [sys.executable, "-c", _PROGRAM, f"sqlite:///{folder}/once.db", str(number)]
-        told = subprocess.run(
-            [*grind, *made],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )
-    found = _COLLECTED.search(told.stderr)
-    assert found is not None, told.stderr
-    return int(found[1])
 
 
 def _counted(work: Callable[[Any, RedisStore], None]) -> int:

@@ -4,8 +4,7 @@ Six calls are traced, each with a new key after a first one has warmed everythin
 table has the functions of the package that were called, the files in which they are, and how often
 the walk came back to a file that it had left. `--files` names the files in the order of the walk.
 
-`--steps` counts the bytecode steps of each call instead: in the package, and in all Python code.
-With PYTHONPATH set to the `src` of another tree it counts those of that tree.
+How many bytecode steps they take: `python -m bench.where --servers`.
 """
 
 from __future__ import annotations
@@ -18,12 +17,10 @@ import sqlite3
 import sys
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -44,7 +41,6 @@ from tests.servers.redis import RedisServer
 _SOURCE: Final = str(Path(oncekey.__file__).parent)
 _PROTECTED: Final = ("charge", "app")
 _INNER: Final = ("<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
-_COUNTED: Final = 25
 Call = Callable[[], object]
 _keys = count(1)
 
@@ -99,40 +95,6 @@ def walk(call: Call) -> Walk:
         sys.setprofile(None)
         threading.setprofile(None)
     return Walk(steps)
-
-
-class Steps(NamedTuple):
-    """How many bytecode steps a call takes: in the package, and in all Python code."""
-
-    ours: int
-    all: int
-
-
-def steps(call: Call) -> Steps:
-    """Count the bytecode steps of one call on this thread and on those that it starts."""
-    seen: Counter[bool] = Counter()
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        if event == "call":
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        elif event == "opcode":
-            seen[frame.f_code.co_filename.startswith(_SOURCE)] += 1
-        return trace
-
-    threading.settrace(trace)
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(None)
-        threading.settrace(None)
-    return Steps(seen[True], seen.total())
-
-
-def _median(call: Call) -> Steps:
-    """Count several calls: one may find a connection that is closed, or a timer that is due."""
-    counted = [steps(call) for _ in range(_COUNTED)]
-    return Steps(*(int(median(column)) for column in zip(*counted, strict=True)))
 
 
 def _file_of(frame: FrameType) -> str:
@@ -278,12 +240,8 @@ def main() -> None:
     parser.add_argument("--files", action="store_true", help="name the files of each walk")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", action="store_true", help="draw docs/images/architecture-*.svg")
-    parser.add_argument("--steps", action="store_true", help="count the bytecode steps instead")
     asked = parser.parse_args()
     found: dict[str, Walk] = {}
-    if asked.steps:
-        _print_steps()
-        return
     with calls() as ready:
         for name, call in ready.items():
             for _ in range(3):
@@ -299,16 +257,6 @@ def main() -> None:
         print(f"{name:30} {one.calls:9} {len(one.files):6} {one.returns:8}")
         if asked.files:
             print("".join(f"    {file}\n" for file in one.files))
-
-
-def _print_steps() -> None:
-    print(f"{'bytecode steps of':30} {'package':>9} {'all':>9}")
-    with calls() as ready:
-        for name, call in ready.items():
-            for _ in range(3):
-                call()
-            ours, everything = _median(call)
-            print(f"{name:30} {ours:9,} {everything:9,}")
 
 
 def _figures(one: Walk) -> dict[str, int | list[str]]:

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.architecture import PICTURES, path_of
+from bench.where import KEPT, Table
 from tests.faults.matrix.program import main as matrix
 from tests.heavy import HEAVY
 from tests.patience import PATIENCE
@@ -59,6 +61,20 @@ def test_the_walk_goes_through_six_calls():
         assert sorted(drawn) == sorted(walks[name]["files"]), (
             "python -m bench.walk --write draws it"
         )
+
+
+def test_no_call_takes_many_more_steps_than_those_that_are_kept():
+    found = msgspec.json.decode(run("bench.where", "--quick", "--json"), type=Table)
+    kept = msgspec.json.decode(KEPT.read_bytes(), type=Table)
+    assert found.calls.keys() == kept.calls.keys()
+    taken = {name: call.ours / kept.calls[name].ours for name, call in found.calls.items()}
+    assert {name: ratio for name, ratio in taken.items() if ratio > 1.1} == {}, (
+        "make bench-where shows which function takes them; python -m bench.where --write keeps them"
+    )
+
+
+def test_the_calls_whose_instructions_are_counted_can_be_made():
+    assert run("bench.where", "--make-calls") == ""
 
 
 def test_the_simulation_lives_through_its_schedules():
