@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from oncekey.core.key import checked_scope
 from oncekey.errors import ConfigurationError
-from oncekey.extras import needing
-from oncekey.messages.connections_sqlite import SQLiteConnections
+from oncekey.messages.connections import connections_of
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
 from oncekey.messages.limit import DeliveryLimit, warn_of_limit
 from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, InboxRules, inbox_terms
-from oncekey.messages.table import Connections, Table
+from oncekey.messages.schema import INBOX_SCHEMA
+from oncekey.messages.table import Table
 from oncekey.observe import Observer
 from oncekey.once import Once
 from oncekey.policy import (
@@ -28,7 +28,6 @@ from oncekey.policy import (
     seconds,
     terms,
 )
-from oncekey.stores import SQLiteStore, open_store
 
 T = TypeVar("T")
 
@@ -90,7 +89,7 @@ def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxCo
     if said.dead_letter is not None and not callable(said.dead_letter):
         msg = f"dead_letter must be a function of the dead letter, not {said.dead_letter!r}"
         raise ConfigurationError(msg)
-    own = connections_of(target)
+    own = connections_of(target, INBOX_SCHEMA)
     if own is not None and own.dialect.name == "sqlite" and said.lock_timeout is not None:
         msg = "lock_timeout is for PostgreSQL; on SQLite set the timeout of your own connection"
         raise ConfigurationError(msg)
@@ -137,66 +136,3 @@ def _once(target: str | Once, table: Table | None, said: InboxSettings) -> Once:
     core = target.core
     told = core.observers.everybody if said.observers is None else said.observers
     return Once(table, policy=target.policy, observers=told, cache=False, active=target.active)
-
-
-_OF_ASYNCPG: Final = {"ssl": "sslmode", "database": "dbname"}
-"""What asyncpg calls a parameter of a URL, and what libpq calls it."""
-_OF_THEIR_CLIENT: Final = (
-    "async_fallback",
-    "command_timeout",
-    "prepared_statement_cache_size",
-    "prepared_statement_name_func",
-    "statement_cache_size",
-    "timeout",
-)
-"""Parameters that say how SQLAlchemy and asyncpg work, and nothing about the database."""
-
-
-def plain_url(url: str) -> str:
-    """Return a URL of SQLAlchemy, such as `postgresql+asyncpg://...`, as others write it."""
-    scheme, colon, rest = url.partition("://")
-    dialect, plus, driver = scheme.partition("+")
-    if not plus or dialect not in ("postgresql", "postgres", "sqlite"):
-        return url
-    address, mark, query = rest.partition("?")
-    if driver == "asyncpg" and mark:
-        pairs = (pair.split("=", 1) for pair in query.split("&"))
-        query = "&".join(
-            "=".join((_OF_ASYNCPG.get(name, name), *value))
-            for name, *value in pairs
-            if name not in _OF_THEIR_CLIENT
-        )
-    return f"{dialect}{colon}{address}{mark if query else ''}{query}"
-
-
-def connections_of(target: str | Once) -> Connections | None:
-    """Return connections to the database of the target, or None for a store without tables."""
-    if isinstance(target, str):
-        target = plain_url(target)
-        if target.startswith(("postgresql://", "postgres://")):
-            return _own_postgres(target)
-        store = open_store(target)
-        return SQLiteConnections(store.file, store.mode) if isinstance(store, SQLiteStore) else None
-    if not isinstance(target, Once):
-        msg = f"an inbox needs a Once or the URL of a database, not {target!r}"
-        raise ConfigurationError(msg)
-    behind: Any = target.core.given
-    if isinstance(behind, SQLiteStore):
-        return SQLiteConnections(behind.file, behind.mode)
-    if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
-        return None
-    named = behind.target
-    if named.given is not None:
-        msg = (
-            "the store of this Once was given a pool or a connection; give the inbox the URL of "
-            "the database, because it needs connections of its own"
-        )
-        raise ConfigurationError(msg)
-    return _own_postgres(named.conninfo)
-
-
-def _own_postgres(url: str) -> Connections:
-    with needing("postgres", "PostgreSQL"):
-        from oncekey.messages.connections_postgres import PostgresConnections
-
-    return PostgresConnections(url)

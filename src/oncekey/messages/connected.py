@@ -11,6 +11,7 @@ from oncekey.messages.drivers import Connected, SQLAlchemy, SQLite
 from oncekey.messages.drivers_async import AsyncConnected, AsyncSQLAlchemy, AsyncSQLite
 from oncekey.messages.drivers_asyncpg import AsyncAsyncpg
 from oncekey.messages.drivers_django import Django
+from oncekey.messages.schema import Schema
 
 
 @cache
@@ -51,17 +52,17 @@ _KINDS_ASYNC: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
 }
 
 
-def connected(given: Any) -> Connected:
+def connected(given: Any, schema: Schema) -> Connected:
     """Return the driver for the connection. Raise ConfigurationError for an unknown one."""
     kind = drivers_of(given)
     if kind in _KINDS:
         return _KINDS[kind](given)
-    raise another_colour(given, kind, "AsyncInbox")
+    raise another_colour(given, kind, f"Async{schema.owner.title()}")
 
 
-def connected_async(given: Any) -> AsyncConnected:
-    """Return the driver for a connection of an `AsyncInbox`, or raise ConfigurationError."""
+def connected_async(given: Any, schema: Schema) -> AsyncConnected:
+    """Return the driver for a connection of async code, or raise ConfigurationError."""
     kind = drivers_of(given)
     if kind in _KINDS_ASYNC:
         return _KINDS_ASYNC[kind](given)
-    raise another_colour(given, kind, "Inbox")
+    raise another_colour(given, kind, schema.owner.title())

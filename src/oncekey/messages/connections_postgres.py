@@ -14,8 +14,8 @@ from psycopg.rows import tuple_row
 
 from oncekey.compat import generation, pause
 from oncekey.errors import ConfigurationError
-from oncekey.messages import schema
 from oncekey.messages.driver import pyformat
+from oncekey.messages.schema import INBOX_SCHEMA, Schema
 from oncekey.messages.statements import POSTGRES, Given, Values
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.connections import PerProcess, stale
@@ -76,10 +76,11 @@ class PostgresConnections:
 
     dialect = POSTGRES
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, schema: Schema = INBOX_SCHEMA) -> None:
         """Parse the URL. The first statement opens a connection."""
+        self.schema = schema
         target = Target.of(url, 1, "5s", "5s", listen=False)
-        self._here = PerProcess(partial(_Lines, target))
+        self._here = PerProcess(partial(_Lines, target, schema))
 
     def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
         """Run the statement and commit it. Return its rows."""
@@ -104,8 +105,9 @@ class PostgresConnections:
 
 
 class _Lines:
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, schema: Schema) -> None:
         self._target = target
+        self._schema = schema
         self._lock = threading.Lock()
         self._idle: list[_Impatient] = []
         self._born = generation()
@@ -200,14 +202,13 @@ class _Lines:
         if self._steps(connection):
             connection.patience = _MIGRATING
             with connection.transaction():
-                connection.execute(schema.LOCK)
+                connection.execute(self._schema.locked.encode())
                 for script in self._steps(connection):
                     connection.execute(script.encode())
-                known = len(schema.migrations(POSTGRES))
-                connection.execute(schema.BUMP.format(known).encode())
+                connection.execute(self._schema.bump(POSTGRES).encode())
             connection.patience = _Impatient.patience
         with suppress(psycopg.errors.UndefinedTable):
-            return str(_rows(connection, schema.READ, {})[0][2])
+            return str(_rows(connection, self._schema.read, {})[0][2])
         return ""
 
     def _refuse_statement_mode(self, connection: _Impatient) -> None:
@@ -224,9 +225,9 @@ class _Lines:
             raise ConfigurationError(msg) from error
 
     def _steps(self, connection: _Impatient) -> tuple[str, ...]:
-        (found,) = _rows(connection, schema.FIND["postgres"], {})
-        read = _rows(connection, schema.READ, {}) if found[0] else []
-        return schema.missing(found, read, schema.migrations(POSTGRES))
+        (found,) = _rows(connection, self._schema.find(POSTGRES), {})
+        read = _rows(connection, self._schema.read, {}) if found[0] else []
+        return self._schema.missing(found, read, POSTGRES)
 
 
 def _rows(connection: _Impatient, statement: str, values: Values) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from oncekey.compat import Runner, leave_alone, pause_for_fork
 from oncekey.errors import ConfigurationError
-from oncekey.messages import schema
+from oncekey.messages.schema import INBOX_SCHEMA, Schema
 from oncekey.messages.statements import SQLITE, Given
 from oncekey.stores.sqlite.schema import create_file, statements_of, when_unlocked
 from oncekey.stores.sqlite.statements import OLDEST_SQLITE, explain
@@ -32,12 +32,13 @@ class SQLiteConnections:
 
     dialect = SQLITE
 
-    def __init__(self, path: Path, mode: int = 0o600) -> None:
+    def __init__(self, path: Path, mode: int = 0o600, schema: Schema = INBOX_SCHEMA) -> None:
         """Remember the path. The first statement opens the file.
 
         A file that is created has the permissions `mode`: it holds dead letters.
         """
         self.path = path
+        self.schema = schema
         self._mode = mode
         self._reset()
         pause_for_fork(self)
@@ -61,7 +62,7 @@ class SQLiteConnections:
     def identity(self) -> str:
         """Bring the schema up to date. Return the identity of the file."""
         if not self.known:
-            self.known = self._lines[False].run(_prepared)
+            self.known = self._lines[False].run(partial(_prepared, self.schema))
         return self.known
 
     def found(self) -> str:
@@ -70,7 +71,7 @@ class SQLiteConnections:
         The schema is not made here, since the caller may be the one that has the file locked.
         """
         if not self.known:
-            self.known = self._lines[False].run(_found)
+            self.known = self._lines[False].run(partial(_found, self.schema))
         return self.known
 
     def close(self) -> None:
@@ -151,29 +152,31 @@ class _Connection:
         return self._connection
 
 
-def _prepared(connection: sqlite3.Connection) -> str:
-    if _steps(connection):
-        _migrate(connection)
-    return str(connection.execute(schema.READ).fetchone()[2])
+def _prepared(schema: Schema, connection: sqlite3.Connection) -> str:
+    if _steps(schema, connection):
+        _migrate(schema, connection)
+    return str(connection.execute(schema.read).fetchone()[2])
 
 
-def _found(connection: sqlite3.Connection) -> str:
-    return "" if _steps(connection) else str(connection.execute(schema.READ).fetchone()[2])
+def _found(schema: Schema, connection: sqlite3.Connection) -> str:
+    if _steps(schema, connection):
+        return ""
+    return str(connection.execute(schema.read).fetchone()[2])
 
 
-def _steps(connection: sqlite3.Connection) -> tuple[str, ...]:
-    found = connection.execute(schema.FIND["sqlite"]).fetchone()
-    read = connection.execute(schema.READ).fetchall() if found[0] else []
-    return schema.missing(found, read, schema.migrations(SQLITE))
+def _steps(schema: Schema, connection: sqlite3.Connection) -> tuple[str, ...]:
+    found = connection.execute(schema.find(SQLITE)).fetchone()
+    read = connection.execute(schema.read).fetchall() if found[0] else []
+    return schema.missing(found, read, SQLITE)
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _migrate(schema: Schema, connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for script in _steps(connection):
+        for script in _steps(schema, connection):
             for statement in statements_of(script):
                 connection.execute(statement)
-        connection.execute(schema.BUMP.format(len(schema.migrations(SQLITE))))
+        connection.execute(schema.bump(SQLITE))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oncekey.errors import ConfigurationError
 from oncekey.messages.errors import outside_transaction
+from oncekey.messages.schema import Schema
 from oncekey.messages.statements import POSTGRES, SQLITE, Dialect
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ def _driver(kinds: tuple[type, ...]) -> str:
 
 
 def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
-    """Return the error for a connection that this inbox cannot use."""
+    """Return the error for a connection that needs the class `needed`, or is of no known driver."""
     name = type(given).__name__
     if kind:
-        code = "async" if needed == "AsyncInbox" else "blocking"
+        code = "async" if needed.startswith("Async") else "blocking"
         return ConfigurationError(f"{name} of {kind} is for {code} code; use {needed}")
     msg = (
-        f"the inbox knows connections of psycopg 3, asyncpg, SQLAlchemy 2 (Session, Connection and "
+        f"oncekey knows connections of psycopg 3, asyncpg, SQLAlchemy 2 (Session, Connection and "
         f"their async forms), Django, sqlite3 and aiosqlite, but not {name}; of a pool, pass the "
         f"connection that it lends"
     )
@@ -65,12 +66,12 @@ def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect of the database. Raise ConfigurationError if it has no inbox table."""
+    """Return the dialect of the database. Raise ConfigurationError if it is another kind."""
     if name in ("postgresql", "postgres"):
         return POSTGRES
     if name == "sqlite":
         return SQLITE
-    msg = f"the inbox has its table in PostgreSQL or SQLite, but the connection is to {name}"
+    msg = f"messages are kept in PostgreSQL or SQLite, but the connection is to {name}"
     raise ConfigurationError(msg)
 
 
@@ -96,18 +97,19 @@ def refused(inside: bool, given: Any) -> None:  # noqa: FBT001 - what the connec
     if inside:
         return
     msg = (
-        f"the inbox needs a transaction around the claim, the work and its completion, but the "
+        f"your work and what is kept with it need one transaction, but the "
         f"{type(given).__name__} is in none; begin one first, with connection.transaction(), "
         f"session.begin(), transaction.atomic() or BEGIN, and not in a pipeline"
     )
     raise ConfigurationError(msg)
 
 
-def another_database(given: object) -> ConfigurationError:
-    """Return the error for a connection that does not see the inbox's table."""
+def another_database(given: object, schema: Schema) -> ConfigurationError:
+    """Return the error for a connection that does not see the table."""
     msg = (
-        f"the {type(given).__name__} does not lead to the table processed_messages of this inbox, "
-        f"but to another database, schema or file; give both the same URL and search_path"
+        f"the {type(given).__name__} does not lead to the table {schema.table} of this "
+        f"{schema.owner}, but to another database, schema or file; give both the same URL and "
+        f"search_path"
     )
     return ConfigurationError(msg)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from oncekey.messages import schema
-from oncekey.messages.config import connections_of
+from oncekey.messages.connections import connections_of
 from oncekey.messages.connections_sqlite import SQLiteConnections
 from oncekey.messages.inbox import PURGE_BATCH
 from oncekey.messages.rules import DEFAULT_GRACE
+from oncekey.messages.schema import INBOX_SCHEMA
 from oncekey.messages.table import Table
 from oncekey.policy import Duration, microseconds, seconds
 
@@ -52,12 +52,12 @@ def _since(grace: Duration) -> int:
 @contextmanager
 def existing_table(url: str) -> Iterator[Table | None]:
     """Yield the table of the inbox, or None if the database has none."""
-    own = connections_of(url)
+    own = connections_of(url, INBOX_SCHEMA)
     if own is None or (isinstance(own, SQLiteConnections) and not own.path.exists()):
         yield None
         return
     try:
-        ((ours, _),) = own.run(schema.FIND[own.dialect.name], {})
+        ((ours, _),) = own.run(INBOX_SCHEMA.find(own.dialect), {})
         yield Table(own, 0) if ours else None
     finally:
         own.close()

@@ -1,4 +1,4 @@
-"""The schema of the inbox: its migrations, and the releases that may use it.
+"""The schemas of the inbox and the outbox: migrations, and the releases that may use them.
 
 A migration only adds (expand). Releases that know fewer migrations than the table has seen go on
 working, until one removes something (contract) and says so in `oldest`.
@@ -10,57 +10,95 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
+from msgspec import Struct
+
 from oncekey.errors import ConfigurationError
 from oncekey.messages.statements import Dialect
-
-READ: Final = "SELECT version, oldest, identity FROM processed_messages_schema"
-BUMP: Final = "UPDATE processed_messages_schema SET version = {0} WHERE version < {0}"
-LOCK: Final = "SELECT pg_advisory_xact_lock(7886477261459485030)"
-"""The lock for migrations. Of several processes one migrates, and the others wait for it."""
 
 FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 """The query for the file that a SQLite connection has open."""
 
-FIND: Final = {
+_FIND: Final = {
     # Not to_regclass: a session that found nothing remembers that until its transaction is over.
-    "postgres": "SELECT COALESCE(bool_or(relname = 'processed_messages_schema'), false), "
-    "COALESCE(bool_or(relname = 'processed_messages'), false) FROM pg_class "
-    "WHERE relname IN ('processed_messages', 'processed_messages_schema') "
-    "AND pg_table_is_visible(oid)",
-    "sqlite": "SELECT max(name = 'processed_messages_schema'), max(name = 'processed_messages') "
-    "FROM sqlite_master",
+    "postgres": "SELECT COALESCE(bool_or(relname = '{0}_schema'), false), "
+    "COALESCE(bool_or(relname = '{0}'), false) FROM pg_class "
+    "WHERE relname IN ('{0}', '{0}_schema') AND pg_table_is_visible(oid)",
+    "sqlite": "SELECT max(name = '{0}_schema'), max(name = '{0}') FROM sqlite_master",
 }
 
 
+class Schema(Struct, frozen=True, kw_only=True):
+    """A table that is made when it is needed. `<table>_schema` counts its migrations."""
+
+    table: str
+    owner: str
+    """What has the table, in words: "inbox" or "outbox"."""
+    package: str
+    """The package with the migrations, in `sql/<dialect>/*.sql`."""
+    lock: int
+    """The lock for migrations. Of several processes one migrates, and the others wait for it."""
+
+    @property
+    def read(self) -> str:
+        """The query for the version, the oldest release that may use it, and the identity."""
+        return f"SELECT version, oldest, identity FROM {self.table}_schema"  # noqa: S608 - a name of ours
+
+    @property
+    def locked(self) -> str:
+        """The statement that waits for other migrations."""
+        return f"SELECT pg_advisory_xact_lock({self.lock})"
+
+    def bump(self, dialect: Dialect) -> str:
+        """Return the statement that says that all migrations of this release are done."""
+        known = len(self.migrations(dialect))
+        return f"UPDATE {self.table}_schema SET version = {known} WHERE version < {known}"  # noqa: S608 - as above
+
+    def find(self, dialect: Dialect) -> str:
+        """Return the query for whether our version table and the table itself exist."""
+        return _FIND[dialect.name].format(self.table)
+
+    def migrations(self, dialect: Dialect) -> tuple[str, ...]:
+        """Return all steps from an empty database to the schema of this release."""
+        return _migrations(self.package, dialect)
+
+    def missing(
+        self, found: tuple[object, object], read: list[tuple[int, int, str]], dialect: Dialect
+    ) -> tuple[str, ...]:
+        """Return the steps that the database has not seen yet.
+
+        `found` is the row of `find`; `read` is the result of `read`. Raise ConfigurationError if
+        the table is not ours, or needs a newer release.
+        """
+        known = self.migrations(dialect)
+        if not found[0]:
+            if found[1]:
+                msg = (
+                    f"the database has a table {self.table} that the {self.owner} did not make; "
+                    f"rename it and copy its rows afterwards, or give the {self.owner} a schema or "
+                    f"file of its own"
+                )
+                raise ConfigurationError(msg)
+            return known
+        version, oldest, _ = read[0]
+        if oldest > len(known):
+            msg = (
+                f"{self.table} was brought to version {version} by a newer release and needs one "
+                f"that knows {oldest}, this one knows {len(known)}; upgrade oncekey here as well"
+            )
+            raise ConfigurationError(msg)
+        return known[version:]
+
+
 @cache
-def migrations(dialect: Dialect) -> tuple[str, ...]:
-    """Return all steps from an empty database to the schema of this release."""
-    folder = resources.files("oncekey.messages") / "sql" / dialect.name
+def _migrations(package: str, dialect: Dialect) -> tuple[str, ...]:
+    folder = resources.files(package) / "sql" / dialect.name
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple((folder / name).read_text() for name in names)
 
 
-def missing(
-    found: tuple[object, object], read: list[tuple[int, int, str]], known: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the steps that the database has not seen yet.
-
-    `found` says whether our version table and `processed_messages` exist; `read` is the result of
-    READ. Raise ConfigurationError if the table is not ours, or needs a newer release.
-    """
-    if not found[0]:
-        if found[1]:
-            msg = (
-                "the database has a table processed_messages that the inbox did not make; rename "
-                "it and copy its rows afterwards, or give the inbox a schema or file of its own"
-            )
-            raise ConfigurationError(msg)
-        return known
-    version, oldest, _ = read[0]
-    if oldest > len(known):
-        msg = (
-            f"processed_messages was brought to version {version} by a newer release and needs "
-            f"one that knows {oldest}, this one knows {len(known)}; upgrade oncekey here as well"
-        )
-        raise ConfigurationError(msg)
-    return known[version:]
+INBOX_SCHEMA: Final = Schema(
+    table="processed_messages",
+    owner="inbox",
+    package="oncekey.messages",
+    lock=7886477261459485030,
+)

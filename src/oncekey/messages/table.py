@@ -6,7 +6,7 @@ With it the engine, its chores and its observers handle leased messages as they 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from oncekey.core import machine
 from oncekey.core.record import Record
@@ -27,40 +27,11 @@ from oncekey.core.requests import (
 )
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.messages import rows
+from oncekey.messages.connections import Connections
 from oncekey.messages.errors import waited_too_long
-from oncekey.messages.statements import Dialect, Given, statements
+from oncekey.messages.statements import statements
 
 _TRIES: Final = 8
-
-
-class Connections(Protocol):
-    """The inbox's own connections, on which each statement is committed."""
-
-    dialect: Dialect
-
-    @property
-    def known(self) -> str:
-        """The identity of the database if it was read already, or an empty string."""
-        ...
-
-    def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:
-        """Run the statement. Return its rows."""
-        ...
-
-    def identity(self) -> str:
-        """Bring the schema up to date. Return the identity of the database."""
-        ...
-
-    def found(self) -> str:
-        """Return the identity, or an empty string if the schema is not made yet.
-
-        The transaction that needs the schema has to make it then.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
 
 
 class Table:

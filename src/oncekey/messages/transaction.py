@@ -6,18 +6,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncekey.compat import call_blocking
 from oncekey.core import machine
 from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
-from oncekey.messages import rows, schema
+from oncekey.messages import rows
 from oncekey.messages.config import InboxConfig
-from oncekey.messages.connected import connected
-from oncekey.messages.connections_sqlite import SQLiteConnections
-from oncekey.messages.driver import another_database, refused, refused_by_database
-from oncekey.messages.errors import table_is_missing
+from oncekey.messages.open_transaction import OpenTransaction
 from oncekey.messages.statements import SQLITE, Values
-from oncekey.stores.sqlite.schema import statements_of
 
 _TRIES: Final = 8
 _LIMIT: Final = (
@@ -36,10 +31,8 @@ class Transaction:
         """
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
-        self._given = given
-        self._identity = ""
-        self._connection = connected(given)
-        refused(self._connection.inside(), given)
+        self._open = OpenTransaction(self._table.own, given)
+        self._connection = self._open.connection
 
     def inside(self) -> bool:
         """Return whether the connection is in a transaction."""
@@ -51,29 +44,7 @@ class Transaction:
 
     def begin(self) -> None:
         """Make sure that the table exists, and that the connection is to a database of its kind."""
-        own = self._table.own
-        self._connection.begin()
-        if self._connection.dialect is not self._table.dialect:
-            raise another_database(self._given)
-        self._identity = own.known or call_blocking(own.found) or self._migrate()
-
-    def _migrate(self) -> str:
-        """Make the schema in this transaction. Return the identity of the SQLite file.
-
-        The inbox's own connection cannot make it while the transaction has the file locked.
-        """
-        own, connection = self._table.own, self._connection
-        ((file,),) = connection.run(schema.FILE, {})
-        if not file or not isinstance(own, SQLiteConnections) or not own.path.samefile(file):
-            raise another_database(self._given)
-        (found,) = connection.run(schema.FIND[SQLITE.name], {})
-        read = connection.run(schema.READ, {}) if found[0] else []
-        known = schema.migrations(SQLITE)
-        for script in schema.missing(found, read, known):
-            for statement in statements_of(script):
-                connection.run(statement, {})
-        connection.run(schema.BUMP.format(len(known)), {})
-        return str(connection.run(schema.READ, {})[0][2])
+        self._open.begin()
 
     def roll_back(self) -> None:
         """Undo what was done since the savepoint, and free the row for others."""
@@ -85,18 +56,18 @@ class Transaction:
         What follows can be undone without the whole transaction.
         """
         table = self._table
-        values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
+        values = rows.of_claim(table.dialect, ask, self._open.identity, ask.ttl)
         if self._limit is None:
-            found = self._run(table.sql.claim_new, values, self._connection.claim_new)
-            found = found or self._run(table.sql.claim, values)
+            found = self._open.run(table.sql.claim_new, values, self._connection.claim_new)
+            found = found or self._open.run(table.sql.claim, values)
         else:
-            self._run("", {}, self._savepoint)
-            ((before, _),) = self._run(_LIMIT, {"limit": f"{self._limit}ms"})
-            found = self._run(table.sql.claim, values)
-            self._run(_RESTORE, {"limit": before})
+            self._open.run("", {}, self._savepoint)
+            ((before, _),) = self._open.run(_LIMIT, {"limit": f"{self._limit}ms"})
+            found = self._open.run(table.sql.claim, values)
+            self._open.run(_RESTORE, {"limit": before})
         return self._answer(ask, found)
 
-    def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as _run runs it
+    def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as the transaction runs it
         self._connection.savepoint()
         return []
 
@@ -112,8 +83,8 @@ class Transaction:
                 if after is before:  # otherwise it has become free since
                     return answer
             # Each try has its own time: a lease that was alive at the last try may be over by now.
-            values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
-            found = self._run(table.sql.claim, values)
+            values = rows.of_claim(table.dialect, ask, self._open.identity, ask.ttl)
+            found = self._open.run(table.sql.claim, values)
         msg = f"{ask.key!r} was changed by others again and again; nothing was claimed"
         raise StoreError(msg, happened=False)
 
@@ -124,16 +95,16 @@ class Transaction:
         statement for each costs no round trips.
         """
         table = self._table
-        self._run("", {}, self._savepoint)
+        self._open.run("", {}, self._savepoint)
         if table.dialect is SQLITE:
             return [self._answer(ask, []) for ask in asks]
         before = ""
         if self._limit is not None:
-            ((before, _),) = self._run(_LIMIT, {"limit": f"{self._limit}ms"})
-        values = rows.of_claims(table.dialect, asks, self._identity)
-        found = {row[0]: row[1:] for row in self._run(table.sql.claim_many, values)}
+            ((before, _),) = self._open.run(_LIMIT, {"limit": f"{self._limit}ms"})
+        values = rows.of_claims(table.dialect, asks, self._open.identity)
+        found = {row[0]: row[1:] for row in self._open.run(table.sql.claim_many, values)}
         if self._limit is not None:
-            self._run(_RESTORE, {"limit": before})
+            self._open.run(_RESTORE, {"limit": before})
         known = self._read_many([ask for ask in asks if ask.key not in found])
         answers: list[Answer] = []
         for ask in asks:
@@ -153,15 +124,15 @@ class Transaction:
         if not asks:
             return {}
         table, scope = self._table, asks[0].scope
-        values = rows.of_claims(table.dialect, asks, self._identity)
+        values = rows.of_claims(table.dialect, asks, self._open.identity)
         read = {}
-        for key, *row in self._run(table.sql.read_many, values):
+        for key, *row in self._open.run(table.sql.read_many, values):
             identity, now, record = rows.read(row, scope, key)
-            if identity != self._identity:
-                raise another_database(self._given)
+            if identity != self._open.identity:
+                raise self._open.elsewhere()
             read[key] = now, record
         if not read:
-            raise another_database(self._given)
+            raise self._open.elsewhere()
         return read
 
     def settle_many(self, asks: list[Settle]) -> bool:
@@ -171,12 +142,12 @@ class Transaction:
             pass
         elif table.dialect is SQLITE:
             for ask in asks:
-                values = rows.of_settle(table.dialect, ask, self._identity)
-                if not self._run(table.sql.complete, values):
+                values = rows.of_settle(table.dialect, ask, self._open.identity)
+                if not self._open.run(table.sql.complete, values):
                     return False
         else:
-            values = rows.of_settles(table.dialect, asks, self._identity)
-            if len(self._run(table.sql.complete_many, values)) != len(asks):
+            values = rows.of_settles(table.dialect, asks, self._open.identity)
+            if len(self._open.run(table.sql.complete_many, values)) != len(asks):
                 return False
         self._connection.release()
         return True
@@ -184,8 +155,8 @@ class Transaction:
     def settle(self, ask: Settle) -> bool:
         """Set the mark if the attempt still owns the message. Return whether it does."""
         table = self._table
-        values = rows.of_settle(table.dialect, ask, self._identity)
-        if self._run(table.sql.complete, values):
+        values = rows.of_settle(table.dialect, ask, self._open.identity)
+        if self._open.run(table.sql.complete, values):
             return True
         self._read(ask.scope, ask.key)
         return False
@@ -193,8 +164,8 @@ class Transaction:
     def settle_last(self, ask: Settle) -> bool:
         """Do the same, and leave what was done since the claim to the transaction."""
         table = self._table
-        values = rows.of_settle(table.dialect, ask, self._identity)
-        return bool(self._run(table.sql.complete, values, self._connection.run_last))
+        values = rows.of_settle(table.dialect, ask, self._open.identity)
+        return bool(self._open.run(table.sql.complete, values, self._connection.run_last))
 
     def _read(self, scope: str | None, key: str) -> Any:
         """Return the time and the record.
@@ -202,18 +173,8 @@ class Transaction:
         Raise ConfigurationError if this is another database than the table's.
         """
         table = self._table
-        found = self._run(table.sql.read, rows.of_place(table.dialect, scope, key))
+        found = self._open.run(table.sql.read, rows.of_place(table.dialect, scope, key))
         identity, now, record = rows.read(found[0], scope, key)
-        if identity != self._identity:
-            raise another_database(self._given)
+        if identity != self._open.identity:
+            raise self._open.elsewhere()
         return now, record
-
-    def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:
-        try:
-            found: list[Any] = (run or self._connection.run)(statement, values)
-        except Exception as error:
-            refused_by_database(error, self._given)
-            if table_is_missing(error):
-                raise another_database(self._given) from error
-            raise
-        return found

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncekey.compat import call_blocking_async
 from oncekey.core import machine
 from oncekey.core.requests import Answer, Claim, Granted, Settle
 from oncekey.errors import StoreError
-from oncekey.messages import rows, schema
+from oncekey.messages import rows
 from oncekey.messages.config import InboxConfig
-from oncekey.messages.connected import connected_async
-from oncekey.messages.connections_sqlite import SQLiteConnections
-from oncekey.messages.driver import another_database, refused, refused_by_database
-from oncekey.messages.errors import table_is_missing
+from oncekey.messages.open_transaction_async import AsyncOpenTransaction
 from oncekey.messages.statements import SQLITE, Values
-from oncekey.stores.sqlite.schema import statements_of
 
 _TRIES: Final = 8
 _LIMIT: Final = (
@@ -34,10 +29,8 @@ class AsyncTransaction:
         """
         self._table = config.tables("a transaction")
         self._limit = config.lock_timeout
-        self._given = given
-        self._identity = ""
-        self._connection = connected_async(given)
-        refused(self._connection.inside(), given)
+        self._open = AsyncOpenTransaction(self._table.own, given)
+        self._connection = self._open.connection
 
     def inside(self) -> bool:
         """Return whether the connection is in a transaction."""
@@ -49,29 +42,7 @@ class AsyncTransaction:
 
     async def begin(self) -> None:
         """Make sure that the table exists, and that the connection is to a database of its kind."""
-        own = self._table.own
-        await self._connection.begin()
-        if self._connection.dialect is not self._table.dialect:
-            raise another_database(self._given)
-        self._identity = own.known or await call_blocking_async(own.found) or await self._migrate()
-
-    async def _migrate(self) -> str:
-        """Make the schema in this transaction. Return the identity of the SQLite file.
-
-        The inbox's own connection cannot make it while the transaction has the file locked.
-        """
-        own, connection = self._table.own, self._connection
-        ((file,),) = await connection.run(schema.FILE, {})
-        if not file or not isinstance(own, SQLiteConnections) or not own.path.samefile(file):
-            raise another_database(self._given)
-        (found,) = await connection.run(schema.FIND[SQLITE.name], {})
-        read = await connection.run(schema.READ, {}) if found[0] else []
-        known = schema.migrations(SQLITE)
-        for script in schema.missing(found, read, known):
-            for statement in statements_of(script):
-                await connection.run(statement, {})
-        await connection.run(schema.BUMP.format(len(known)), {})
-        return str((await connection.run(schema.READ, {}))[0][2])
+        await self._open.begin()
 
     async def roll_back(self) -> None:
         """Undo what was done since the savepoint, and free the row for others."""
@@ -83,18 +54,18 @@ class AsyncTransaction:
         What follows can be undone without the whole transaction.
         """
         table = self._table
-        values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
+        values = rows.of_claim(table.dialect, ask, self._open.identity, ask.ttl)
         if self._limit is None:
-            found = await self._run(table.sql.claim_new, values, self._connection.claim_new)
-            found = found or await self._run(table.sql.claim, values)
+            found = await self._open.run(table.sql.claim_new, values, self._connection.claim_new)
+            found = found or await self._open.run(table.sql.claim, values)
         else:
-            await self._run("", {}, self._savepoint)
-            ((before, _),) = await self._run(_LIMIT, {"limit": f"{self._limit}ms"})
-            found = await self._run(table.sql.claim, values)
-            await self._run(_RESTORE, {"limit": before})
+            await self._open.run("", {}, self._savepoint)
+            ((before, _),) = await self._open.run(_LIMIT, {"limit": f"{self._limit}ms"})
+            found = await self._open.run(table.sql.claim, values)
+            await self._open.run(_RESTORE, {"limit": before})
         return await self._answer(ask, found)
 
-    async def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as _run runs it
+    async def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as the transaction runs it
         await self._connection.savepoint()
         return []
 
@@ -110,8 +81,8 @@ class AsyncTransaction:
                 if after is before:  # otherwise it has become free since
                     return answer
             # Each try has its own time: a lease that was alive at the last try may be over by now.
-            values = rows.of_claim(table.dialect, ask, self._identity, ask.ttl)
-            found = await self._run(table.sql.claim, values)
+            values = rows.of_claim(table.dialect, ask, self._open.identity, ask.ttl)
+            found = await self._open.run(table.sql.claim, values)
         msg = f"{ask.key!r} was changed by others again and again; nothing was claimed"
         raise StoreError(msg, happened=False)
 
@@ -122,16 +93,16 @@ class AsyncTransaction:
         statement for each costs no round trips.
         """
         table = self._table
-        await self._run("", {}, self._savepoint)
+        await self._open.run("", {}, self._savepoint)
         if table.dialect is SQLITE:
             return [await self._answer(ask, []) for ask in asks]
         before = ""
         if self._limit is not None:
-            ((before, _),) = await self._run(_LIMIT, {"limit": f"{self._limit}ms"})
-        values = rows.of_claims(table.dialect, asks, self._identity)
-        found = {row[0]: row[1:] for row in await self._run(table.sql.claim_many, values)}
+            ((before, _),) = await self._open.run(_LIMIT, {"limit": f"{self._limit}ms"})
+        values = rows.of_claims(table.dialect, asks, self._open.identity)
+        found = {row[0]: row[1:] for row in await self._open.run(table.sql.claim_many, values)}
         if self._limit is not None:
-            await self._run(_RESTORE, {"limit": before})
+            await self._open.run(_RESTORE, {"limit": before})
         known = await self._read_many([ask for ask in asks if ask.key not in found])
         answers: list[Answer] = []
         for ask in asks:
@@ -151,15 +122,15 @@ class AsyncTransaction:
         if not asks:
             return {}
         table, scope = self._table, asks[0].scope
-        values = rows.of_claims(table.dialect, asks, self._identity)
+        values = rows.of_claims(table.dialect, asks, self._open.identity)
         read = {}
-        for key, *row in await self._run(table.sql.read_many, values):
+        for key, *row in await self._open.run(table.sql.read_many, values):
             identity, now, record = rows.read(row, scope, key)
-            if identity != self._identity:
-                raise another_database(self._given)
+            if identity != self._open.identity:
+                raise self._open.elsewhere()
             read[key] = now, record
         if not read:
-            raise another_database(self._given)
+            raise self._open.elsewhere()
         return read
 
     async def settle_many(self, asks: list[Settle]) -> bool:
@@ -169,12 +140,12 @@ class AsyncTransaction:
             pass
         elif table.dialect is SQLITE:
             for ask in asks:
-                values = rows.of_settle(table.dialect, ask, self._identity)
-                if not await self._run(table.sql.complete, values):
+                values = rows.of_settle(table.dialect, ask, self._open.identity)
+                if not await self._open.run(table.sql.complete, values):
                     return False
         else:
-            values = rows.of_settles(table.dialect, asks, self._identity)
-            if len(await self._run(table.sql.complete_many, values)) != len(asks):
+            values = rows.of_settles(table.dialect, asks, self._open.identity)
+            if len(await self._open.run(table.sql.complete_many, values)) != len(asks):
                 return False
         await self._connection.release()
         return True
@@ -182,8 +153,8 @@ class AsyncTransaction:
     async def settle(self, ask: Settle) -> bool:
         """Set the mark if the attempt still owns the message. Return whether it does."""
         table = self._table
-        values = rows.of_settle(table.dialect, ask, self._identity)
-        if await self._run(table.sql.complete, values):
+        values = rows.of_settle(table.dialect, ask, self._open.identity)
+        if await self._open.run(table.sql.complete, values):
             return True
         await self._read(ask.scope, ask.key)
         return False
@@ -191,8 +162,8 @@ class AsyncTransaction:
     async def settle_last(self, ask: Settle) -> bool:
         """Do the same, and leave what was done since the claim to the transaction."""
         table = self._table
-        values = rows.of_settle(table.dialect, ask, self._identity)
-        return bool(await self._run(table.sql.complete, values, self._connection.run_last))
+        values = rows.of_settle(table.dialect, ask, self._open.identity)
+        return bool(await self._open.run(table.sql.complete, values, self._connection.run_last))
 
     async def _read(self, scope: str | None, key: str) -> Any:
         """Return the time and the record.
@@ -200,18 +171,8 @@ class AsyncTransaction:
         Raise ConfigurationError if this is another database than the table's.
         """
         table = self._table
-        found = await self._run(table.sql.read, rows.of_place(table.dialect, scope, key))
+        found = await self._open.run(table.sql.read, rows.of_place(table.dialect, scope, key))
         identity, now, record = rows.read(found[0], scope, key)
-        if identity != self._identity:
-            raise another_database(self._given)
+        if identity != self._open.identity:
+            raise self._open.elsewhere()
         return now, record
-
-    async def _run(self, statement: str, values: Values, run: Any = None) -> list[Any]:
-        try:
-            found: list[Any] = await (run or self._connection.run)(statement, values)
-        except Exception as error:
-            refused_by_database(error, self._given)
-            if table_is_missing(error):
-                raise another_database(self._given) from error
-            raise
-        return found
