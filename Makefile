@@ -30,7 +30,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Modules whose branches must all be covered.
 CORE := errors extras compat policy core/* engine/* attempt records markers functions once
-CORE_STORES := __init__ base browse adapters memory memory_browse sqlite/* redis/* postgres/*
+CORE_STORES := __init__ base browse connections adapters memory memory_browse sqlite/* redis/* postgres/*
 # The tests that cover them, and only these are traced: tracing doubles their time.
 UNTRACED := tests/unit/core/test_machine_exploration.py
 TRACED := $(filter-out $(UNTRACED),$(wildcard tests/unit/test_*.py tests/unit/core/test_*.py)) \

@@ -17,8 +17,9 @@ from oncekey.errors import ConfigurationError
 from oncekey.messages.driver import pyformat
 from oncekey.messages.schema import INBOX_SCHEMA, Schema
 from oncekey.messages.statements import POSTGRES, Given, Values
+from oncekey.stores.connections import PerProcess
 from oncekey.stores.postgres.address import Target
-from oncekey.stores.postgres.connections import PerProcess, stale
+from oncekey.stores.postgres.connections import stale
 from oncekey.stores.postgres.errors import PAUSES, explain, explain_connect, pause_after
 from oncekey.stores.postgres.protocol import NoAnswerError, check_confirmed, collect_unconfirmed
 from oncekey.stores.postgres.schema import check_server

@@ -16,7 +16,7 @@ from oncekey import ConfigurationError, Once, UnreadableError
 from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
 from oncekey.stores import AsyncPostgresStore, PostgresStore, open_store
 from oncekey.stores.adapters import Threaded
-from oncekey.stores.postgres.connections import PerLoop
+from oncekey.stores.connections import PerLoop
 from oncekey.stores.postgres.rows import to_answer
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.patience import PATIENCE

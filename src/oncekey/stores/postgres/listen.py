@@ -13,9 +13,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection
 
+from oncekey.stores.connections import Gate
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
-from oncekey.stores.postgres.connections import Gate
 from oncekey.stores.postgres.errors import explain
 from oncekey.stores.postgres.pool import Own
 from oncekey.stores.postgres.protocol import (
@@ -42,7 +42,7 @@ class Watch:
         """Start without connections."""
         self._target = target
         self._lender = Own(target)
-        self._room = Gate(_SOON, _WAITERS)
+        self._room = Gate("PostgreSQL", _SOON, _WAITERS)
 
     def until_changed(self, scope: str | None, key: str, token: int, seconds: float) -> None:
         """Wait until the record may not be running under this token, or `seconds` are over."""

@@ -11,9 +11,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection
 
+from oncekey.stores.connections import AsyncGate
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
-from oncekey.stores.postgres.connections import AsyncGate
 from oncekey.stores.postgres.errors import explain
 from oncekey.stores.postgres.pool_async import AsyncOwn
 from oncekey.stores.postgres.protocol import (
@@ -40,7 +40,7 @@ class AsyncWatch:
         """Start without connections."""
         self._target = target
         self._lender = AsyncOwn(target)
-        self._room = AsyncGate(_SOON, _WAITERS)
+        self._room = AsyncGate("PostgreSQL", _SOON, _WAITERS)
 
     async def until_changed(self, scope: str | None, key: str, token: int, seconds: float) -> None:
         """Wait until the record may not be running under this token, or `seconds` are over."""

@@ -19,6 +19,7 @@ from psycopg import Connection
 from psycopg.pq import ConnStatus
 
 from oncekey.compat import generation, pause
+from oncekey.stores.connections import Gate
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import (
     Target,
@@ -26,7 +27,7 @@ from oncekey.stores.postgres.address import (
     close_unless_idle,
     refuse_transaction,
 )
-from oncekey.stores.postgres.connections import Gate, hearing, stale
+from oncekey.stores.postgres.connections import hearing, stale
 from oncekey.stores.postgres.errors import (
     PAUSES,
     explain,
@@ -221,8 +222,8 @@ class Link:
         """Start without connections."""
         self._target = target
         self._lender = lender(target)
-        self._room = Gate(target.patience, target.size, target.lock)
-        self._migrating = Gate(target.patience)
+        self._room = Gate("PostgreSQL", target.patience, target.size, target.lock)
+        self._migrating = Gate("PostgreSQL", target.patience)
         self._ready = False
 
     def run(self, statement: Statement, values: Values) -> list[bytes]:

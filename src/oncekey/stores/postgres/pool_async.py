@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import ConnStatus
 
 from oncekey.compat import generation, pause_async
+from oncekey.stores.connections import AsyncGate
 from oncekey.stores.postgres import schema
 from oncekey.stores.postgres.address import (
     Target,
@@ -24,7 +25,7 @@ from oncekey.stores.postgres.address import (
     close_unless_idle,
     refuse_transaction,
 )
-from oncekey.stores.postgres.connections import AsyncGate, hearing, stale
+from oncekey.stores.postgres.connections import hearing, stale
 from oncekey.stores.postgres.errors import (
     PAUSES,
     explain,
@@ -221,8 +222,8 @@ class AsyncLink:
         """Start without connections."""
         self._target = target
         self._lender = lender(target)
-        self._room = AsyncGate(target.patience, target.size, target.lock)
-        self._migrating = AsyncGate(target.patience)
+        self._room = AsyncGate("PostgreSQL", target.patience, target.size, target.lock)
+        self._migrating = AsyncGate("PostgreSQL", target.patience)
         self._ready = False
 
     async def run(self, statement: Statement, values: Values) -> list[bytes]:

@@ -27,9 +27,9 @@ from oncekey.core.requests import (
 )
 from oncekey.policy import Duration
 from oncekey.stores.activity import Activity, Counts
+from oncekey.stores.connections import PerProcess
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
-from oncekey.stores.postgres.connections import PerProcess
 from oncekey.stores.postgres.listen import Watch
 from oncekey.stores.postgres.pool import Link
 from oncekey.stores.postgres.rows import (

@@ -25,10 +25,10 @@ from oncekey.core.requests import (
 )
 from oncekey.policy import Duration
 from oncekey.stores.activity import Activity, Counts
+from oncekey.stores.connections import PerLoop
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.batch import AsyncCrowd
-from oncekey.stores.postgres.connections import PerLoop
 from oncekey.stores.postgres.listen_async import AsyncWatch
 from oncekey.stores.postgres.rows import (
     to_activity,
