@@ -77,6 +77,32 @@ def test_ls_lists_the_newest_first_and_goes_on_where_a_page_has_ended(shop, run)
     ]
 
 
+def test_a_running_record_whose_lease_is_over_is_lapsed_wherever_it_is_shown(shop, run):
+    """Its status stays what it is: programs and `--status running` find it as before."""
+    store = hours_ago(shop, 1)
+    store.claim(running("report:12", lease=1))
+    store.close()
+    listed = run("ls", "--status", "running").stdout.splitlines()
+    assert [line.split()[:2] for line in listed[1:]] == [
+        ["lapsed", "report:12"],
+        ["running", "report:11"],
+    ]
+    fields = [json.loads(line) for line in run("ls", "--json").stdout.splitlines()[:2]]
+    assert [(one["status"], one["lapsed"]) for one in fields] == [
+        ("running", True),
+        ("running", False),
+    ]
+    assert run("show", "report:12").stdout.startswith("report:12  lapsed\n")
+    assert json.loads(run("show", "report:12", "--json").stdout)["lapsed"] is True
+    counted = run("stats").stdout
+    assert re.search(r"^running +2 ", counted, re.MULTILINE)
+    assert "of those that are running, 1 lapsed: their leases are over\n" in counted
+    assert json.loads(run("stats", "--json").stdout)["lapsed"] == 1
+    assert "'report:12' is lapsed; with --force" in run("forget", "report:12", "--yes").stderr
+    watched = json.loads(run("watch", "--json", "--count", "1").stdout)
+    assert (watched["lapsed"], watched["records"][0]["lapsed"]) == (1, True)
+
+
 def test_ls_of_nothing_is_done_and_says_so_beside_the_output(shop, run):
     done = run("ls", "--scope", "nobody's")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no records\n")

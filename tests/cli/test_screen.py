@@ -13,17 +13,23 @@ from oncekey.stores.browse import RecordCounts
 NOW = 1_767_225_600_000_000
 
 
-def record(key):
+def record(key, lease_end=NOW + 1):
     return Record(
         scope=None, key=key, status="running", fingerprint=None, token=1, nonce="n", attempt=1,
-        lease_end=NOW, created=NOW - 5_000_000, started=NOW, updated=NOW, expires=NOW + 1,
+        lease_end=lease_end, created=NOW - 5_000_000, started=NOW, updated=NOW, expires=NOW + 1,
     )  # fmt: skip
 
 
 def view(*keys, exact=True, new=None, complete=True):
     by_status = {"running": len(keys), "held": 1_234_567}
     counts = RecordCounts(
-        total=1_234_570, by_status=by_status, exact=exact, held_exact=exact, looked_at=400, now=NOW
+        total=1_234_570,
+        by_status=by_status,
+        lapsed=0,
+        exact=exact,
+        held_exact=exact,
+        looked_at=400,
+        now=NOW,
     )
     return WatchView(
         counts=counts, records=[record(key) for key in keys], new=new, complete=complete
@@ -50,6 +56,15 @@ def test_the_head_says_where_when_and_how_many(frame):
         "estimated from 400 records; still walking over the store for the newest; "
         "3 new since the last look"
     )
+
+
+def test_lapsed_ones_are_told_beside_those_that_run(frame):
+    shown = view("a", "b")
+    shown.records[0] = record("a", lease_end=NOW)
+    shown.counts.lapsed = 1
+    _, counts, _, _, _, first, *_ = drawn(frame, shown, 160)
+    assert counts.startswith("running 2 (1 lapsed)   held ")
+    assert first.startswith("lapsed ")
 
 
 def test_no_password_reaches_the_screen(frame):

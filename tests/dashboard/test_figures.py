@@ -23,6 +23,7 @@ def counted(total: int, *, exact: bool = True, now: int = 0, **by_status: int) -
     return RecordCounts(
         total=total,
         by_status=statuses,
+        lapsed=0,
         exact=exact,
         held_exact=True,
         looked_at=1000,

@@ -2,13 +2,15 @@
 
 import html
 import re
+from datetime import timedelta
 from itertools import product
 from urllib.parse import quote
 
 import pytest
 
 from oncekey.dashboard import Dashboard
-from tests.dashboard.conftest import TOKEN, hold
+from oncekey.inspection.listing import time_of
+from tests.dashboard.conftest import TOKEN, hidden, hold
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 CONTROLS = "\x1b[31mred\x07\u202egnp.exe"
@@ -60,6 +62,24 @@ SEARCHES = {
     "age=over-1d": [],
     "key=nothing": [],
 }
+
+
+async def test_a_running_record_whose_lease_is_over_is_lapsed(once, dashboard, inside):
+    with once.options(lease=timedelta(milliseconds=100)).attempt("gone"):
+        gone = once.get("gone")
+        while time_of(once.store) < gone.lease_end:
+            pass
+        browser = await inside(dashboard(once))
+        pages = [
+            (await browser.get(address)).text
+            for address in ("/", "/records", "/record?at=gone", "/record/forget?at=gone")
+        ]
+        assert 'data-text="lapsed">1 lapsed</span>' in pages[0]
+        assert all('<span class="pill tone-lapsed">lapsed</span>' in page for page in pages)
+        proof = hidden(pages[1])
+        form = {"form": proof["form"], "how": "forget", "pick:gone": "yes"}
+        asked = (await browser.post("/records/change", data=form)).text
+        assert '<span class="pill tone-lapsed">lapsed</span>' in asked
 
 
 async def test_the_list_is_searched(filled, dashboard, inside):

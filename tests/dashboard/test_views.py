@@ -93,7 +93,7 @@ def test_an_uncertain_end_and_what_came_of_it():
 
 def test_a_status_of_a_newer_release():
     one = record(status="paused", version=2, finished=BEGIN + SECOND)
-    assert views.tone_of(one) == "unknown"
+    assert views.tone_of(one, 0) == "unknown"
     assert "A newer release" in meaning(one, BEGIN)
     assert told(one)[-1] == "Ended after 1 s"
 

@@ -1,6 +1,7 @@
 """Listing every kind of store: pages, choices, counts, and what stays in the store."""
 
 from contextvars import copy_context
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +13,9 @@ from oncekey.inspection.listing import (
     find_record,
     list_records,
     measure,
+    time_of,
 )
+from oncekey.inspection.text import status_word
 from oncekey.stores import MemoryStore, PostgresStore, SQLiteStore, browse
 from oncekey.stores.browse import STATUSES, RecordCounts, RecordQuery
 from oncekey.stores.postgres import browse as postgres_browse
@@ -120,6 +123,7 @@ def test_few_are_counted_exactly(store):
     assert told == RecordCounts(
         total=11,
         by_status={"running": 1, "completed": 7, "failed": 1, "released": 1, "held": 1},
+        lapsed=0,
         exact=True,
         held_exact=True,
         held_since=find_record(store, None, "held").updated,
@@ -128,6 +132,27 @@ def test_few_are_counted_exactly(store):
     )
     assert list(told.by_status) == list(STATUSES)
     assert count_records(store, exact=True).total == 11
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_running_record_whose_lease_is_over_has_lapsed(store, monkeypatch, sampled):
+    if sampled:
+        monkeypatch.setattr(sqlite_browse, "COUNTED", 0)
+        monkeypatch.setattr(sqlite_browse, "_RUN", 1)
+        monkeypatch.setattr(postgres_browse, "_SMALL", 0)
+        monkeypatch.setattr(postgres_browse, "_SAMPLED", 1)
+    once = Once(store, observers=(), cache=False).options(heartbeat=False)
+    copy_context().run(once.attempt("at work").__enter__)
+    copy_context().run(once.options(lease=timedelta(milliseconds=100)).attempt("gone").__enter__)
+    gone = find_record(store, None, "gone")
+    while time_of(store) < gone.lease_end:
+        pass
+    told = count_records(store)
+    assert (told.by_status["running"], told.lapsed) == (2, 1)
+    page = list_records(store, RecordQuery(status="running"))
+    words = {one.key: status_word(one, page.now) for one in page.records}
+    assert words == {"at work": "running", "gone": "lapsed"}
+    assert {one.status for one in page.records} == {"running"}
 
 
 def test_what_needs_a_person_is_counted_among_many(store, monkeypatch):

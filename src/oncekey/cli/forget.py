@@ -11,7 +11,8 @@ from oncekey.cli.keys import name_of, named_record
 from oncekey.cli.options import Json, Key, Reason, Scope, StoreUrl, Yes, opened_records, who
 from oncekey.cli.output import print_json
 from oncekey.inspection.actions import needs_force, state_of
-from oncekey.inspection.text import length, now, printable
+from oncekey.inspection.listing import time_of
+from oncekey.inspection.text import length, printable, status_word
 
 
 def forget(
@@ -29,17 +30,17 @@ def forget(
 ) -> None:
     """Forget a key, so that it may run again."""
     with opened_records(ctx, store) as once:
-        record = named_record(once, key, scope)
+        record, present = named_record(once, key, scope), time_of(once.store)
         if not force and needs_force(record):
-            raise _refusal(record)
+            raise _refusal(record, present)
         if not yes and sys.stdin.isatty():
-            _ask(once, record)
+            _ask(once, record, present)
         try:
             forgotten = once.forget(
                 record.key, scope=record.scope, force=force, by=who(), reason=reason
             )
         except (InProgressError, OutcomeUnknownError):  # its status has changed since we looked
-            raise _refusal(named_record(once, record.key, record.scope or "")) from None
+            raise _refusal(named_record(once, record.key, record.scope or ""), present) from None
     if not forgotten:
         raise _changed(record)
     if as_json:
@@ -48,19 +49,20 @@ def forget(
         typer.echo(f"{name_of(record)!r} is forgotten")
 
 
-def _refusal(record: Record) -> CommandError:
+def _refusal(record: Record, present: int) -> CommandError:
     name = name_of(record)
     if record.status == "held":
         msg = f"{name!r} is held; resolve it, or forget it with --force"
     else:
-        msg = f"{name!r} is {record.status}; with --force it is forgotten, its attempt lost"
+        word = status_word(record, present)
+        msg = f"{name!r} is {word}; with --force it is forgotten, its attempt lost"
     return CommandError(msg, REFUSED)
 
 
-def _ask(once: Once, record: Record) -> None:
+def _ask(once: Once, record: Record, now: int) -> None:
     """Ask the person to confirm. Raise `CommandError` if the record has changed since."""
-    age = length(now() - record.created)
-    question = f"Forget {name_of(record)!r} ({record.status}, {age} old)? It may then run again"
+    word, age = status_word(record, now), length(now - record.created)
+    question = f"Forget {name_of(record)!r} ({word}, {age} old)? It may then run again"
     typer.confirm(printable(question), abort=True, err=True)
     present = once.get(record.key, scope=record.scope)
     if present is None or state_of(present) != state_of(record):

@@ -97,7 +97,7 @@ def _listed(store: Store, ask: RecordQuery, shown: Show, *, every: bool) -> tupl
 def _as_json(*, redact: bool) -> Show:
     def show(page: RecordPage) -> None:
         for record, size in zip(page.records, page.sizes, strict=True):
-            print_json(fields_of(record, size, redact=redact))
+            print_json(fields_of(record, size, page.now, redact=redact))
 
     return show
 

@@ -14,8 +14,17 @@ from rich.text import Text
 
 from oncekey import Record, UnreadableError
 from oncekey.cli.keys import name_of
-from oncekey.inspection.text import beside, iso, length, notes_and_steps, plain, printable
+from oncekey.inspection.text import (
+    beside,
+    iso,
+    length,
+    notes_and_steps,
+    plain,
+    printable,
+    status_word,
+)
 from oncekey.observe.redaction import hashed
+from oncekey.stores.browse import lapsed
 
 _PERSONAL: Final = ("reference", "notes", "failure", "result")
 
@@ -31,12 +40,13 @@ def print_json(fields: dict[str, Any], *, at_once: bool = False) -> None:
 
 
 def fields_of(
-    record: Record, size: int | None, *, result: bool = False, redact: bool = False
+    record: Record, size: int | None, present: int, *, result: bool = False, redact: bool = False
 ) -> dict[str, Any]:
     """Return the fields of the record for `--json`, all but its nonce, which is a secret.
 
-    `size` is the size of its result. The result itself is included only if `result` is set. A field
-    that cannot be read is null, and its name is listed in `unreadable`.
+    `present` is the time of the store, and `size` the size of the result. The result itself is
+    included only if `result` is set. A field that cannot be read is null, and its name is listed in
+    `unreadable`.
     """
     unreadable: list[str] = []
     notes, steps, unread = notes_and_steps(record)
@@ -50,6 +60,7 @@ def fields_of(
         "scope": record.scope,
         "key": record.key,
         "status": record.status,
+        "lapsed": lapsed(record, present),
         "label": record.label,
         "reference": record.reference,
         "attempt": record.attempt,
@@ -100,6 +111,7 @@ COLOURS: Final = {
     "failed": "red",
     "released": "blue",
     "held": "bold yellow",
+    "lapsed": "yellow",
 }
 _TITLES: Final = ["STATUS", "KEY", "LABEL", "ATTEMPT", "AGE", "EXPIRES", "NOTES", "STEPS"]
 _GIVEN_UP: Final = ("LABEL", "STEPS", "NOTES", "ATTEMPT", "EXPIRES")
@@ -187,7 +199,7 @@ def table_of(rows: Rows, *, titles: bool = True, fold: bool = True) -> Table:
 def _row(record: Record, present: int, *, redact: bool) -> list[str]:
     notes, steps, unread = notes_and_steps(record)
     return [
-        printable(record.status),
+        printable(status_word(record, present)),
         name_of(record, redact=redact),
         printable(record.label or "-"),
         str(record.attempt),

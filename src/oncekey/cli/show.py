@@ -14,7 +14,7 @@ from oncekey.cli.keys import name_of, named_record
 from oncekey.cli.options import ChosenStore, Json, Key, Redact, Scope, StoreUrl, opened_records
 from oncekey.cli.output import COLOURS, console, fields_of, print_json
 from oncekey.core.record import FORMAT
-from oncekey.inspection.listing import audit_of
+from oncekey.inspection.listing import audit_of, time_of
 from oncekey.inspection.text import (
     as_text,
     beside,
@@ -24,9 +24,9 @@ from oncekey.inspection.text import (
     meaning,
     moment,
     notes_and_steps,
-    now,
     printable,
     shortened,
+    status_word,
 )
 from oncekey.inspection.timeline import timeline
 from oncekey.stores.url import has_secrets
@@ -132,16 +132,18 @@ def show(
     with opened_records(ctx, store) as once:
         record = named_record(once, key, scope)
         by_hand = audit_of(once.store, record)
+        present = time_of(once.store)
     if as_json:
         size = None if record.result is None else len(record.result)
-        fields = fields_of(record, size, result=result, redact=redact)
+        fields = fields_of(record, size, present, result=result, redact=redact)
         fields["by_hand"] = [
             {"at": iso(one.at), "done": done_by_hand(one, personal=not redact)} for one in by_hand
         ]
         print_json(fields)
         return
-    out, present = console(), now()
-    status = Text(printable(record.status), style=COLOURS.get(record.status, ""))
+    out = console()
+    word = status_word(record, present)
+    status = Text(printable(word), style=COLOURS.get(word, ""))
     out.print(Text.assemble(name_of(record, redact=redact), "  ", status), soft_wrap=True)
     for name, value in _facts(record, result=result, redact=redact):
         line = Text.assemble("  ", (name.ljust(_WIDTH), "dim"), "  ", value)

@@ -9,7 +9,7 @@ from rich.text import Text
 from oncekey.cli.options import Json, StoreUrl, opened_records
 from oncekey.cli.output import COLOURS, console, print_json
 from oncekey.inspection.listing import count_records
-from oncekey.inspection.text import iso, length, number_of, printable
+from oncekey.inspection.text import iso, lapsed_among, length, number_of, printable
 from oncekey.stores.browse import RecordCounts
 
 _BAR: Final = 30
@@ -43,9 +43,12 @@ def fields_of_counts(told: RecordCounts) -> dict[str, object]:
     counted = {name: count for name, count in told.by_status.items() if told.counted(name)}
     others = {name: count or None for name, count in told.by_status.items() if name not in counted}
     fields: dict[str, object] = {"total": told.total} if told.exact else {}
+    if told.exact:
+        fields["lapsed"] = told.lapsed
     fields |= {"by_status": counted, "exact": told.exact, "looked_at": told.looked_at}
     if not told.exact:
-        fields["estimated"] = {"total": told.total, "by_status": others}
+        estimated = {"total": told.total, "by_status": others, "lapsed": told.lapsed or None}
+        fields["estimated"] = estimated
     return {**fields, "held_since": None if told.held_since is None else iso(told.held_since)}
 
 
@@ -64,6 +67,8 @@ def _print(told: RecordCounts, out: Console) -> None:
             line.append(f"  {bar}", style=COLOURS.get(status, ""))
         out.print(line)
     out.print(f"{'total':<9}  {number_of(told):>{width}}")
+    if told.lapsed:
+        out.print(f"of those that are running, {lapsed_among(told)}: their leases are over")
     if told.held_since is not None:
         out.print(f"the oldest one is held for {length(told.now - told.held_since)}")
     if not told.exact:

@@ -27,7 +27,7 @@ from oncekey.cli.output import COLOURS, console, fields_of, fitting, print_json,
 from oncekey.cli.stats import fields_of_counts
 from oncekey.core.record import Status
 from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
-from oncekey.inspection.text import iso, moment, now, number_of, printable
+from oncekey.inspection.text import iso, lapsed_among, moment, now, number_of, printable
 from oncekey.policy import seconds
 from oncekey.stores import Store
 from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
@@ -145,7 +145,10 @@ def _counts(view: WatchView) -> Text:
     line = Text(overflow="fold")
     for status in view.counts.by_status:
         line.append(f"{printable(status)} ", style=COLOURS.get(status, ""))
-        line.append(f"{number_of(view.counts, status)}   ")
+        line.append(number_of(view.counts, status))
+        if status == "running" and view.counts.lapsed:
+            line.append(f" ({lapsed_among(view.counts)})", style=COLOURS["lapsed"])
+        line.append("   ")
     line.append(f"total {number_of(view.counts)}", style="bold")
     return line
 
@@ -221,10 +224,11 @@ def _print(view: WatchView | StoreError, *, redact: bool) -> None:
     if isinstance(view, StoreError):
         print_json({"at": iso(now()), "error": str(view)}, at_once=True)
     else:
-        told = [fields_of(one, None, redact=redact) for one in view.records]
+        present = view.counts.now
+        told = [fields_of(one, None, present, redact=redact) for one in view.records]
         for fields in told:
             del fields["result_size"]
-        head = {"at": iso(view.counts.now), **fields_of_counts(view.counts)}
+        head = {"at": iso(present), **fields_of_counts(view.counts)}
         fields = {**head, "new": view.new, "complete": view.complete, "records": told}
         print_json(fields, at_once=True)
     sys.stdout.flush()

@@ -21,7 +21,7 @@ from oncekey.dashboard.site import Visit
 from oncekey.errors import ConfigurationError
 from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
 from oncekey.inspection.bulk import Act, apply_to_all, collect, forgetting, resolving
-from oncekey.inspection.listing import find_record
+from oncekey.inspection.listing import find_record, time_of
 from oncekey.messages.dead_letters import dead_letters, free_dead_letter
 from oncekey.stores.browse import parse_stored_key
 
@@ -29,7 +29,7 @@ from oncekey.stores.browse import parse_stored_key
 async def ask_forget(visit: Visit) -> Response:
     """Return the page that asks for confirmation before a record is forgotten."""
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
-    return visit.page("forget.html", **about(visit, found), sentence="")
+    return visit.page("forget.html", **await about(visit, found), sentence="")
 
 
 async def forget(visit: Visit) -> Response:
@@ -38,7 +38,7 @@ async def forget(visit: Visit) -> Response:
     force = needs_force(found)
     if force and visit.form.get("force") != "yes":
         sentence = f"It is {found.status}. Say that you know what is lost, or leave it."
-        return visit.page("forget.html", 409, **about(visit, found), sentence=sentence)
+        return visit.page("forget.html", 409, **await about(visit, found), sentence=sentence)
     done = await run_in_threadpool(
         visit.site.once.forget, found.key, scope=found.scope, force=force, **_hand(visit)
     )
@@ -59,15 +59,15 @@ async def resolve(visit: Visit) -> Response:
     try:
         said = _said(how, visit.form)
     except PageError as error:
-        return _again(visit, found, error.status, str(error))
+        return await _again(visit, found, error.status, str(error))
     if visit.form.get("confirmed") != "yes":
-        return visit.page("resolve.html", **about(visit, found), ending=how, typed=visit.form)
+        return visit.page("resolve.html", **await about(visit, found), ending=how, typed=visit.form)
     try:
         done = await run_in_threadpool(
             visit.site.once.resolve, found.key, scope=found.scope, **said, **_hand(visit)
         )
     except ConfigurationError as error:  # a result that cannot be kept
-        return _again(visit, found, 400, str(error))
+        return await _again(visit, found, 400, str(error))
     if not done:
         raise _changed()
     visit.site.queries.outdate()
@@ -96,8 +96,9 @@ async def change_many(visit: Visit) -> Response:
         found = [one for one in found if one.status == "held"]
     if not found:
         raise PageError(409, "None of these records is there, and as it has to be, any more.")
+    present = await run_in_threadpool(time_of, store)
     facts: dict[str, Any] = {
-        "records": found[:_SHOWN],
+        "rows": [views.RecordRow(one, None, present) for one in found[:_SHOWN]],
         "count": len(found),
         "how": how,
         "typed": visit.form,
@@ -143,9 +144,9 @@ MANY: Final = (*ENDINGS, "forget")
 _SHOWN: Final = 20
 
 
-def _again(visit: Visit, found: Record, status: int, sentence: str) -> Response:
+async def _again(visit: Visit, found: Record, status: int, sentence: str) -> Response:
     """Return the page of the record with the typed form and the error."""
-    facts = about(visit, found)
+    facts = await about(visit, found)
     return visit.page("record.html", status, **facts, sentence=sentence, typed=visit.form)
 
 

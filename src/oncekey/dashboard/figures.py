@@ -10,7 +10,7 @@ from msgspec import Struct
 from oncekey.dashboard.counter import CallCounts
 from oncekey.dashboard.queries import StoreView
 from oncekey.dashboard.text import number
-from oncekey.inspection.text import number_of
+from oncekey.inspection.text import lapsed_among, number_of
 from oncekey.stores.browse import STATUSES, RecordCounts
 
 # Paths and widths for SVG, which needs no style and no script for them.
@@ -83,6 +83,7 @@ def figures(look: StoreView, calls: CallCounts | None) -> Figures:
         "total": about(counts),
         "change": _change(look),
         "basis": basis(counts),
+        "lapsed": lapsed_among(counts),
         **{f"status-{name}": about(counts, name) for name in STATUSES},
     }
     said = f"{told['total']} records, {told['status-held']} held"

@@ -21,8 +21,8 @@ from oncekey.doctor import Finding
 from oncekey.errors import ConfigurationError, InvalidKeyError, OncekeyError
 from oncekey.exporter import CONTENT_TYPE, exposition
 from oncekey.inspection.actions import state_of
-from oncekey.inspection.listing import audit_of, read_audit
-from oncekey.inspection.text import SECOND, meaning, now
+from oncekey.inspection.listing import audit_of, read_audit, time_of
+from oncekey.inspection.text import SECOND, meaning, now, status_word
 from oncekey.messages.dead_letters import dead_letters as inbox_letters
 from oncekey.records import place as scope_and_key
 from oncekey.stores.browse import STATUSES, RecordQuery, ScopeAndKey, parse_stored_key
@@ -194,7 +194,8 @@ async def record(visit: Visit) -> Response:
     found = await looked_up(visit, visit.request.query_params.get("at", ""))
     store = visit.site.once.store
     by_hand = await run_in_threadpool(lambda: audit_of(store, found))
-    return visit.page("record.html", **about(visit, found, by_hand), sentence="", typed={})
+    facts = await about(visit, found, by_hand)
+    return visit.page("record.html", **facts, sentence="", typed={})
 
 
 async def doctor(visit: Visit) -> Response:
@@ -215,15 +216,16 @@ async def looked_up(visit: Visit, at: str) -> Record:
     return found
 
 
-def about(visit: Visit, found: Record, by_hand: Iterable[AuditEntry] = ()) -> dict[str, Any]:
+async def about(visit: Visit, found: Record, by_hand: Iterable[AuditEntry] = ()) -> dict[str, Any]:
     """Return the variables for the templates about one record, and what people did to it."""
-    present = now()
+    present = await run_in_threadpool(time_of, visit.site.once.store)
     notes, steps, unreadable = views.noted(found)
     return {
         "record": found,
         "at": visit.request.query_params.get("at") or visit.form.get("at", ""),
         "seen": state_of(found),
-        "tone": views.tone_of(found),
+        "word": status_word(found, present),
+        "tone": views.tone_of(found, present),
         "known": found.version <= FORMAT,
         "meaning": meaning(found, present),
         "timeline": views.life(found, present, by_hand),

@@ -15,7 +15,14 @@ from oncekey.core.key import stored_key
 from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.errors import UnreadableError
-from oncekey.inspection.text import SECOND, brief, done_by_hand, length, notes_and_steps
+from oncekey.inspection.text import (
+    SECOND,
+    brief,
+    done_by_hand,
+    length,
+    notes_and_steps,
+    status_word,
+)
 from oncekey.inspection.timeline import Moment, timeline
 from oncekey.messages.dead_letters import DeadMessage
 from oncekey.stores.browse import STATUSES, RecordPage
@@ -35,6 +42,8 @@ class RecordRow(Struct, frozen=True):
 
     record: Record
     size: int | None
+    now: int
+    """The time of the store."""
 
     @property
     def query(self) -> str:
@@ -47,9 +56,14 @@ class RecordRow(Struct, frozen=True):
         return stored_key(self.record.scope, self.record.key)
 
     @property
+    def word(self) -> str:
+        """Its status as people see it."""
+        return status_word(self.record, self.now)
+
+    @property
     def tone(self) -> str:
         """The colour of its status."""
-        return tone_of(self.record)
+        return tone_of(self.record, self.now)
 
 
 class Order(Struct, frozen=True):
@@ -60,7 +74,7 @@ class Order(Struct, frozen=True):
 
 
 ORDERS: Final[dict[str, Callable[[RecordRow], Any]]] = {
-    "status": lambda row: row.record.status,
+    "status": lambda row: row.word,
     "key": lambda row: (row.record.scope or "", row.record.key),
     "label": lambda row: row.record.label,
     "attempt": lambda row: row.record.attempt,
@@ -151,7 +165,7 @@ class Fact(Struct, frozen=True):
 
 def rows(page: RecordPage) -> list[RecordRow]:
     """Return the records of a page as rows."""
-    return [RecordRow(*pair) for pair in zip(page.records, page.sizes, strict=True)]
+    return [RecordRow(*pair, page.now) for pair in zip(page.records, page.sizes, strict=True)]
 
 
 def query_of(record: Record) -> str:
@@ -159,9 +173,9 @@ def query_of(record: Record) -> str:
     return urlencode({"at": stored_key(record.scope, record.key)})
 
 
-def tone_of(record: Record) -> str:
+def tone_of(record: Record, present: int) -> str:
     """Return the colour for its status, or `unknown` for a status of a newer release."""
-    return record.status if record.status in STATUSES else "unknown"
+    return status_word(record, present) if record.status in STATUSES else "unknown"
 
 
 def life(record: Record, present: int, by_hand: Iterable[AuditEntry] = ()) -> list[LifeEntry]:
@@ -200,7 +214,7 @@ def _entry(record: Record, moment: Moment, present: int, *, again: bool) -> Life
                 return LifeEntry(at, "Lease ends, unless it is renewed", "future")
             return LifeEntry(at, "Lease ended, and nobody renewed it", "held")
         case "ended":
-            return _ended(record, at)
+            return _ended(record, at, present)
         case "expires":
             return LifeEntry(at, "Forgotten by itself", "future")
 
@@ -212,13 +226,13 @@ def _claimed(number: int, *, again: bool) -> str:
     return f"Claimed, attempt {number} started" if number else "Claimed"
 
 
-def _ended(record: Record, at: int) -> LifeEntry | None:
+def _ended(record: Record, at: int, present: int) -> LifeEntry | None:
     title = _ENDED.get(record.status, "Ended")
     if not record.uncertain:
-        return LifeEntry(at, title, tone_of(record), _after(record, at))
+        return LifeEntry(at, title, tone_of(record, present), _after(record, at))
     if record.status == "held" and at - record.finished <= SECOND:
         return None  # it was held as soon as it ended, and that entry is already there
-    return LifeEntry(at, title, tone_of(record))
+    return LifeEntry(at, title, tone_of(record, present))
 
 
 def _after(record: Record, end: int) -> str:

@@ -68,6 +68,11 @@ def measure(store: Store, total: int) -> StoreSize:
     return told
 
 
+def time_of(store: Store) -> int:
+    """Return the time of the store in microseconds, by which leases are judged."""
+    return list_records(store, RecordQuery(limit=1)).now
+
+
 def where(store: Store) -> str:
     """Return host and database, or the file, without user and password; empty if not known."""
     told: str = _function(store, "where")(store)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from oncekey.core.audit import AuditEntry
 from oncekey.core.record import FORMAT, Record
 from oncekey.errors import UnreadableError
-from oncekey.stores.browse import RecordCounts
+from oncekey.stores.browse import RecordCounts, lapsed
 
 _MEANING: Final = {
     "running": "An attempt is running; a duplicate waits for it, or is told to come back.",
@@ -23,6 +23,15 @@ _MEANING: Final = {
 }
 
 
+def status_word(record: Record, present: int) -> str:
+    """Return the status as people see it, at the store's time `present`.
+
+    A record that is running although its lease is over is "lapsed": its process died, or cannot
+    reach the store.
+    """
+    return "lapsed" if lapsed(record, present) else record.status
+
+
 def meaning(record: Record, present: int) -> str:
     """Return what the record means for the next call, at the store's time `present`."""
     if record.version > FORMAT:
@@ -30,7 +39,7 @@ def meaning(record: Record, present: int) -> str:
             f"A newer release wrote it (format {record.version}); this one shows what it "
             f"understands and changes nothing. Upgrade oncekey here as well."
         )
-    if record.status == "running" and record.lease_end <= present:
+    if status_word(record, present) == "lapsed":
         return "Its attempt has not renewed its lease; the next call takes over or holds it."
     if record.status == "completed" and record.result is None:
         return "It was done, but its result was not kept; a duplicate hears that."
@@ -108,6 +117,13 @@ def number_of(told: RecordCounts, status: str | None = None, separator: str = ",
     if told.exact if status is None else told.counted(status):
         return number
     return f"about {number}" if count else "none seen"
+
+
+def lapsed_among(told: RecordCounts) -> str:
+    """Return how many of the running records have lapsed: `2 lapsed`. Empty if none was seen."""
+    if not told.lapsed:
+        return ""
+    return f"{told.lapsed:,} lapsed" if told.exact else f"about {told.lapsed:,} lapsed"
 
 
 SECOND: Final = 1_000_000

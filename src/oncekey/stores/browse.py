@@ -89,6 +89,8 @@ class RecordCounts(Struct, kw_only=True):
     total: int
     by_status: dict[str, int]
     """Counts of all statuses in their usual order, then those that only newer releases know."""
+    lapsed: int
+    """How many of the running ones have a lease that is over."""
     exact: bool
     """Whether all numbers were counted."""
     held_exact: bool
@@ -131,6 +133,11 @@ def in_age(created: int, ask: RecordQuery, now: int) -> bool:
     """Return whether something created at this time has the age of the query."""
     age = now - created
     return (not ask.older or age >= ask.older) and (not ask.newer or age <= ask.newer)
+
+
+def lapsed(record: Record, now: int) -> bool:
+    """Return whether the record is running although its lease is over."""
+    return record.status == "running" and record.lease_end <= now
 
 
 def per_status(statuses: Mapping[str, float], share: float = 1.0) -> dict[str, int]:
@@ -209,15 +216,17 @@ def list_records(store: Store, ask: RecordQuery) -> RecordPage:
 
 def count_records(store: Store, *, exact: bool) -> RecordCounts:
     """Count all records, or only the first 10,000 if there are more and `exact` is False."""
+    now = time.time_ns() // 1000
     seen: dict[str, int] = {}
     since: list[int] = []
     request = Scan(limit=_STEP)
-    total = 0
+    total = over = 0
     while True:
         page = store.scan(request)
         for record in page.records:
             seen[record.status] = seen.get(record.status, 0) + 1
         since += [record.updated for record in page.records if record.status == "held"]
+        over += sum(lapsed(record, now) for record in page.records)
         total += len(page.records)
         if page.after is None or (total >= _MOST and not exact):
             break
@@ -225,11 +234,12 @@ def count_records(store: Store, *, exact: bool) -> RecordCounts:
     return RecordCounts(
         total=total,
         by_status=per_status(seen),
+        lapsed=over,
         exact=page.after is None,
         held_exact=page.after is None,
         held_since=min(since, default=None),
         looked_at=total,
-        now=time.time_ns() // 1000,
+        now=now,
     )
 
 

@@ -11,6 +11,7 @@ from oncekey.stores.browse import (
     RecordCounts,
     RecordPage,
     RecordQuery,
+    lapsed,
     newest_first_from,
     per_status,
     wanted,
@@ -45,17 +46,19 @@ def count_records(store: MemoryStore, *, exact: bool) -> RecordCounts:  # noqa: 
     """Count all records one by one."""
     seen: dict[str, int] = {}
     records = _living(store)
+    now = store.clock()
     for record in records:
         seen[record.status] = seen.get(record.status, 0) + 1
     total = len(records)
     return RecordCounts(
         total=total,
         by_status=per_status(seen),
+        lapsed=sum(lapsed(one, now) for one in records),
         exact=True,
         held_exact=True,
         held_since=min((one.updated for one in records if one.status == "held"), default=None),
         looked_at=total,
-        now=store.clock(),
+        now=now,
     )
 
 

@@ -109,7 +109,10 @@ SIZE: Final = statement(
     0,
 )
 """The number of pages of the table now; pages and rows at the last vacuum; the time."""
-_GROUPED: Final = f"SELECT ROW(t.status, {_LIVING}, count(*))"
+_GROUPED: Final = (
+    f"SELECT ROW(t.status, {_LIVING}, count(*), "
+    f"count(*) FILTER (WHERE t.status = 'running' AND t.lease_end <= {_NOW}))"
+)
 COUNT: Final = statement(
     f"{_GROUPED} FROM oncekey_records t GROUP BY t.status, {_LIVING}",
     0,
@@ -171,10 +174,11 @@ def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
     """Count all records if the table is small or `exact` is set, else estimate."""
     pages, pages_then, rows_then, now = map(_number, fields(_run(store, SIZE)[0], 4))
     if exact or pages <= _SMALL:
-        living, total = _groups(_run(store, COUNT))
+        living, over, total = _groups(_run(store, COUNT))
         return RecordCounts(
             total=sum(living.values()),
             by_status=per_status(living),
+            lapsed=over,
             exact=True,
             held_exact=True,
             held_since=_held(store)[1],
@@ -182,18 +186,21 @@ def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
             now=now,
         )
     share = _SAMPLED / pages
-    living, seen = _groups(_run(store, SAMPLE, pack(">d", 100 * share)))
+    living, over, seen = _groups(_run(store, SAMPLE, pack(">d", 100 * share)))
     rows = rows_then * pages / pages_then if rows_then > 0 and pages_then else seen / share
     by_status = per_status(living, rows / max(seen, 1))
+    over = round(over * rows / max(seen, 1))
     indexed, since = _indexed(store), None
     if indexed:
-        newest, more = _groups(_run(store, NEWEST))
+        newest, new_over, more = _groups(_run(store, NEWEST))
+        over = max(over, new_over)
         by_status = at_least(by_status, newest)
         by_status["held"], since = _held(store)
         seen += more
     return RecordCounts(
         total=sum(by_status.values()),
         by_status=by_status,
+        lapsed=over,
         exact=False,
         held_exact=indexed,
         held_since=since,
@@ -260,16 +267,17 @@ def _start_of_next(rows: list[bytes]) -> str | None:
     return str(NewestFirst(*map(_number, fields(rows[0], 2))))
 
 
-def _groups(rows: list[bytes]) -> tuple[dict[str, int], int]:
-    """Return the number of records by status that have not expired, and the number of all rows."""
+def _groups(rows: list[bytes]) -> tuple[dict[str, int], int, int]:
+    """Return the living records by status, how many of them have lapsed, and the number of rows."""
     living: dict[str, int] = {}
-    total = 0
+    over = total = 0
     for row in rows:
-        status, lives, count = fields(row, 3)
+        status, lives, count, lapsed = fields(row, 4)
         total += _number(count)
         if lives == b"\x01":
             living[(status or b"").decode()] = _number(count)
-    return living, total
+            over += _number(lapsed)
+    return living, over, total
 
 
 def _run(store: PostgresStore, statement: Statement, *values: bytes | None) -> list[bytes]:

@@ -108,6 +108,26 @@ return told
 """
 
 
+# One step of SCAN and the head of each record of it, in one round trip: the names of a sample would
+# cost the driver more than all the rest.
+_COUNTED: Final = """
+local clock = redis.call('TIME')
+local step = redis.call('SCAN', ARGV[1], 'COUNT', ARGV[2])
+local told = {clock[1] * 1000000 + clock[2], step[1], #step[2], redis.call('DBSIZE')}
+for _, name in ipairs(step[2]) do
+  if string.sub(name, 1, #ARGV[3]) == ARGV[3] then
+    local head = redis.pcall('GETRANGE', name, 0, 54)
+    if type(head) == 'string' and #head == 55 then
+      told[#told + 1] = name
+      told[#told + 1] = head
+    end
+  end
+end
+return told
+"""
+_LEASE_END: Final = slice(47, 55)
+
+
 _HELD: Final = """
 local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 return {redis.call('ZCARD', KEYS[1]), oldest[2]}
@@ -426,24 +446,29 @@ def _step(
 
 def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
     seen: dict[str, float] = {}
-    whole, looked_at = True, 0
+    whole, looked_at, now, over = True, 0, 0, 0.0
     nodes = nodes_of(store.clients.client())
     for node in nodes:
-        cursor, handed_out = 0, 0
+        cursor, handed_out, lapsed = 0, 0, 0
         ours: dict[str, int] = {}
         told: set[int] = set()  # SCAN returns a key twice when its table grows or shrinks
         while True:
-            cursor, names = scan_step(node, cursor, _STEP if exact else _SAMPLE, None)
-            handed_out += len(names)
-            named = [n for n in names if n.startswith(store.prefix) and hash(n) not in told]
-            told.update(map(hash, named))
-            for status in filter(None, read_statuses(node, named)):
+            now, cursor, found, keys, *pairs = _step_of_counts(store, node, cursor, exact=exact)
+            handed_out += found
+            for name, head in zip(pairs[::2], pairs[1::2], strict=True):
+                status = status_in(head[: STATUS_AT + 1])
+                if status is None or hash(name) in told:
+                    continue
+                told.add(hash(name))
                 ours[status] = ours.get(status, 0) + 1
+                if status == "running" and int.from_bytes(head[_LEASE_END]) <= now:
+                    lapsed += 1
             if not (cursor and exact):
                 break
-        share = max(node.dbsize() / max(handed_out, 1), 1.0) if cursor else 1.0
+        share = max(keys / max(handed_out, 1), 1.0) if cursor else 1.0
         for status, count in ours.items():
             seen[status] = seen.get(status, 0) + count * share
+        over += lapsed * share
         looked_at += sum(ours.values())
         whole = whole and not cursor
     by_status = per_status(seen)
@@ -456,12 +481,24 @@ def _counts(store: RedisStore, *, exact: bool) -> RecordCounts:
     return RecordCounts(
         total=sum(by_status.values()),
         by_status=by_status,
+        lapsed=round(over),
         exact=whole,
         held_exact=whole or held is not None,
         held_since=since,
         looked_at=looked_at,
-        now=time_of(nodes[0]),
+        now=now,
     )
+
+
+def _step_of_counts(store: RedisStore, node: Any, cursor: int, *, exact: bool) -> Any:
+    """Return the time, the next cursor, the numbers of keys of this step and of all, and records.
+
+    The records are their names and the first bytes of their values, one after the other.
+    """
+    count = _STEP if exact else _SAMPLE
+    words = ("EVAL", _COUNTED, 0, cursor, count, store.prefix)
+    now, following, *rest = node.execute_command(*words, NEVER_DECODE=True)
+    return (now, int(following), *rest)
 
 
 def _read(store: RedisStore, node: Any, names: list[bytes]) -> tuple[int, list[StoredRecord]]:

@@ -42,8 +42,10 @@ PAGE: Final = (
     f"SELECT {_COLUMNS}, length(result), rowid FROM oncekey_records "  # noqa: S608 - only constants
     f"WHERE rowid <= ? AND rowid > ? AND {_LIVING} "
 )
-COUNT: Final = f"SELECT status, count(*) FROM oncekey_records WHERE {_LIVING}"  # noqa: S608 - only constants
-COUNT_AND_AGE: Final = COUNT.replace("count(*)", "count(*), min(updated)")
+COUNT: Final = (
+    "SELECT status, count(*), sum(status = 'running' AND lease_end <= ?), min(updated) "  # noqa: S608 - only constants
+    f"FROM oncekey_records WHERE {_LIVING}"
+)
 
 
 HELD_INDEX: Final = "oncekey_records_held"
@@ -105,22 +107,22 @@ def count_records(store: SQLiteStore, *, exact: bool) -> RecordCounts:
     lowest, highest = store.rows(ENDS)[0]
     held = _held(store)
     if exact or highest is None or highest - lowest < COUNTED:
-        rows = store.rows(f"{COUNT_AND_AGE} GROUP BY status", now)
-        seen = {status: count for status, count, _ in rows}
-        since = next((updated for status, _, updated in rows if status == "held"), None)
+        seen, over, since = _grouped(store, "", now)
         held = (seen.get("held", 0), since)
-        return _counted(per_status(seen), sum(seen.values()), now, held, exact=True)
+        return _counted(per_status(seen), over, sum(seen.values()), now, held, exact=True)
     starts = choices(range(lowest, highest - _RUN + 2), k=_RUNS)  # noqa: S311 - no secrets
     numbers = {start + number for start in starts for number in range(_RUN)}
     marks = ", ".join("?" * len(numbers))
-    probed = dict(store.rows(f"{COUNT} AND rowid IN ({marks}) GROUP BY status", now, *numbers))
-    newest = dict(store.rows(f"{COUNT} AND rowid > ? GROUP BY status", now, highest - _NEWEST))
-    by_status = at_least(per_status(probed, (highest - lowest + 1) / len(numbers)), newest)
+    share = (highest - lowest + 1) / len(numbers)
+    probed, over, _ = _grouped(store, f"AND rowid IN ({marks})", now, *numbers)
+    newest, more, _ = _grouped(store, "AND rowid > ?", now, highest - _NEWEST)
+    by_status = at_least(per_status(probed, share), newest)
     total = sum(by_status.values())
     if held is not None:
         by_status["held"] = held[0]
     looked_at = sum(probed.values()) + sum(newest.values())
-    told = _counted(by_status, looked_at, now, held, exact=False)
+    over = max(round(over * share), more)
+    told = _counted(by_status, over, looked_at, now, held, exact=False)
     told.total = max(total, told.total)
     return told
 
@@ -160,8 +162,18 @@ def _held(store: SQLiteStore) -> tuple[int, int | None] | None:
     return count, since
 
 
+def _grouped(
+    store: SQLiteStore, wish: str, now: int, *values: int
+) -> tuple[dict[str, int], int, int | None]:
+    """Return the counts by status, how many have lapsed, and since when the oldest one is held."""
+    rows = store.rows(f"{COUNT} {wish} GROUP BY status", now, now, *values)
+    since = next((updated for status, _, _, updated in rows if status == "held"), None)
+    return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows), since
+
+
 def _counted(
     by_status: dict[str, int],
+    over: int,
     looked_at: int,
     now: int,
     held: tuple[int, int | None] | None,
@@ -171,6 +183,7 @@ def _counted(
     return RecordCounts(
         total=sum(by_status.values()),
         by_status=by_status,
+        lapsed=over,
         exact=exact,
         held_exact=held is not None,
         held_since=None if held is None else held[1],
