@@ -5,6 +5,7 @@ A method with a plain name blocks. Its twin for coroutines has a name that ends 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from secrets import token_hex
@@ -559,8 +560,10 @@ class Once:
 
     def close(self) -> None:
         """Close the connections of the store. The next use opens new ones."""
+        self.core.write_counts()
         self.core.store.close()
 
     async def aclose(self) -> None:
         """Close the connections of the store. The next use opens new ones."""
+        await asyncio.to_thread(self.core.write_counts)
         await self.core.store_async.aclose()

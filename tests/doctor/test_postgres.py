@@ -13,6 +13,7 @@ from oncekey.doctor.postgres import (
     EXPIRED,
     HELD,
     INDEXES,
+    MAY_COUNT,
     RECOVERY,
     REPLICAS,
     SETTINGS,
@@ -85,6 +86,29 @@ def test_the_table_must_be_logged(safe_database, look):
     assert "SET LOGGED" in found.fix
 
 
+def test_a_role_that_may_not_count_for_the_charts_is_told(safe_database, look):
+    store = PostgresStore(safe_database)
+    assert store.get(None, "nobody") is None
+    store.close()
+    assert "postgres.charts" not in look(safe_database)
+    with psycopg.connect(safe_database, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS uncounted")
+        connection.execute("CREATE ROLE uncounted LOGIN PASSWORD 'pw'")
+        connection.execute("GRANT USAGE ON SCHEMA public TO uncounted")
+        connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON oncekey_records TO uncounted")
+        connection.execute("GRANT SELECT ON oncekey_schema, oncekey_activity TO uncounted")
+    role = psycopg.conninfo.make_conninfo(safe_database, user="uncounted", password="pw")  # noqa: S106 - of this test alone
+    found = look(role)["postgres.charts"]
+    assert (found.severity, "stay empty" in found.meaning) == ("warning", True)
+    assert "GRANT SELECT, INSERT, UPDATE ON oncekey_activity" in found.fix
+    with psycopg.connect(safe_database, autocommit=True) as connection:
+        connection.execute("GRANT INSERT, UPDATE ON oncekey_activity TO uncounted")
+    assert "postgres.charts" not in look(role)
+    with psycopg.connect(safe_database, autocommit=True) as connection:
+        connection.execute("DROP OWNED BY uncounted")
+        connection.execute("DROP ROLE uncounted")
+
+
 def test_a_server_that_is_not_there_is_an_error(safe_database):
     nowhere = psycopg.conninfo.make_conninfo(safe_database, port=1)
     with pytest.raises(StoreError, match="cannot be reached"):
@@ -131,6 +155,7 @@ HEALTHY = {
     REPLICAS: [(0,)],
     TABLE: [(b"p",)],
     VALID: [(name,) for name in INDEXES],
+    MAY_COUNT: [(True,)],
     HELD: [(0, None)],
     EXPIRED: [(0,)],
     CLOCK: Refused("not today"),

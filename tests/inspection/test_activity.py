@@ -1,5 +1,9 @@
 """Counts of calls over time, by label and scope, and where a store is: on every kind of store."""
 
+import subprocess
+import sys
+from contextlib import closing
+
 import pytest
 
 from oncekey import Once, StoreError
@@ -27,6 +31,45 @@ async def test_what_any_process_has_added_is_read(store):
     assert (await beside.activity()).slots == found.slots
     assert sums(found)[RINGS[2].width][-1] in ((2, 2, 3, 4), (1, 0, 0, 0))
     await beside.aclose()
+
+
+SHORT = {
+    "exit": "once = Once({url!r}); once.run('a', lambda: 1)",
+    "close": "once = Once({url!r}); once.run('a', lambda: 1); once.close(); os._exit(0)",
+    "aclose": """
+async def main():
+    once = Once({url!r})
+    await once.run_async('a', answer)
+    await once.aclose()
+async def answer():
+    return 1
+asyncio.run(main())
+os._exit(0)
+""",
+}
+
+
+@pytest.mark.parametrize("end", SHORT)
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres"])
+def test_a_process_that_ends_within_ten_seconds_is_in_the_charts(kind, end, request, tmp_path):
+    servers = {"redis": "empty_redis", "postgres": "empty_postgres_url"}
+    server = request.getfixturevalue(servers[kind]) if kind in servers else None
+    url = (
+        f"sqlite:///{tmp_path / 'records.db'}" if server is None else getattr(server, "url", server)
+    )
+    code = f"import asyncio, os\nfrom oncekey import Once\n{SHORT[end].format(url=url)}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with closing(Once(url, observers=()).store) as store:
+        assert [one.counts for one in read_activity(store).slots] == [(1, 0, 0, 0)] * len(RINGS)
+
+
+def test_a_file_that_was_removed_is_not_made_again_for_the_charts(tmp_path):
+    path = tmp_path / "records.db"
+    run = SHORT["exit"].format(url=f"sqlite:///{path}")
+    code = f"import glob, os\nfrom oncekey import Once\n{run}; once.store.close()"
+    remove = f"[os.unlink(one) for one in glob.glob('{path}*')]"
+    subprocess.run([sys.executable, "-c", f"{code}\n{remove}"], check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_clock_that_goes_back_does_not_empty_a_slot():

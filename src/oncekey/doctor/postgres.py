@@ -167,6 +167,11 @@ VALID: Final = (
     "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
     "WHERE i.indrelid = 'oncekey_records'::regclass AND i.indisvalid"
 )
+MAY_COUNT: Final = (
+    "SELECT has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT') "
+    "AND has_table_privilege(oid, 'UPDATE') FROM pg_class "
+    "WHERE oid = to_regclass('oncekey_activity')"
+)
 _NOW: Final = "extract(epoch FROM clock_timestamp()) * 1000000"
 HELD: Final = (
     f"SELECT count(*), (({_NOW} - min(updated)) / 1000000)::float8 "  # noqa: S608 - only constants
@@ -187,6 +192,12 @@ def _contents() -> Generator[str, Any, list[Finding]]:
     there = {_text(name) for (name,) in rows}
     missing = [name for name in INDEXES if name not in there]
     found = [indexes("postgres.indexes", missing)]
+    rows = yield MAY_COUNT
+    if rows and not isinstance(rows, Refused) and not rows[0][0]:
+        meaning = "the charts of the dashboard stay empty: this role may not count its calls"
+        evidence = "it lacks SELECT, INSERT or UPDATE on oncekey_activity"
+        fix = "GRANT SELECT, INSERT, UPDATE ON oncekey_activity TO this role, as the owner"
+        found.append(warning("postgres.charts", meaning, evidence, fix))
     if missing:
         return found  # what follows would read the whole table
     for question, check in ((HELD, "postgres.held"), (EXPIRED, "postgres.backlog")):

@@ -18,7 +18,13 @@ from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.keeper import Chore
 from oncekey.engine.single_flight import Flights
 from oncekey.engine.ticket import Ticket
-from oncekey.errors import ConfigurationError, OncekeyError, StoreError, UnreadableError
+from oncekey.errors import (
+    ConfigurationError,
+    OncekeyError,
+    StoreAccessError,
+    StoreError,
+    UnreadableError,
+)
 from oncekey.observe import Event, Observers
 from oncekey.observe.logger import logger
 from oncekey.policy import microseconds
@@ -416,12 +422,14 @@ class Counting(Lasting):
     What cannot be written waits, with its time, for an hour at most.
     """
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_lock", "_refused", "_waiting")
 
     def __init__(self, store: Store, observers: Observers) -> None:
         """Start with nothing that waits."""
         super().__init__(store, observers)
         self._waiting: deque[tuple[float, Counts]] = deque(maxlen=_MOST_COUNTS)
+        self._lock = threading.Lock()
+        self._refused = False
 
     def do(self) -> float | None:
         """Write what was counted. Return the seconds until the next time, or None without a store.
@@ -432,18 +440,28 @@ class Counting(Lasting):
         store: Any = self._store()
         if store is None:
             return None
-        counts = self._observers.tally.take()
-        if any(counts):
-            self._waiting.append((monotonic(), counts))
-        while self._waiting:
-            since, counts = self._waiting[0]
-            try:
-                store.add_activity(counts, microseconds(monotonic() - since))
-            except Exception as error:  # noqa: BLE001 - a chart must not disturb anything
-                if getattr(error, "happened", None) is False:
-                    break
-            self._waiting.popleft()
+        with self._lock:  # the keeper may be at it while the store is being closed
+            counts = self._observers.tally.take()
+            if any(counts):
+                self._waiting.append((monotonic(), counts))
+            while self._waiting:
+                since, counts = self._waiting[0]
+                try:
+                    store.add_activity(counts, microseconds(monotonic() - since))
+                except Exception as error:  # noqa: BLE001 - a chart must not disturb anything
+                    if isinstance(error, StoreAccessError) and not self._refused:
+                        self._refused = True
+                        _log.warning("the charts lack the calls of this process: %s", error)
+                    if getattr(error, "happened", None) is False:
+                        break
+                self._waiting.popleft()
         return COUNT_EVERY
+
+    def at_end(self) -> None:
+        """Write what was counted since the last time, unless somebody has removed the file."""
+        file = getattr(self._store(), "file", None)
+        if file is None or file.exists():
+            self.do()
 
 
 class Purging(Lasting):

@@ -38,6 +38,9 @@ class Chore:
     def give_up(self) -> None:
         """Report that the process ends and the chore is not finished, if that matters."""
 
+    def at_end(self) -> None:
+        """Do what can still be done when the process ends, if the store has not failed just now."""
+
     @property
     def urgent(self) -> bool:
         """Whether the chore must be tried once more before the process ends."""
@@ -90,8 +93,9 @@ class Keeper:
     def finish(self) -> None:
         """End the thread, and try each urgent chore once more. What still fails is given up.
 
-        After a failure the other chores of that store are not tried. Chores of a store that hangs
-        come last, so that they do not delay the others.
+        Then every chore does what it does at the end. After a failure the other chores of that
+        store are not tried. Chores of a store that hangs come last, so that they do not delay the
+        others.
         """
         with self._lock:
             thread, self._stopping = self._thread, True
@@ -106,7 +110,10 @@ class Keeper:
             left = [chore for due in self._lanes.values() for chore in due]
             left += [chore for chore in self._queued() if chore not in set(free)]
             failing |= {*self._lanes}
-        self._try_once_more(left, failing)
+        failing |= self._try_once_more(left, failing)
+        for chore in (*free, *left):
+            if id(chore.lane) not in failing:
+                chore.at_end()
         self._reset()
 
     def _queued(self) -> list[Chore]:

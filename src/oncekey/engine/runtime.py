@@ -56,12 +56,14 @@ class Core:
         self._engine: Engine | None = None
         self._engine_async: AsyncEngine | None = None
         self._purging = False
+        self._counting: Counting | None = None
         self.doctor: StartupCheck | None = None
         renew_after_fork(self)
 
     def after_fork(self) -> None:
         """Start the chores again in a forked child: the keeper of the parent is not there."""
         self._purging = False
+        self._counting = None
         self.observers.tally.take()  # the parent writes down what it has counted
 
     @property
@@ -123,7 +125,13 @@ class Core:
         self._purging = True
         keeper.take_up(Purging(self._behind, self.observers), PURGE_EVERY)
         if hasattr(self._behind, "add_activity"):
-            keeper.take_up(Counting(self._behind, self.observers), COUNT_EVERY)
+            self._counting = Counting(self._behind, self.observers)
+            keeper.take_up(self._counting, COUNT_EVERY)
+
+    def write_counts(self) -> None:
+        """Write to the store what was counted for the charts since the last time."""
+        if self._counting is not None:
+            self._counting.do()
 
     def forgotten(self, identity: tuple[str | None, str]) -> None:
         """Drop a record that was changed by hand from the cache, and land its flight."""

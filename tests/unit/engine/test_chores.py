@@ -608,6 +608,22 @@ def test_what_may_have_been_added_is_not_added_again(
     assert store.activity().slots == []
 
 
+def test_a_store_that_refuses_the_counts_is_told_of_once(
+    store, observers, calling, monkeypatch, caplog
+):
+    def refuse(*_):
+        msg = "permission denied for table oncekey_activity"
+        raise StoreAccessError(msg, happened=False)
+
+    counting = Counting(store, observers)
+    monkeypatch.setattr(store, "add_activity", refuse)
+    for _ in range(3):
+        observers.tell("new", calling())
+        counting.do()
+    [line] = caplog.messages
+    assert line.startswith("the charts lack the calls of this process: permission denied")
+
+
 def test_counts_do_not_keep_a_store_alive(observers):
     store = MemoryStore()
     counting = Counting(store, observers)
