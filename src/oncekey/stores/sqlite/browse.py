@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from oncekey.core.record import FORMAT, Record
 from oncekey.stores.browse import (
+    NewestFirst,
     RecordCounts,
     RecordPage,
     RecordQuery,
     StoreSize,
     at_least,
     bad_cursor,
+    newest_first_from,
     per_status,
     whole_number,
 )
@@ -49,18 +51,23 @@ COUNT: Final = (
 
 
 HELD_INDEX: Final = "oncekey_records_held"
-"""The index of held records, the only ones that never expire."""
+"""The index of held records, the only ones that never expire. Counting them reads nothing else."""
 MAKE_HELD_INDEX: Final = (
-    f"CREATE INDEX IF NOT EXISTS {HELD_INDEX} ON oncekey_records (expires) WHERE expires = 0"
+    f"CREATE INDEX IF NOT EXISTS {HELD_INDEX} ON oncekey_records (expires, status, updated) "
+    "WHERE expires = 0"
 )
 DUE_INDEX: Final = "oncekey_records_due"
 MAKE_DUE_INDEX: Final = (
     f"CREATE INDEX IF NOT EXISTS {DUE_INDEX} ON oncekey_records (due) WHERE due > 0"
 )
 HAS_HELD_INDEX: Final = f"SELECT 1 FROM sqlite_master WHERE name = '{HELD_INDEX}'"  # noqa: S608 - only constants
-_BY_INDEX: Final = f"FROM oncekey_records INDEXED BY {HELD_INDEX} WHERE expires = 0 "
-HELD_PAGE: Final = f"SELECT {_COLUMNS}, length(result), rowid {_BY_INDEX}AND rowid <= ? "
-HELD_COUNT: Final = f"SELECT count(*), min(updated) {_BY_INDEX}AND status = 'held'"
+_BY_INDEX: Final = (
+    f"FROM oncekey_records INDEXED BY {HELD_INDEX} WHERE expires = 0 AND status = 'held' "
+)
+HELD_PAGE: Final = (
+    f"SELECT {_COLUMNS}, length(result), rowid {_BY_INDEX}AND (updated, rowid) < (?, ?) "
+)
+HELD_COUNT: Final = f"SELECT count(*), min(updated) {_BY_INDEX}"
 DUE: Final = (
     f"SELECT count(*) FROM (SELECT 1 FROM oncekey_records WHERE {file.EXPIRED} LIMIT 1000000)"  # noqa: S608 - only constants
 )
@@ -73,29 +80,43 @@ _RUN: Final = 10
 """The sample has _RUNS runs of _RUN neighbouring rowids, which lie in one page of the file."""
 _NEWEST: Final = 400
 """The number of newest rowids that are counted one by one: running calls are among them."""
-_SIZE, _ROWID = 22, 23
+_UPDATED, _SIZE, _ROWID = 17, 22, 23
 
 
 def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
-    """Return a page of records, newest first."""
+    """Return a page of records, newest first; of held ones, those first that were held last."""
+    if ask.status == "held" and _indexed(store):
+        return _page_of_held(store, ask)
     now = store.clock()
     start = _start(store, ask, now)
     if start is None:
         return RecordPage(records=[], sizes=[], after=None, newest_first=True, now=now)
-    held = ask.status == "held" and _indexed(store)
-    bounds = (start,) if held else (start, start - _WINDOW, now)
     wish, values = _wish(ask, now)
-    statement = f"{HELD_PAGE if held else PAGE}{wish}ORDER BY rowid DESC LIMIT ?"
-    rows = store.rows(statement, *bounds, *values, ask.limit + 1)
+    statement = f"{PAGE}{wish}ORDER BY rowid DESC LIMIT ?"
+    rows = store.rows(statement, start, start - _WINDOW, now, *values, ask.limit + 1)
     told = rows[: ask.limit]
+    more = len(rows) > len(told)
+    after = told[-1][_ROWID] if more else _below(store, start - _WINDOW, ask, now)
+    return _page(told, None if after is None else str(after), now)
+
+
+def _page_of_held(store: SQLiteStore, ask: RecordQuery) -> RecordPage:
+    now, here = store.clock(), newest_first_from(ask.after)
+    wish, values = _wish(ask, now)
+    statement = f"{HELD_PAGE}{wish}ORDER BY updated DESC, rowid DESC LIMIT ?"
+    rows = store.rows(statement, *here, *values, ask.limit + 1)
+    told = rows[: ask.limit]
+    after = None
     if len(rows) > len(told):
-        after = told[-1][_ROWID]
-    else:
-        after = None if held else _below(store, start - _WINDOW, ask, now)
+        after = str(NewestFirst(told[-1][_UPDATED], told[-1][_ROWID]))  # a rowid tells them apart
+    return _page(told, after, now)
+
+
+def _page(rows: list[Any], after: str | None, now: int) -> RecordPage:
     return RecordPage(
-        records=[_read(row) for row in told],
-        sizes=[row[_SIZE] for row in told],
-        after=None if after is None else str(after),
+        records=[_read(row) for row in rows],
+        sizes=[row[_SIZE] for row in rows],
+        after=after,
         newest_first=True,
         now=now,
     )

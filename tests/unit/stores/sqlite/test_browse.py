@@ -198,3 +198,26 @@ def test_the_index_finds_and_counts_what_is_held(many):
         many, RecordQuery(status="held", limit=40, prefix="key-", after=first.after)
     )
     assert keys_of(first) + keys_of(rest) == keys_of(windows)
+
+
+def test_counting_what_is_held_reads_nothing_but_the_index(many):
+    [(*_, plan)] = many.rows(f"EXPLAIN QUERY PLAN {browse.HELD_COUNT}")
+    assert f"USING COVERING INDEX {browse.HELD_INDEX}" in plan
+    plans = many.rows(
+        f"EXPLAIN QUERY PLAN {browse.HELD_PAGE}ORDER BY updated DESC, rowid DESC", 0, 0
+    )
+    assert len(plans) == 1, "the index has the order of the page"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_those_that_were_held_last_come_first(store, limit):
+    moments = [NOW - 3, NOW - 1, NOW - 2, NOW - 1]
+    put(store, (record(n, status="held", updated=at) for n, at in enumerate(moments)))
+    listed, after = [], None
+    while True:
+        page = list_records(store, RecordQuery(status="held", limit=limit, after=after))
+        listed += keys_of(page)
+        after = page.after
+        if after is None:
+            break
+    assert listed == ["key-3", "key-1", "key-2", "key-0"]

@@ -34,7 +34,7 @@ CREATE TABLE oncekey_records (
 CREATE INDEX oncekey_records_due ON oncekey_records (due) WHERE due > 0;
 
 -- Only held records never expire. They wait for a person, who finds and counts them by this index.
-CREATE INDEX oncekey_records_held ON oncekey_records (expires) WHERE expires = 0;
+CREATE INDEX oncekey_records_held ON oncekey_records (expires, status, updated) WHERE expires = 0;
 
 -- What people did by hand, with the time in microseconds. It outlives the records.
 CREATE TABLE oncekey_audit (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, entry BLOB NOT NULL);
