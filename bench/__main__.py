@@ -13,8 +13,8 @@ from typing import Final
 from rich.console import Console
 
 from bench.peers.folders import FOLDER
-from bench.report.page import COMMAND, PAGE, write
-from bench.report.rows import Report
+from bench.report.page import COMMAND, KEPT, PAGE, write
+from bench.report.rows import Report, joined
 from bench.report.saved import NotOursError, as_json, from_json
 from bench.report.terminal import progress, show
 from bench.run import PARTS, run, ticks
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"only these: {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="only see that all of it runs")
     parser.add_argument("--json", action="store_true", help="report for programs")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md as well")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md too")
     parser.add_argument("--page", type=Path, help="only write it, from the results in this file")
     parser.add_argument("--folder", type=Path, help="measure on the file system of this folder")
     asked = parser.parse_args(arguments)
@@ -41,8 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in asked.parts if name not in PARTS]
     if unknown:
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    if asked.parts and asked.write:
-        parser.error("the page has every row: leave out --write or the parts")
     if asked.folder is not None and not asked.folder.is_dir():
         parser.error("--folder must name a folder that exists")
 
@@ -62,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if whole:
         print(f"results: {os.path.relpath(RESULTS)}", file=sys.stderr)
     if asked.write:
-        write(report)
+        write(report if whole else joined(from_json(KEPT.read_text("utf-8")), report))
         print(f"written by {COMMAND}: docs/{PAGE.name}", file=sys.stderr)
     return 1 if report.missed and not asked.quick else 0
 

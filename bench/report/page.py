@@ -187,7 +187,8 @@ def page(report: Report) -> str:
         (
             f"This page was written by `{COMMAND}` from `docs/benchmarks.json`, which that run "
             "left; `python -m bench --page docs/benchmarks.json` writes it again. `make bench` "
-            "measures the same without touching it, and exits with 1 when a target is missed."
+            "measures the same without touching it, and exits with 1 when a target is missed. With "
+            "names of parts, as in `python -m bench events --write`, only their rows are new."
         ),
         f"Settings, as `bench/settings.py` explains them: {settings}.",
     ]

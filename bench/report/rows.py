@@ -56,6 +56,22 @@ class Report:
         return [row for row in self.rows if row.target and not row.met]
 
 
+def joined(kept: Report, later: Report) -> Report:
+    """Return the kept report with the rows of a later run, which measured some of its parts.
+
+    The facts of the machine that were others in that run stand beside the names of the parts.
+    """
+    rows = {row.id: row for row in kept.rows} | {row.id: row for row in later.rows}
+    others = [
+        f"{name} {fact}" for name, fact in later.machine.items() if kept.machine.get(name) != fact
+    ]
+    machine = {
+        **kept.machine,
+        f"{', '.join(later.parts)}, in a later run": ", ".join(others) or "the same",
+    }
+    return Report(kept.settings, machine, list(rows.values()), kept.parts)
+
+
 def rate_row(
     timings: Timings | None,
     side: str,

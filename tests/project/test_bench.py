@@ -200,7 +200,6 @@ def test_in_a_pipe_each_row_is_a_line_and_parts_can_be_measured_alone():
     [
         (["--quick", "--write"], "--quick measures nothing worth writing down"),
         (["htpp"], "there is no part htpp; there are sqlite, "),
-        (["http", "--write"], "the page has every row"),
         (["--quick", "--folder", "no-such-folder"], "--folder must name a folder that exists"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from bench import __main__ as bench
 from bench.report.charts import CHARTS, charts
 from bench.report.page import KEPT, PAGE, QUESTIONS, page, write
-from bench.report.rows import Report, Row
+from bench.report.rows import Report, Row, joined
 from bench.report.saved import NotOursError, as_json, from_json
 from bench.run import PARTS
 from bench.settings import FULL, QUICK
@@ -105,6 +105,23 @@ def test_a_page_is_not_written_from_anything_else(tmp_path, monkeypatch, capsys,
     with pytest.raises(SystemExit):
         bench.main(["--page", str(results)])
     assert told in capsys.readouterr().err
+
+
+def test_parts_that_are_measured_later_take_the_place_of_their_rows_alone(tmp_path, monkeypatch):
+    kept = tmp_path / "benchmarks.json"
+    kept.write_text(as_json(EVERY), "utf-8")
+    monkeypatch.setattr(bench, "KEPT", kept)
+    monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
+    again = row("events-router", ROWS["events-router"], value=7.0, met=True)
+    later = Report(FULL, {"Python": "4"}, [again], ("events",))
+    monkeypatch.setattr(bench, "run", lambda *_args, **_options: later)
+    written = []
+    monkeypatch.setattr(bench, "write", written.append)
+    assert bench.main(["events", "--write"]) == 0
+    assert written == [joined(EVERY, later)]
+    rows = [again if one.id == again.id else one for one in EVERY.rows]
+    assert (written[0].rows, written[0].parts) == (rows, tuple(PARTS))
+    assert "| events, in a later run | Python 4 |" in page(written[0])
 
 
 def test_what_is_written_belongs_together(tmp_path):
