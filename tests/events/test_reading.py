@@ -240,7 +240,7 @@ async def test_a_reader_that_was_away_is_not_hurt_by_what_other_jobs_did(system)
 @pytest.mark.parametrize("place", ["memory", "redis"])
 def test_blocking_code_may_watch_too(place, request, monkeypatch):
     """Each event once and in order, those that come while it waits too; nobody looks unasked."""
-    monkeypatch.setattr("oncekey.events.bus.PATIENCE", 2 * PATIENCE)
+    monkeypatch.setattr("oncekey.events.tail.PATIENCE", 2 * PATIENCE)
     where = Memory() if place == "memory" else request.getfixturevalue("empty_redis").url
     with Bus(where, domain="scan", stages=MANY) as bus, ThreadPoolExecutor(1) as pool:
         bus.publish_batch([("job-1", "work", n, n) for n in range(700)])

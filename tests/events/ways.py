@@ -1,7 +1,10 @@
 """The buses under test, spoken to in one way: coroutines, whatever the colour behind them."""
 
 import asyncio
+from concurrent.futures import Future
 from contextlib import aclosing
+from itertools import islice
+from threading import Thread
 
 from oncekey.events import AsyncBus, Bus, Memory, Router
 from tests.patience import PATIENCE
@@ -65,6 +68,20 @@ async def collected(bus, job, count, **options):
             if len(found) == count:
                 break
     return found
+
+
+def coming(watched, count=1):
+    """The next so many changes. One that hangs is a failure, and does not hold up the end."""
+    made = Future()
+
+    def wait():
+        try:
+            made.set_result(list(islice(watched, count)))
+        except Exception as error:  # noqa: BLE001 - the test is told
+            made.set_exception(error)
+
+    Thread(target=wait, daemon=True).start()
+    return made
 
 
 def memory():

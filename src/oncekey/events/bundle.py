@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 from oncekey.compat import running_loop
+from oncekey.events.cursor import Cursor
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.event import ALL_OF_TOPIC, check_job, shard_of
-from oncekey.events.log import LIMIT, MOST_JOBS, AsyncEventLog, Position
+from oncekey.events.log import LIMIT, MOST_JOBS, AsyncEventLog, Position, position
 from oncekey.events.subscription import PATIENCE, Batch, Follower, Following, Room
 
 _log = logging.getLogger("oncekey.events")
@@ -34,6 +35,8 @@ def names_of(names: Iterable[str]) -> JobsAndTopics:
 
     Raise InvalidEventError if one of them is neither.
     """
+    if isinstance(names, str):
+        raise InvalidEventError(f"give a list of job ids and topics, such as [{names!r}]")
     jobs: dict[str, None] = {}
     topics: dict[str, None] = {}
     for name in names:
@@ -49,6 +52,17 @@ def names_of(names: Iterable[str]) -> JobsAndTopics:
     if not jobs and not topics:
         raise InvalidEventError("name at least one job or topic to follow")
     return JobsAndTopics(tuple(jobs), tuple(topics))
+
+
+def places_of(after: Mapping[str, Cursor | str] | None) -> dict[str, Position]:
+    """Return the place in each job of a client that saw these events last.
+
+    Raise InvalidEventError if `after` is not by job.
+    """
+    if after is not None and not isinstance(after, Mapping):
+        msg = f"after has the cursor of the last event by job id, such as {{'job-1': {after!r}}}"
+        raise InvalidEventError(msg)
+    return {job: position(cursor, None) for job, cursor in (after or {}).items()}
 
 
 # The jobs of a topic are looked for once, for all who follow it.

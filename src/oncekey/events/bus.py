@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
-from time import sleep
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Self, Unpack
 
 from oncekey.errors import StoreError, doubted
+from oncekey.events.bundle import JobsAndTopics, names_of, places_of
 from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.errors import refused
 from oncekey.events.event import (
@@ -41,11 +41,8 @@ from oncekey.events.memory import MemoryLog, Where, memory_of
 from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.events.stages import Stages
-from oncekey.events.subscription import PATIENCE
+from oncekey.events.tail import Tail
 from oncekey.extras import needing
-
-_PAUSE: Final = 1.0
-_logger = logging.getLogger("oncekey.events")
 
 
 class Bus:
@@ -70,31 +67,42 @@ class Bus:
 
     def subscribe(
         self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
-    ) -> Iterator[Event | Resync]:
+    ) -> Generator[Event | Resync, None, None]:
         """Yield every event of the job after the last one seen, in order, once, without end.
 
         A `Resync` among them says that the reader's place is not in the log: drop what was
         read before; what follows is the log from its oldest event on. While Redis is away the
         iterator waits. It does not end by itself: close it, or leave the loop.
         """
-        return self._followed(check_job(job), position(after, last_seq))
+        names = JobsAndTopics((check_job(job),), ())
+        return self._of_one(self._followed(names, {job: position(after, last_seq)}))
 
-    def _followed(self, job: str, saw: Position) -> Iterator[Event | Resync]:
-        with self._log.listening(job, shard_of(job, self.settings.shards)) as wait:
-            while True:
-                try:
-                    found = self._read(job, saw, LIMIT, watch=True)
-                except StoreError as error:
-                    _logger.warning("a subscription waits for its store: %s", error)
-                    sleep(_PAUSE)
-                    continue
-                saw = found.position
-                if found.resync is not None:
-                    self._observers.tell("resync", reason=found.resync.reason)
-                    yield found.resync
-                yield from found.events()
-                if not found.more:
-                    wait(PATIENCE)
+    def subscribe_many(
+        self, names: Iterable[str], *, after: Mapping[str, Cursor | str] | None = None
+    ) -> Generator[tuple[str, Event | Resync], None, None]:
+        """Yield every event of several jobs, each with the id of its job, without end.
+
+        A name is a job id, or a topic with a star such as "order-42/*": all jobs whose id
+        starts with "order-42/", also those that begin later. `after` has the cursor of the last
+        event seen of each job; the others start at their beginning. The events of one job are
+        in order and come once. A `Resync` is about its job alone. Raise UnreadableError if a
+        job cannot be read.
+        """
+        return self._followed(names_of(names), places_of(after))
+
+    def _followed(
+        self, names: JobsAndTopics, places: dict[str, Position]
+    ) -> Generator[tuple[str, Event | Resync], None, None]:
+        shards = self.settings.shards
+        tail = Tail(self._log, self._read, shards, self._observers, names=names, places=places)
+        return tail.changes()
+
+    def _of_one(
+        self, changes: Generator[tuple[str, Event | Resync], None, None]
+    ) -> Generator[Event | Resync, None, None]:
+        with closing(changes):
+            for _, change in changes:
+                yield change
 
     def close(self) -> None:
         """Close the connections to the server. The next use opens new ones."""

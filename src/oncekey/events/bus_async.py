@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from oncekey.errors import StoreError, UnreadableError, doubted
-from oncekey.events.bundle import Bundle, Topics, names_of
+from oncekey.events.bundle import Bundle, Topics, names_of, places_of
 from oncekey.events.cursor import Cursor, Resync
 from oncekey.events.errors import refused
 from oncekey.events.event import (
@@ -44,15 +44,11 @@ from oncekey.events.subscription import Following
 from oncekey.extras import needing
 
 if False:  # sync only
-    import logging
-    from collections.abc import Iterator
-    from time import sleep
-    from typing import Final
+    from collections.abc import Generator
+    from contextlib import closing
 
-    from oncekey.events.subscription import PATIENCE
-
-    _PAUSE: Final = 1.0
-    _logger = logging.getLogger("oncekey.events")
+    from oncekey.events.bundle import JobsAndTopics
+    from oncekey.events.tail import Tail
 
 
 class AsyncBus:
@@ -93,36 +89,6 @@ class AsyncBus:
         """
         return self.follow(check_job(job), position(after, last_seq))
 
-    if False:  # sync only
-
-        def subscribe(
-            self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
-        ) -> Iterator[Event | Resync]:
-            """Yield every event of the job after the last one seen, in order, once, without end.
-
-            A `Resync` among them says that the reader's place is not in the log: drop what was
-            read before; what follows is the log from its oldest event on. While Redis is away the
-            iterator waits. It does not end by itself: close it, or leave the loop.
-            """
-            return self._followed(check_job(job), position(after, last_seq))
-
-        def _followed(self, job: str, saw: Position) -> Iterator[Event | Resync]:
-            with self._log.listening(job, shard_of(job, self.settings.shards)) as wait:
-                while True:
-                    try:
-                        found = self._read(job, saw, LIMIT, watch=True)
-                    except StoreError as error:
-                        _logger.warning("a subscription waits for its store: %s", error)
-                        sleep(_PAUSE)
-                        continue
-                    saw = found.position
-                    if found.resync is not None:
-                        self._observers.tell("resync", reason=found.resync.reason)
-                        yield found.resync
-                    yield from found.events()
-                    if not found.more:
-                        wait(PATIENCE)
-
     # async only
     async def follow(self, job: str, saw: Position) -> AsyncGenerator[Event | Resync, None]:
         """Do the same for a job and a position that are already checked."""
@@ -146,7 +112,7 @@ class AsyncBus:
         come once. A `Resync` is about its job alone. Raise UnreadableError if a job cannot be read.
         """
         wanted = names_of(names)
-        places = {job: position(cursor, None) for job, cursor in (after or {}).items()}
+        places = places_of(after)
         bundle = Bundle(
             self.following, self.topics, wanted, lambda job: places.get(job, FROM_START)
         )
@@ -168,6 +134,47 @@ class AsyncBus:
                     for event in batch.events:
                         places[job] = Position(event.cursor)
                         yield job, event
+
+    if False:  # sync only
+
+        def subscribe(
+            self, job: str, *, after: Cursor | str | None = None, last_seq: int | None = None
+        ) -> Generator[Event | Resync, None, None]:
+            """Yield every event of the job after the last one seen, in order, once, without end.
+
+            A `Resync` among them says that the reader's place is not in the log: drop what was
+            read before; what follows is the log from its oldest event on. While Redis is away the
+            iterator waits. It does not end by itself: close it, or leave the loop.
+            """
+            names = JobsAndTopics((check_job(job),), ())
+            return self._of_one(self._followed(names, {job: position(after, last_seq)}))
+
+        def subscribe_many(
+            self, names: Iterable[str], *, after: Mapping[str, Cursor | str] | None = None
+        ) -> Generator[tuple[str, Event | Resync], None, None]:
+            """Yield every event of several jobs, each with the id of its job, without end.
+
+            A name is a job id, or a topic with a star such as "order-42/*": all jobs whose id
+            starts with "order-42/", also those that begin later. `after` has the cursor of the last
+            event seen of each job; the others start at their beginning. The events of one job are
+            in order and come once. A `Resync` is about its job alone. Raise UnreadableError if a
+            job cannot be read.
+            """
+            return self._followed(names_of(names), places_of(after))
+
+        def _followed(
+            self, names: JobsAndTopics, places: dict[str, Position]
+        ) -> Generator[tuple[str, Event | Resync], None, None]:
+            shards = self.settings.shards
+            tail = Tail(self._log, self._read, shards, self._observers, names=names, places=places)
+            return tail.changes()
+
+        def _of_one(
+            self, changes: Generator[tuple[str, Event | Resync], None, None]
+        ) -> Generator[Event | Resync, None, None]:
+            with closing(changes):
+                for _, change in changes:
+                    yield change
 
     async def aclose(self) -> None:
         """Close the connections of the running loop to the server. The next use opens new ones."""

@@ -66,6 +66,25 @@ class JobState(NamedTuple):
     payload: bytes
 
 
+class Hearing(Protocol):
+    """What tells code that blocks which logs may have grown."""
+
+    def hear(self, name: str, shard: int, /) -> None:
+        """Hear of a job, or of all jobs of a topic when one of them begins."""
+        ...
+
+    def ignore(self, name: str, shard: int, /) -> None:
+        """Hear of it no more."""
+        ...
+
+    def wait(self, seconds: float, /) -> set[str]:
+        """Return the names of what may have grown, at the latest after so many seconds.
+
+        Something may be missed.
+        """
+        ...
+
+
 class EventLog(Protocol):
     """The storage of events. Each method is one atomic step for each job."""
 
@@ -81,8 +100,12 @@ class EventLog(Protocol):
         """Return the event with the greatest seq that a router has seen, or None."""
         ...
 
-    def listening(self, job: str, shard: int, /) -> AbstractContextManager[Callable[[float], None]]:
-        """Yield a function that waits until the log may have grown, or for so many seconds."""
+    def topic(self, topic: str, shard: int, /) -> list[str]:
+        """Return the living jobs of a topic in a shard, or `MOST_JOBS` + 1 if there are more."""
+        ...
+
+    def listening(self) -> AbstractContextManager[Hearing]:
+        """Yield what hears of jobs and topics."""
         ...
 
     def close(self) -> None:

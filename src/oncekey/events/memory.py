@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from threading import Event, Lock
+from threading import Condition, Lock
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, View
@@ -96,8 +97,13 @@ class MemoryLog:
             alive = found is not None and self._memory.clock() < found.state_end
             return found.state if found is not None and alive else None
 
-    def topic(self, topic: str) -> list[str]:
-        """Return the living jobs of a topic, or `MOST_JOBS` + 1 if there are more."""
+    def topic(self, topic: str, shard: int, /) -> list[str]:
+        """Return the living jobs of a topic, or `MOST_JOBS` + 1 if there are more.
+
+        All of them are in the first shard.
+        """
+        if shard:
+            return []
         with self._memory.lock:
             now = self._memory.clock()
             found = (
@@ -110,17 +116,9 @@ class MemoryLog:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    @contextmanager
-    def listening(self, job: str, _shard: int, /) -> Iterator[Callable[[float], None]]:
-        """Yield a function that waits until the log has grown, or for so many seconds."""
-        grown = Event()
-
-        def wait(seconds: float) -> None:
-            grown.wait(seconds)
-            grown.clear()
-
-        with self.hearing(job, grown.set):
-            yield wait
+    def listening(self) -> MemoryHearing:
+        """Return what hears of jobs and topics."""
+        return MemoryHearing(self)
 
     @contextmanager
     def hearing(self, job: str, ear: Callable[[], None]) -> Iterator[None]:
@@ -174,6 +172,46 @@ class MemoryLog:
         return found if found is not None and self._memory.clock() < found.end else None
 
 
+class MemoryHearing:
+    """What one thread hears of jobs and topics."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        """Hear of nothing yet."""
+        self._log = log
+        self._opened: dict[str, ExitStack] = {}
+        self._heard: set[str] = set()
+        self._news = Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in self._opened.values():
+            opened.close()
+
+    def hear(self, name: str, _shard: int, /) -> None:
+        """Hear of the job, or of all jobs of a topic."""
+        if name not in self._opened:  # of a topic in another shard
+            opened = self._opened[name] = ExitStack()
+            opened.enter_context(self._log.hearing(name, partial(self._tell, name)))
+
+    def ignore(self, name: str, _shard: int, /) -> None:
+        """Hear of it no more."""
+        self._opened.pop(name).close()
+
+    def wait(self, seconds: float, /) -> set[str]:
+        """Return what has grown, as soon as anything has, or nothing in time."""
+        with self._news:
+            self._news.wait_for(lambda: self._heard, seconds)
+            heard, self._heard = self._heard, set()
+        return heard
+
+    def _tell(self, name: str) -> None:
+        with self._news:
+            self._heard.add(name)
+            self._news.notify()
+
+
 class AsyncMemoryLog:
     """The same for coroutines. No method ever waits."""
 
@@ -208,8 +246,8 @@ class AsyncMemoryLog:
         return self._log.state(job, shard)
 
     async def topic(self, topic: str, shard: int, /) -> list[str]:
-        """Return the living jobs of a topic, all of them in the first shard."""
-        return [] if shard else self._log.topic(topic)
+        """Return the living jobs of a topic, or `MOST_JOBS` + 1 if there are more."""
+        return self._log.topic(topic, shard)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""

@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from time import monotonic, sleep
+from collections.abc import Sequence
+from time import monotonic
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -17,6 +16,7 @@ from oncekey.events.event import Append, Published
 from oncekey.events.log import JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
 from oncekey.events.redis_commands import EventScript, Names, script
+from oncekey.events.redis_hearing import RedisHearing
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
@@ -86,37 +86,23 @@ class RedisLog:
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
+    def topic(self, topic: str, shard: int, /) -> list[str]:
+        """Return the living jobs of a topic in a shard, or `MOST_JOBS` + 1 if there are more."""
+        command = replies.topic(self._names.topic(shard, topic))
+        try:
+            if not self._agreed:
+                self.agree()
+            return [name.decode() for name in self._ask(script("topic"), command)]
+        except replies.TROUBLE as error:
+            raise self._explained(error) from error
+
     def close(self) -> None:
         """Close the connections to the server. The next use opens new ones."""
         self._clients.close()
 
-    @contextmanager
-    def listening(self, job: str, shard: int, /) -> Iterator[Callable[[float], None]]:
-        """Yield a function that waits until the log may have grown, or for so many seconds."""
-        subscription: Any = None
-
-        def wait(seconds: float) -> None:
-            nonlocal subscription
-            try:
-                if subscription is None:  # what comes first is that it stands: read again
-                    subscription = self._clients.client().pubsub()
-                    subscription.subscribe(self._names.log(shard, job))
-                subscription.get_message(timeout=seconds)
-            except replies.TROUBLE as error:
-                _log.debug("a subscription to %s broke: %s", self._clients.where, error)
-                close()
-                sleep(min(1.0, seconds))
-
-        def close() -> None:
-            nonlocal subscription
-            gone, subscription = subscription, None
-            if gone is not None:
-                gone.close()
-
-        try:
-            yield wait
-        finally:
-            close()
+    def listening(self) -> RedisHearing:
+        """Return what hears of jobs and topics."""
+        return RedisHearing(self._clients, self._names)
 
     def agree(self) -> None:
         """Store the number of shards, or compare it with the stored one.

@@ -25,9 +25,7 @@ from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
 if False:  # sync only
-    from collections.abc import Iterator
-    from contextlib import contextmanager
-    from time import sleep
+    from oncekey.events.redis_hearing import RedisHearing
 
 _log = logging.getLogger("oncekey.events")
 _MINUTE: Final = 60.0
@@ -97,7 +95,6 @@ class AsyncRedisLog:
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
-    # async only
     async def topic(self, topic: str, shard: int, /) -> list[str]:
         """Return the living jobs of a topic in a shard, or `MOST_JOBS` + 1 if there are more."""
         command = replies.topic(self._names.topic(shard, topic))
@@ -131,33 +128,9 @@ class AsyncRedisLog:
 
     if False:  # sync only
 
-        @contextmanager
-        def listening(self, job: str, shard: int, /) -> Iterator[Callable[[float], None]]:
-            """Yield a function that waits until the log may have grown, or for so many seconds."""
-            subscription: Any = None
-
-            def wait(seconds: float) -> None:
-                nonlocal subscription
-                try:
-                    if subscription is None:  # what comes first is that it stands: read again
-                        subscription = self._clients.client().pubsub()
-                        subscription.subscribe(self._names.log(shard, job))
-                    subscription.get_message(timeout=seconds)
-                except replies.TROUBLE as error:
-                    _log.debug("a subscription to %s broke: %s", self._clients.where, error)
-                    close()
-                    sleep(min(1.0, seconds))
-
-            def close() -> None:
-                nonlocal subscription
-                gone, subscription = subscription, None
-                if gone is not None:
-                    gone.close()
-
-            try:
-                yield wait
-            finally:
-                close()
+        def listening(self) -> RedisHearing:
+            """Return what hears of jobs and topics."""
+            return RedisHearing(self._clients, self._names)
 
     async def agree(self) -> None:
         """Store the number of shards, or compare it with the stored one.
