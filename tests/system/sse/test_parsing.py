@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
@@ -17,6 +15,7 @@ from tests.patience import PATIENCE
 from tests.system.browser.conftest import browser, complaints, context, new_context, page
 from tests.system.browser.gateway_site import GatewaySite
 from tests.system.sse.parsing_cases import CASES, RETRIES
+from tests.system.sse.site import Site
 from tests.system.sse.test_clients import HERE
 
 __all__ = ["browser", "complaints", "context", "new_context", "page"]
@@ -43,44 +42,18 @@ def test_our_parser_reads_what_the_standard_says_wherever_it_is_cut(tmp_path):
     assert found == {name: told for name, (_, told) in cases.items()}
 
 
-class Streams:
+class Streams(Site):
     """Serves the bytes that a request asks for, and keeps the ids that clients come back with."""
 
     def __init__(self):
+        super().__init__()
         self.ids = []
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                url = urlsplit(self.path)
-                kind = "text/event-stream" if url.path == "/stream" else "text/html"
-                body = b"<!doctype html><link rel=icon href=data:,><title>a</title>"
-                if url.path == "/stream":
-                    outer.ids.append(self.headers["Last-Event-ID"])
-                    found = parse_qs(url.query)["body"]
-                    number = min(len(outer.ids), len(found)) - 1
-                    body = base64.b64decode(unquote(found[number]))
-                self.send_response(200)
-                self.send_header("Content-Type", kind)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def answer(self, request):
+        self.ids.append(request.headers["Last-Event-ID"])
+        found = parse_qs(urlsplit(request.path).query)["body"]
+        number = min(len(self.ids), len(found)) - 1
+        request.wfile.write(base64.b64decode(unquote(found[number])))
 
 
 TOLD = """(text) => new Promise((done) => {

@@ -52,21 +52,22 @@ def of_curl(url: str, last_id: str) -> Generator[tuple[str, str], None, None]:
         process.wait()
 
 
+CLIENTS = {"httpx-sse": of_httpx_sse, "sseclient-py": of_sseclient, "curl": of_curl}
+
+
 def main(client: str, url: str, last: int) -> None:
     seen: list[int] = []
     last_id = ""
     while not seen or seen[-1] != last:
         with (
             suppress(httpx.HTTPError, UnicodeDecodeError),
-            closing(globals()[client](url, last_id)) as found,
+            closing(CLIENTS[client](url, last_id)) as found,
         ):
             for data, name in found:
                 if not data:
                     continue
                 offset = json.loads(data)["offset"]
                 last_id = name or last_id
-                if seen and offset <= seen[-1]:
-                    continue  # sseclient hands over an event whose id was cut off
                 seen.append(offset)
                 if seen[-1] == last:
                     break
