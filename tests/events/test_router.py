@@ -203,7 +203,7 @@ def test_an_entry_that_fails_is_buried_at_its_last_delivery_and_others_flow(
     until(buried)
     [(_, buried)] = client.xrange(f"{TAG}:dead")
     assert buried[b"deliveries"] == b"3"
-    assert b"WRONGTYPE" in buried[b"reason"]
+    assert b"changed by somebody else" in buried[b"reason"]
     assert b'"seq":1' in buried[b"data"]
     assert pending(client) == 0
     assert [event.seq for event in bus.read(JOB).events] == [1]

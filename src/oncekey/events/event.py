@@ -97,6 +97,11 @@ def read_event(payload: bytes, cursor: Cursor) -> Event:
     return Event(body.job_id, body.domain, body.stage, body.seq, body.data, body.timestamp, cursor)
 
 
+def head_of(job: str, domain: str) -> bytes:
+    """Return what all payloads of a job begin with, up to the stage."""
+    return b'{"job_id":%b,"domain":%b' % (_encoder.encode(job), _encoder.encode(domain))
+
+
 def shard_of(job: str, shards: int) -> int:
     """Return the shard of a job, which never changes.
 

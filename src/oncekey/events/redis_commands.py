@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.events.cursor import Cursor, View, parse
-from oncekey.events.event import ALL_OF_TOPIC, Append, Published, topic_of
+from oncekey.events.event import ALL_OF_TOPIC, Append, Published, head_of, topic_of
 from oncekey.events.log import BUDGET, MOST_JOBS, Entry, JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
 from oncekey.events.settings import BusSettings
@@ -194,8 +194,8 @@ def look(keys: tuple[str, str], start: Start, count: int, settings: BusSettings)
     return words(script("read"), keys, place, count, step, BUDGET, *watch)
 
 
-def looked(reply: list[Any]) -> Look:
-    """Return the part of a log in a reply."""
+def looked(reply: list[Any], job: str, settings: BusSettings) -> Look:
+    """Return the part of a job's log in a reply."""
     if len(reply) == 1:
         return Look(View(None, 1, 0, None), 0, [])
     epoch, first, last, offset, mark, trimmed, entries = reply
@@ -204,14 +204,15 @@ def looked(reply: list[Any]) -> Look:
         up_to, greatest = (trimmed or b"0 0").split()
         gone = int(greatest) if int(up_to) == first - 1 else None
     view = View(epoch.decode(), first, last, None if mark is None else mark.decode(), gone)
-    return Look(view, offset, list(map(_entry, entries)))
+    head = head_of(job, settings.domain)
+    return Look(view, offset, [_entry(head, element) for element in entries])
 
 
-def _entry(element: bytes) -> Entry:
-    head, _, payload = element.partition(b" ")
+def _entry(head: bytes, element: bytes) -> Entry:
+    place, _, body = element.partition(b" ")
     try:
-        offset, mark, seq = head.split(b".")
-        return Entry(int(offset), mark.decode(), int(seq), payload)
+        offset, mark, seq = place.split(b".")
+        return Entry(int(offset), mark.decode(), int(seq), head + body)
     except ValueError:
         return Entry(0, "", 0, element)  # none of ours, and at no place
 
@@ -221,10 +222,11 @@ def topic(key: str) -> Words:
     return words(script("topic"), (key,), MOST_JOBS + 1)
 
 
-def kept(reply: list[Any]) -> JobState | None:
-    """Return the state in a reply of id and payload, or None."""
-    name, payload = reply
-    cursor: Cursor | None = None if name is None else parse(name.decode())
+def kept(reply: bytes | None) -> JobState | None:
+    """Return the state in a reply of id, seq and payload, or None."""
+    name, _, rest = (reply or b"").partition(b" ")
+    payload = rest.partition(b" ")[2]
+    cursor: Cursor | None = parse(name.decode("ascii", "replace"))
     return None if cursor is None else JobState(cursor, payload)
 
 

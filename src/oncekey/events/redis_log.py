@@ -67,7 +67,7 @@ class RedisLog:
         try:
             if not self._agreed:
                 self.agree()
-            found = replies.looked(self._ask(script("read"), command))
+            found = replies.looked(self._ask(script("read"), command), job, self._settings)
             if found.view.epoch is None:  # it may be in another shard
                 self.agree()
             if start.watch:
@@ -82,7 +82,7 @@ class RedisLog:
         try:
             if not self._agreed:
                 self.agree()
-            return replies.kept(self._clients.ask(("HMGET", name, "id", "data")))
+            return replies.kept(self._clients.ask(("GET", name)))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 

@@ -76,7 +76,7 @@ class AsyncRedisLog:
         try:
             if not self._agreed:
                 await self.agree()
-            found = replies.looked(await self._ask(script("read"), command))
+            found = replies.looked(await self._ask(script("read"), command), job, self._settings)
             if found.view.epoch is None:  # it may be in another shard
                 await self.agree()
             if start.watch:
@@ -91,7 +91,7 @@ class AsyncRedisLog:
         try:
             if not self._agreed:
                 await self.agree()
-            return replies.kept(await self._clients.ask(("HMGET", name, "id", "data")))
+            return replies.kept(await self._clients.ask(("GET", name)))
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 

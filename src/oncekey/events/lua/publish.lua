@@ -55,7 +55,10 @@ if not epoch then
 end
 local offset = tostring(number) -- once, since each use would convert it again
 local place = offset .. '.' .. mark
-if call('RPUSH', log, place .. '.' .. seq .. ' ' .. payload) > kept then
+-- Job and domain stand in the name of the log. A quote inside of them is escaped, so that this finds
+-- what follows them.
+local body = payload:sub(payload:find(',"stage":', 1, true) or 1)
+if call('RPUSH', log, place .. '.' .. seq .. ' ' .. body) > kept then
   drop_oldest(log, job)
 end
 local id = epoch .. '.' .. place
