@@ -20,13 +20,13 @@ def prepare() -> Path:
     return prepared(FOLDER, CONSTRAINTS)
 
 
-def prepared(folder: Path, constraints: Path) -> Path:
-    """Make the environment, unless it is there. Return its interpreter."""
+def prepared(folder: Path, constraints: Path, of: str = sys.executable) -> Path:
+    """Make the environment of an interpreter, unless it is there. Return the one inside."""
     python, stamp = folder / "bin" / "python", folder / "stamp"
-    wanted = f"{sys.version}\n{constraints.read_text('utf-8')}"
+    wanted = f"{of}\n{sys.version}\n{constraints.read_text('utf-8')}"
     if not stamp.is_file() or stamp.read_text("utf-8") != wanted:
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([of, "-m", "venv", folder], check=True)
         pip(python, "install", "--no-deps", "-r", constraints)
         stamp.write_text(wanted, "utf-8")
     return python

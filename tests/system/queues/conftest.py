@@ -22,6 +22,7 @@ __all__ = ["postgres"]
 WORDS = {
     "arq": ("-m", "arq", "tests.system.queues.arq.WorkerSettings"),
     "django": ("-m", "tests.system.queues.django"),
+    "django6": ("-m", "tests.system.queues.django"),
     "procrastinate": (
         *("-m", "procrastinate", "--app", "tests.system.queues.procrastinate.app", "worker"),
         *("--concurrency=1", "--fetch-job-polling-interval=0.2"),
@@ -30,7 +31,9 @@ WORDS = {
 }
 OF_ITS_OWN = ("arq", "saq")
 """Those that want another redis-py than ours have another environment."""
-IN_POSTGRES = ("django", "procrastinate")
+IN_POSTGRES = ("django", "django6", "procrastinate")
+PYTHON_OF_DJANGO = environment.python_of_django()
+"""Django 6 is tried where there is a Python that it runs on."""
 PATHS = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
 
 
@@ -41,7 +44,7 @@ class Queue(queues.Queue):
         self.url = url
         self._name, self._python = name, str(python)
         self._process = subprocess.Popen(
-            [python, "-m", "tests.system.queues.program", name, url, store],
+            [python, "-m", "tests.system.queues.program", name.rstrip("6"), url, store],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": PATHS, "JOBS_LEDGER": ledger},
             stdin=subprocess.PIPE,
@@ -94,7 +97,11 @@ def open_site(tmp_path_factory, postgres):
 
     def site_of(name):
         if name not in sites:
-            python = environment.prepare() if name in OF_ITS_OWN else sys.executable
+            python = sys.executable
+            if name in OF_ITS_OWN:
+                python = environment.prepare()
+            elif name == "django6":
+                python = environment.prepare_django(PYTHON_OF_DJANGO)
             broker, store = server(), server()
 
             def opened(url, _once):
@@ -122,6 +129,7 @@ def open_site(tmp_path_factory, postgres):
             marks=pytest.mark.xdist_group("queues" if name in OF_ITS_OWN else f"queue {name}"),
         )
         for name in WORDS
+        if name != "django6" or PYTHON_OF_DJANGO
     ]
 )
 def site(request, open_site):

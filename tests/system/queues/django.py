@@ -1,5 +1,6 @@
 """Django Tasks in a database: nobody runs a task again, so that the test does what people would."""
 
+import importlib
 import os
 import sys
 import urllib.parse
@@ -40,10 +41,14 @@ def configure(url: str) -> None:
     django.setup()
 
 
+def tasks() -> Any:
+    """Return Django Tasks: a package of their own before Django 6."""
+    return importlib.import_module("django.tasks" if django.VERSION >= (6,) else "django_tasks")
+
+
 def make(once: Once) -> None:
     """Every job is a task of this module, where a worker looks for it. Every other one blocks."""
-    from django_tasks import task
-
+    task = tasks().task
     for number, (name, kind) in enumerate(JOBS.items()):
         function = (as_blocking if number % 2 else as_coroutine)(kind.function)
         protected = once_task(once, kind.key, name=name, **kind.options)(function)
@@ -77,10 +82,10 @@ class Queue(queues.Queue):
         return Enqueued(str(found.handle.id), found.duplicate)
 
     def result(self, job_id: str) -> Any:
-        from django_tasks import default_task_backend
+        backend = tasks().default_task_backend
 
         def ended() -> Any:
-            found = default_task_backend.get_result(job_id)
+            found = backend.get_result(job_id)
             if not found.is_finished:
                 return None
             if found.errors and found.errors[-1].exception_class_path.endswith("NotYetError"):
