@@ -43,7 +43,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-serve tour check test tests test-all test-without-fast-paths test-pythons test-servers \
-        generate lint types types-src coverage outside client orders bench bench-ops bench-sizes bench-where walk defects simulate faults soak docs clean
+        generate lint types types-src coverage outside client orders bench bench-ops bench-sizes bench-where walk defects simulate faults failovers soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -165,6 +165,9 @@ simulate: $(STAMP_DEV) ## Simulate N schedules of faults, 100,000 unless said
 
 faults: $(STAMP_DEV) ## Kill, pause and cut off real processes and servers, and count effects
 	$(PY) -m tests.faults.matrix --write
+
+failovers: $(STAMP_DEV) ## Thirty fail-overs of Patroni under 100,000 operations
+	$(PY) -m tests.faults.matrix --failovers 30 --write
 
 soak: $(STAMP_DEV) ## The same at random for TIME, 10 minutes unless said
 	$(PY) -m tests.faults.matrix --soak $(TIME) --write

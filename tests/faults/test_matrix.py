@@ -59,8 +59,8 @@ def test_rows_and_stores_that_there_are_not_are_refused():
             main(words)
     with pytest.raises(SystemExit, match="none of these rows"):
         main(["--rows", "F7", "--stores", "sqlite"])
-    with pytest.raises(SystemExit, match="whole matrix"):
-        main(["--rows", "F1", "--write"])
+    with pytest.raises(SystemExit, match="whole rows"):
+        main(["--stores", "sqlite", "--write"])
     with pytest.raises(ValueError, match="no failpoint"):
         Failpoints(["after_efect:kill@0.1"], "seed")
 
@@ -71,7 +71,7 @@ def test_a_server_that_does_not_start_fails_its_cell_and_the_run(lab, tmp_path, 
     done = run(lab, entry)
     assert (done.passed, done.result) == (False, None)
     assert f"port {server.port} did not start" in done.error
-    assert show.report([done], 1.0, write=True) == 1
+    assert show.report([done], 1.0, page.write_matrix) == 1
     assert "nothing was written" in capsys.readouterr().out
 
 
@@ -86,7 +86,7 @@ def test_what_broke_a_promise_leaves_its_histories(lab, tmp_path, monkeypatch, c
         done = run(lab, Entry("F1", "a fault", "redis", "function", "keyed", red))
     [place] = done.kept
     assert Path(place, "history").read_text() == "redis"
-    assert show.report([done], 1.0, write=False) == 1
+    assert show.report([done], 1.0) == 1
     assert f"histories: {place}" in capsys.readouterr().out
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from tests.faults.matrix.verdict import Figures, judge
 KEPT = Path("build") / "faults"
 """Where the histories of what went wrong are left for whoever looks for the reason."""
 
+T = TypeVar("T")
 Trouble = Callable[[Crowd], None]
 """Called again and again while the crowd works."""
 
@@ -59,6 +60,18 @@ class Lab:
         self.made: list[Path] = []
         self.random = random.Random(20260101)  # noqa: S311 - the same troubles in every run
         self.progress: Callable[[float], None] = lambda _: None
+        self.failovers = 0
+        """How many fail-overs a row about them needs; 0: each fault once."""
+        self.operations = 0
+        """How many operations it needs at least, of all its workers."""
+        self.told: Callable[[str], None] = lambda _: None
+        self._shared: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What several cells share, made for the first of them."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]  # type: ignore[no-any-return]  # it is what `make` gave
 
     def folder(self) -> Path:
         """An empty one."""

@@ -47,6 +47,8 @@ class Saved(Struct):
     seconds: float = 0.0
     machine: str = ""
     cells: list[Done] = []
+    failovers: list[Done] = []
+    """The rows about fail-over, with many of them in each."""
     soak: Soaked | None = None
 
 
@@ -57,11 +59,27 @@ def saved() -> Saved:
     return msgspec.json.decode(FIGURES.read_bytes(), type=Saved)
 
 
-def write_matrix(done: list[Done], seconds: float) -> None:
-    """The figures of this run are saved and on the pages."""
+def write_matrix(done: list[Done]) -> None:
+    """The figures of these rows are saved, in place of earlier ones, and on the pages."""
     figures = saved()
-    figures.cells, figures.seconds, figures.machine = done, round(seconds), machine()
+    figures.cells = merged(figures.cells, done)
+    figures.seconds = round(sum(one.seconds for one in figures.cells))
+    figures.machine = machine()
     _write(figures)
+
+
+def write_failovers(done: list[Done]) -> None:
+    """The same for what `make failovers` has measured."""
+    figures = saved()
+    figures.failovers = merged(figures.failovers, done)
+    _write(figures)
+
+
+def merged(before: list[Done], done: list[Done]) -> list[Done]:
+    """The cells with those of the rows that were run again in place of the earlier ones."""
+    rows = {one.row for one in done}
+    cells = [one for one in before if one.row not in rows] + done
+    return sorted(cells, key=lambda one: int(one.row[1:]))
 
 
 def write_soak(soaked: Soaked) -> None:

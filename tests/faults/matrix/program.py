@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.faults.matrix import rows, show
+from tests.faults.matrix import page, rows, show
 from tests.faults.matrix.cells import CELLS, Done, Entry
 from tests.faults.matrix.crowd import Herd
 from tests.faults.matrix.lab import Lab
@@ -16,6 +16,8 @@ from tests.faults.matrix.store_servers import Places
 
 STORES = ("sqlite", "redis", "postgres")
 ROWS = rows.ROWS
+OPERATIONS = 100_000
+"""How many operations each of the rows about fail-over has with --failovers."""
 
 
 @contextmanager
@@ -79,6 +81,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--small", action="store_true", help="fewer keys, fewer troubles")
     parser.add_argument("--write", action="store_true", help="write the pages of the docs")
     parser.add_argument("--list", action="store_true", help="only say what would be run")
+    parser.add_argument(
+        "--failovers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="only the rows about fail-over, with so many in each, and 100,000 operations",
+    )
     parser.add_argument("--soak", default="", metavar="TIME", help="row F24 for so long: 10min")
     said = parser.parse_args(arguments)
     stores = said.stores.split(",")
@@ -94,9 +103,15 @@ def main(arguments: list[str]) -> int:
     if said.list:
         show.say("\n".join(entry.name for entry in entries))
         return 0
-    if said.write and (said.small or len(entries) != len(CELLS)):
-        raise SystemExit("--write is for the whole matrix: leave --small, --rows and --stores out")
+    if said.write and (said.small or stores != list(STORES)):
+        raise SystemExit("--write is for whole rows: leave --small and --stores out")
+    if said.failovers:
+        entries = [one for one in entries if one.row in rows.FAIL_OVERS]
     started = time.monotonic()
     with laboratory(small=said.small) as lab:
+        if said.failovers:
+            lab.failovers, lab.operations, lab.told = said.failovers, OPERATIONS, show.tell
         done = [run(lab, entry) for entry in show.going_through(entries)]
-    return show.report(done, time.monotonic() - started, write=said.write)
+    seconds = time.monotonic() - started
+    write = page.write_failovers if said.failovers else page.write_matrix
+    return show.report(done, seconds, write if said.write else None)

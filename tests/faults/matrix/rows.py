@@ -2,6 +2,7 @@
 
 from tests.faults.matrix import (
     rows_events,
+    rows_failover,
     rows_meaning,
     rows_network,
     rows_processes,
@@ -11,6 +12,7 @@ from tests.faults.matrix import (
 
 __all__ = [
     "rows_events",
+    "rows_failover",
     "rows_meaning",
     "rows_network",
     "rows_processes",
@@ -18,7 +20,10 @@ __all__ = [
     "rows_workers",
 ]
 
-ROWS = [f"F{number}" for number in range(1, 30)]
+ROWS = [f"F{number}" for number in range(1, 31)]
+
+FAIL_OVERS = ("F30",)
+"""Those that `--failovers` repeats."""
 
 NOT_RUN = {
     "F6": (

@@ -62,7 +62,9 @@ def soaking(length: float) -> Callable[[Soaked], None]:
     return told
 
 
-def report(done: list[Done], seconds: float, *, write: bool) -> int:
+def report(
+    done: list[Done], seconds: float, write: Callable[[list[Done]], None] | None = None
+) -> int:
     """The table on the terminal; the exit code says whether every promise was kept."""
     say("      row  store     surface    mode          keys   asked  again doubled  lost")
     for one in done:
@@ -87,9 +89,9 @@ def report(done: list[Done], seconds: float, *, write: bool) -> int:
         f"{len(done) - len(red)} of {len(done)} cells as promised, {total:,} operations,"
         f" {seconds:.0f} s"
     )
-    if write and not red:
-        page.write_matrix(done, seconds)
-    elif write:
+    if write is not None and not red:
+        write(done)
+    elif write is not None:
         say("nothing was written: the pages show a matrix that is as promised")
     return 1 if red else 0
 
