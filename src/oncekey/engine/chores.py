@@ -451,7 +451,7 @@ class Counting(Lasting):
                 except Exception as error:  # noqa: BLE001 - a chart must not disturb anything
                     if isinstance(error, StoreAccessError) and not self._refused:
                         self._refused = True
-                        _log.warning("the charts lack the calls of this process: %s", error)
+                        logger.warning("the charts lack the calls of this process: %s", error)
                     if getattr(error, "happened", None) is False:
                         break
                 self._waiting.popleft()
