@@ -1,4 +1,4 @@
-"""The console examples of docs/cli.md: read, run and, with `python -m`, written anew."""
+"""The console examples of the pages about commands: run and, with `python -m`, written anew."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.cli.outage import open_outage
 from tests.cli.shop import open_shop
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "cli.md"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "cli.md"
+PAGES: Final[dict[Path, Callable[[Path], None]]] = {
+    PAGE: open_shop,
+    DOCS / "outage.md": open_outage,
+}
+"""The pages, and what makes the store of their examples."""
 BLOCK: Final = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 # What is different in every run, and what stands for it.
 CHANGING: Final = (
@@ -66,13 +73,16 @@ def _played(block: str, folder: Path, codes: list[int]) -> Iterator[str]:
         yield ran.stdout
 
 
-def whole(text: str) -> str:
+def whole(page: Path) -> str:
     """The page with every example as it would look now, in one session on one store."""
     with tempfile.TemporaryDirectory() as folder:
-        open_shop(Path(folder) / "oncekey.db")
+        PAGES[page](Path(folder) / "oncekey.db")
         codes = [0]
-        return BLOCK.sub(lambda block: played(block[0], Path(folder), codes), text)
+        text = page.read_text("utf-8")
+        text = BLOCK.sub(lambda block: played(block[0], Path(folder), codes), text)
+        return re.sub(r"(?<= by )\S+@[^\s:]+", "ann@shop-1", text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(whole(PAGE.read_text("utf-8")), "utf-8")
+    for page in PAGES:
+        page.write_text(whole(page), "utf-8")

@@ -1,4 +1,4 @@
-"""docs/cli.md says what the program does."""
+"""The pages about commands say what the program does."""
 
 import re
 
@@ -7,15 +7,16 @@ from typer.main import get_command
 
 from oncekey.cli import errors
 from oncekey.cli.program import program
-from tests.cli.page import PAGE, steady, whole
+from tests.cli.page import PAGE, PAGES, steady, whole
 from tests.cli.picture import PICTURE
 
 TEXT = PAGE.read_text("utf-8")
 COMMANDS = getattr(get_command(program(terminal=False)), "commands")  # noqa: B009 - untyped
 
 
-def test_every_example_of_the_page_prints_what_the_page_shows():
-    assert steady(whole(TEXT)) == steady(TEXT)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_example_of_a_page_prints_what_the_page_shows(page):
+    assert steady(whole(page)) == steady(page.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -32,10 +32,16 @@ def find_pgbouncer() -> str | None:
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
+def find_prometheus() -> str | None:
+    """Return the path of Prometheus."""
+    return shutil.which("prometheus")
+
+
 FINDERS: Mapping[str, Callable[[], str | None]] = {
     "chromium": find_chromium,
     "npm": lambda: shutil.which("npm"),
     "pgbouncer": find_pgbouncer,
+    "prometheus": find_prometheus,
     "rabbitmq-server": find_rabbitmq,
 }
 """The Debian packages, and how the program of each is found."""
