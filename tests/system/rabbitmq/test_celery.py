@@ -51,6 +51,7 @@ def test_a_job_whose_worker_was_killed_waits_for_its_lease(kill_run, store, exch
     run.ledger.rpush(f"told:{order}", "go on")
     until(lambda: run.done() or run.dead(), run.told)
     assert (run.done(), run.dead(), run.ledger.llen("said")) == (1, 0, 2)
+    assert "could not be put back" not in run.log.read_text(errors="replace")
 
 
 @pytest.mark.row("J1", "J6")
