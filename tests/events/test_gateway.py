@@ -375,8 +375,16 @@ async def test_the_log_is_read_in_pages_of_json():
                 page = (await client.get("job-1", params=query)).json()
                 assert [one["offset"] for one in page["events"]] == expected
             assert (await client.get("job-1?after=nonsense")).json()["resync"] == "foreign"
-            for bad in ("limit=0", "limit=x", "since=yesterday", "since=2026-01-01"):
-                assert (await client.get(f"job-1?{bad}")).status_code == 400
+            for bad, told in [
+                ("limit=0", "limit is a whole number above zero, not '0'"),
+                ("limit=x", "limit is a whole number above zero, not 'x'"),
+                ("since=yesterday", "such as 2026-01-01T00:00:00Z, not 'yesterday'"),
+                ("since=2026-01-01", "such as 2026-01-01T00:00:00Z, not '2026-01-01'"),
+                ("since=2026-01-01T00:00:00+00:00", "+ is written as %2B"),
+            ]:
+                refused = await client.get(f"job-1?{bad}")
+                assert refused.status_code == 400
+                assert refused.json()["error"].endswith(told)
             assert (await client.get("job-2")).status_code == 403
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -247,13 +248,11 @@ class Gateway:
         stages = {value for name, value in pairs if name == "stage"}
         saw = sse.wanted((), query)
         try:
-            limit = min(LIMIT, int(query.get("limit", LIMIT)))
-            since = datetime.fromisoformat(query["since"]) if "since" in query else None
-            if since is not None and since.tzinfo is None:
-                raise ValueError("since has no time zone")  # noqa: TRY301 - as that of datetime
+            limit = _limit_of(query.get("limit", str(LIMIT)))
+            since = _time_of(query["since"]) if "since" in query else None
             after = "foreign" if saw.foreign else saw.cursor
             page = await self._bus.read(job, after=after, last_seq=saw.above, limit=limit)
-        except (ValueError, InvalidEventError) as error:
+        except InvalidEventError as error:
             return 400, sse.json({"error": f"the page cannot be read: {error}"})
         except StoreError as error:
             _log.warning("a page of the events of a job cannot be read: %s", error)
@@ -333,6 +332,25 @@ class Gateway:
             if check is not None:
                 check.stop()
         await connection.end()
+
+
+def _limit_of(given: str) -> int:
+    """Return how many events to look at. Raise InvalidEventError if it is no such number."""
+    if not re.fullmatch("[0-9]{1,9}", given) or int(given) < 1:
+        raise InvalidEventError(f"limit is a whole number above zero, not {given!r}")
+    return min(LIMIT, int(given))
+
+
+def _time_of(given: str) -> datetime:
+    """Return the time. Raise InvalidEventError if it is none, or has no time zone."""
+    with suppress(ValueError):
+        time = datetime.fromisoformat(given)
+        if time.tzinfo is not None:
+            return time
+    msg = f"since is a time with its zone, such as 2026-01-01T00:00:00Z, not {given!r}"
+    if " " in given:
+        msg += "; in an address + is written as %2B"
+    raise InvalidEventError(msg)
 
 
 _PIECE: Final = 1 << 16

@@ -90,7 +90,7 @@ def _events(trouble: Trouble, *, cuts: bool = False) -> Cell:
         place = lab.places.get(store)
         url = place.fresh()
         routers = Routers(lab.herd, lab.folder(), url)
-        jobs, each = (8, 40) if lab.small else (30, 150)
+        jobs, each = (8, 40) if lab.small else (40, 500)
         told = partial(trouble, routers=routers, place=place)
         figures = asyncio.run(_publish(url, routers, (jobs, each), told, cuts=cuts))
         with place.redis.client() as client:
