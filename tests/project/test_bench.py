@@ -60,6 +60,7 @@ ROWS = {
     "events-publish": "at least 2.5x",
     "events-latency": "at most 4x",
     "events-crowd": "under 300, none lost",
+    "events-storm": "under 1",
     "events-unwatched": "at most 0.1x",
     "events-redis-cpu": "at most 2.5x",
     "events-redis-memory": "at most 1.4x",
