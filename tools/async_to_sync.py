@@ -67,6 +67,7 @@ FILES: Mapping[str, Pair] = {
             " of this loop": "",
         },
     ),
+    "stores/postgres/engine": Pair(),
     "stores/postgres/pool": Pair(phrases={"tasks of one loop": "threads"}),
     "stores/postgres/listen": Pair(
         names={"asyncio": "time"}, phrases={"tasks of one loop": "threads"}

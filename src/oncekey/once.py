@@ -66,6 +66,7 @@ from oncekey.policy import (
 )
 from oncekey.records import MISSING, AsyncRecords, Records, by_hand, resolution
 from oncekey.stores import AsyncStore, Store
+from oncekey.stores.sqlalchemy import AnyEngine
 
 # The attempt block, for blocking code and for coroutines.
 
@@ -179,7 +180,7 @@ class Once:
 
     def __init__(
         self,
-        store: str | Store | AsyncStore | None = None,
+        store: str | Store | AsyncStore | AnyEngine | None = None,
         *,
         policy: Policy | None = None,
         scope: str | None = None,
@@ -192,8 +193,8 @@ class Once:
     ) -> None:
         """Set the store and the defaults. Nothing is opened before the first use.
 
-        `store` is a URL or a store. Without one, `$ONCEKEY_STORE` is used, then `$REDIS_URL`, then
-        the file `oncekey.db` in the working directory.
+        `store` is a URL, a store, or an engine of SQLAlchemy. Without one, `$ONCEKEY_STORE` is
+        used, then `$REDIS_URL`, then the file `oncekey.db` in the working directory.
         `prefix` is put before the name of every record, for a store that others share.
         `cache` is the size of the local cache, or False. By default remote stores have one.
         `doctor` examines the store before its first use: "warn" logs dangers, "refuse" raises.

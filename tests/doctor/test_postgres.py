@@ -4,6 +4,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from oncekey import Once
 from oncekey.doctor import examine, examine_async
@@ -127,6 +129,10 @@ def test_a_connection_and_a_pool_of_the_caller_are_asked_and_left_as_they_were(s
         connection.execute("SELECT 1")
         with pytest.raises(ConfigurationError, match="inside a transaction"):
             examine(PostgresStore(connection))
+    engine = create_engine(safe_database.replace(":", "+psycopg:", 1))
+    assert {one.check for one in examine(PostgresStore(engine))} == {one.check for one in found}
+    assert engine.pool.checkedout() == 0
+    engine.dispose()
     with ConnectionPool(safe_database, min_size=1, open=True) as pool:
         found = examine(PostgresStore(pool))
         assert {one.check: one.severity for one in found} == wanted
@@ -138,11 +144,13 @@ async def test_coroutines_find_the_same(safe_database, look):
         AsyncConnectionPool(safe_database, min_size=1, open=False) as pool,
         await psycopg.AsyncConnection.connect(safe_database) as connection,
     ):
-        for given in (safe_database, pool, connection):
+        engine = create_async_engine(safe_database.replace(":", "+psycopg:", 1))
+        for given in (safe_database, pool, connection, engine):
             store = AsyncPostgresStore(given)
             found = await examine_async(store)
             assert {one.check: one.severity for one in found} == wanted
             await store.aclose()
+        await engine.dispose()
         found = await examine_async(PostgresStore(safe_database))
         assert {one.check: one.severity for one in found} == wanted
 

@@ -26,6 +26,9 @@ from oncekey.doctor.finding import (
 from oncekey.doctor.lifetimes import skewed
 from oncekey.stores.postgres.address import Target, refuse_transaction
 from oncekey.stores.postgres.errors import explain_connect
+from oncekey.stores.postgres.pool import lender
+from oncekey.stores.postgres.pool_async import lender as lender_async
+from oncekey.stores.sqlalchemy import SharedEngine
 
 _OLDEST: Final = 14
 _SETTINGS: Final = (
@@ -270,6 +273,13 @@ def _connection(target: Target) -> Iterator[Any]:
     elif isinstance(given, psycopg.Connection):
         refuse_transaction(given.pgconn)
         yield given
+    elif isinstance(given, SharedEngine):
+        engine = lender(target)
+        line = engine.take()
+        try:
+            yield line.connection
+        finally:
+            engine.give(line)
     else:
         with given.connection() as connection:
             yield connection
@@ -286,6 +296,13 @@ async def _connection_async(target: Target) -> AsyncIterator[Any]:
     elif isinstance(given, psycopg.AsyncConnection):
         refuse_transaction(given.pgconn)
         yield given
+    elif isinstance(given, SharedEngine):
+        engine = lender_async(target)
+        line = await engine.take()
+        try:
+            yield line.connection
+        finally:
+            await engine.give(line)
     else:
         async with given.connection() as connection:
             yield connection

@@ -24,6 +24,7 @@ from oncekey.policy import size
 from oncekey.stores import AsyncStore, Store, open_store
 from oncekey.stores.adapters import Looped, Threaded
 from oncekey.stores.base import VERBS
+from oncekey.stores.sqlalchemy import AnyEngine, is_engine, store_on
 
 if TYPE_CHECKING:
     from oncekey.doctor.startup import StartupCheck
@@ -38,7 +39,7 @@ class Core:
 
     def __init__(
         self,
-        store: str | Store | AsyncStore | None,
+        store: str | Store | AsyncStore | AnyEngine | None,
         observers: Iterable[Observer],
         cache: bool | str | int | None,  # noqa: FBT001 - as the user passes it
         prefix: str,
@@ -140,11 +141,13 @@ class Core:
         self.flights.forget(identity)
 
 
-def _chosen(store: str | Store | AsyncStore | None, prefix: str) -> Store | AsyncStore:
+def _chosen(store: str | Store | AsyncStore | AnyEngine | None, prefix: str) -> Store | AsyncStore:
     if store is None:
         return _from_environment(prefix)
     if isinstance(store, str):
         return open_store(store, prefix=prefix)
+    if is_engine(store):
+        return store_on(store)
     missing = [verb for verb in VERBS if not callable(getattr(store, verb, None))]
     if missing:
         if type(store).__module__.partition(".")[0] == "redis":
@@ -152,11 +155,11 @@ def _chosen(store: str | Store | AsyncStore | None, prefix: str) -> Store | Asyn
             msg = f"a client of redis-py is not a store; write Once({name}(client))"
             raise ConfigurationError(msg)
         msg = (
-            f"a store is a URL or an object with the verbs of oncekey.stores.Store, but "
-            f"{type(store).__name__} has no {', '.join(missing)}"
+            f"a store is a URL, an engine of SQLAlchemy or an object with the verbs of "
+            f"oncekey.stores.Store, but {type(store).__name__} has no {', '.join(missing)}"
         )
         raise ConfigurationError(msg)
-    return store
+    return cast("Store | AsyncStore", store)
 
 
 def _from_environment(prefix: str) -> Store:

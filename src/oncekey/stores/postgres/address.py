@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from oncekey.errors import ConfigurationError
 from oncekey.policy import Duration, seconds
 from oncekey.stores.base import checked_fast
+from oncekey.stores.sqlalchemy import SharedEngine, is_engine
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -39,7 +40,7 @@ class Target(Struct, frozen=True):
     listen: bool
     fast: bool = True
     given: Any = None
-    """A pool or a connection of the caller, or None."""
+    """A pool, a connection or an engine of the caller, or None."""
 
     @property
     def lock(self) -> Any:
@@ -70,13 +71,17 @@ class Target(Struct, frozen=True):
             msg = f"size must be a number of connections, at least 1, but it is {size!r}"
             raise ConfigurationError(msg)
         if not isinstance(given, str):
-            if not _lends(given):
+            where = "the address of the caller's connection"
+            if is_engine(given):
+                given = SharedEngine(given, "postgresql", "psycopg")
+                where = given.where
+            elif not _lends(given):
                 msg = (
                     f"a PostgreSQL store needs a postgresql:// URL, a conninfo string, a pool of "
-                    f"psycopg_pool or a connection of psycopg, but it got {type(given).__name__}"
+                    f"psycopg_pool, a connection of psycopg or an engine of SQLAlchemy, but it got "
+                    f"{type(given).__name__}"
                 )
                 raise ConfigurationError(msg)
-            where = "the address of the caller's connection"
             return cls("", where, {}, size, wait, inf, listen=False, fast=fast, given=given)
         try:
             named = conninfo_to_dict(given)
@@ -117,7 +122,11 @@ def _options(named: dict[str, Any], wait: float, answer: float) -> dict[str, Any
 def check_colour(given: object, wanted: type[psycopg.BaseConnection[Any]]) -> None:
     """Raise ConfigurationError if a store got an object for the other kind of code."""
     asynchronous = psycopg.AsyncConnection
-    awaits = iscoroutinefunction(getattr(given, "getconn", None)) or isinstance(given, asynchronous)
+    if isinstance(given, SharedEngine):
+        awaits, given = given.awaits, given.engine
+    else:
+        waits = iscoroutinefunction(getattr(given, "getconn", None))
+        awaits = waits or isinstance(given, asynchronous)
     if awaits != (wanted is asynchronous):
         kind, needed = ("async", "AsyncPostgresStore") if awaits else ("blocking", "PostgresStore")
         msg = f"{type(given).__name__} is for {kind} code; give it to {needed}"

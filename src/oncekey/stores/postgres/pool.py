@@ -1,5 +1,7 @@
 """The connections of the store: its own, those of the caller's pool, or the caller's only one.
 
+`engine_async` has those of an engine of SQLAlchemy.
+
 A caller that needs a new connection opens it, so that it learns at once what is wrong with the
 server and waits for no other caller's retries. There is no background thread or task that a fork,
 or the end of an event loop, could leave behind.
@@ -43,6 +45,7 @@ from oncekey.stores.postgres.protocol import (
     say,
     wait,
 )
+from oncekey.stores.sqlalchemy import SharedEngine
 
 _BAD: Final = ConnStatus.BAD
 _KEPT: Final = 2
@@ -205,6 +208,10 @@ def lender(target: Target) -> Lender:
     if target.given is None:
         return Own(target)
     check_colour(target.given, Connection)
+    if isinstance(target.given, SharedEngine):
+        from oncekey.stores.postgres.engine import Shared
+
+        return Shared(target)
     return Borrowed(target) if isinstance(target.given, Connection) else Pooled(target)
 
 

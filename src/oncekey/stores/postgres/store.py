@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
     from oncekey.stores.base import AsyncStore
+    from oncekey.stores.sqlalchemy import AnyEngine
 
 
 class PostgresStore:
@@ -62,7 +63,7 @@ class PostgresStore:
 
     def __init__(
         self,
-        conninfo: str | ConnectionPool[Any] | Connection[Any],
+        conninfo: str | ConnectionPool[Any] | Connection[Any] | AnyEngine,
         *,
         size: int = 10,
         patience: Duration = "5s",
@@ -72,11 +73,11 @@ class PostgresStore:
     ) -> None:
         """Check the options. Connections are opened at the first use.
 
-        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which the
-        caller closes. `size` is the largest number of connections for verbs; `patience` is how long
-        a caller waits for a free one, `timeout` how long for an answer on one of ours. Without
-        `listen` a waiting caller polls instead of being woken. Without `fast` every task of a loop
-        runs its own statement, instead of sharing one with others.
+        `conninfo` is a URL, a conninfo string, or a pool, a connection or an engine of SQLAlchemy
+        of the caller, which the caller closes. `size` is the largest number of connections for
+        verbs; `patience` is how long a caller waits for a free one, `timeout` how long for an
+        answer on one of ours. Without `listen` a waiting caller polls instead of being woken.
+        Without `fast` every task of a loop runs its own statement, instead of sharing one.
         """
         self.target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
         self.links = PerProcess(partial(Link, self.target))

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
+    from oncekey.stores.sqlalchemy import AnyEngine
+
     if False:  # sync only
         from oncekey.stores.base import AsyncStore
 
@@ -61,7 +63,7 @@ class AsyncPostgresStore:
 
     def __init__(
         self,
-        conninfo: str | AsyncConnectionPool[Any] | AsyncConnection[Any],
+        conninfo: str | AsyncConnectionPool[Any] | AsyncConnection[Any] | AnyEngine,
         *,
         size: int = 10,
         patience: Duration = "5s",
@@ -71,11 +73,11 @@ class AsyncPostgresStore:
     ) -> None:
         """Check the options. Connections are opened at the first use.
 
-        `conninfo` is a URL, a conninfo string, or a pool or a connection of the caller, which the
-        caller closes. `size` is the largest number of connections for verbs; `patience` is how long
-        a caller waits for a free one, `timeout` how long for an answer on one of ours. Without
-        `listen` a waiting caller polls instead of being woken. Without `fast` every task of a loop
-        runs its own statement, instead of sharing one with others.
+        `conninfo` is a URL, a conninfo string, or a pool, a connection or an engine of SQLAlchemy
+        of the caller, which the caller closes. `size` is the largest number of connections for
+        verbs; `patience` is how long a caller waits for a free one, `timeout` how long for an
+        answer on one of ours. Without `listen` a waiting caller polls instead of being woken.
+        Without `fast` every task of a loop runs its own statement, instead of sharing one.
         """
         self.target = Target.of(conninfo, size, patience, timeout, listen=listen, fast=fast)
         self.links = PerLoop(partial(AsyncCrowd, self.target))

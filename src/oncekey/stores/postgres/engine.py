@@ -1,0 +1,93 @@
+"""The connections of an engine of SQLAlchemy, which the sessions of the application use too."""
+
+# Generated from engine_async.py by "make generate": do not edit.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import Connection
+from psycopg.pq import ConnStatus, TransactionStatus
+from sqlalchemy import exc
+
+from oncekey.errors import ConfigurationError, StoreError
+from oncekey.stores.postgres.address import close_unless_idle
+from oncekey.stores.postgres.connections import stale
+from oncekey.stores.postgres.errors import explain_connect
+from oncekey.stores.postgres.protocol import PostgresLine
+
+if TYPE_CHECKING:
+    from sqlalchemy.pool import PoolProxiedConnection
+
+    from oncekey.stores.postgres.address import Target
+
+
+_BAD: Final = ConnStatus.BAD
+_PLACE: Final = "oncekey"
+"""Where the pool keeps what is known about a session, for as long as that lives."""
+
+
+class Shared:
+    """Connections that the pool of the engine lends, each to one verb, between its other users."""
+
+    def __init__(self, target: Target) -> None:
+        """Use the engine. Nothing is opened yet."""
+        self._target = target
+        self._shared = target.given
+        self._loans: dict[PostgresLine[Connection[Any]], PoolProxiedConnection] = {}
+
+    def take(self) -> PostgresLine[Connection[Any]]:
+        """Return a connection that is idle, and that the server has not closed."""
+        while True:
+            loan = self._lent()
+            connection: Any = loan.driver_connection
+            if not stale(connection):
+                break
+            self._return(loan, broken=True)
+        if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            self._return(loan)
+            msg = (
+                "the engine lent a connection that is inside a transaction, where a claim protects "
+                "nothing until it is committed; let handlers of its events commit what they begin, "
+                "and leave pool_reset_on_return as it is"
+            )
+            raise ConfigurationError(msg)
+        line = loan.info.get(_PLACE)
+        if line is None:
+            line = loan.info[_PLACE] = PostgresLine(connection)
+        self._loans[line] = loan
+        known: PostgresLine[Connection[Any]] = line
+        return known
+
+    def give(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Give the connection back. The pool replaces it if it is broken."""
+        loan = self._loans.pop(line)
+        self._return(loan, broken=line.connection.pgconn.status == _BAD)
+
+    def drop(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Close the connection unless it is idle. The pool replaces it."""
+        close_unless_idle(line.connection.pgconn)
+
+    def close(self) -> None:
+        """Do nothing: the application disposes of its engine."""
+
+    def _lent(self) -> PoolProxiedConnection:
+        """Return what the pool lends. Raise StoreError if it lends nothing."""
+        where = self._target.where
+        try:
+            loan: PoolProxiedConnection = self._shared.engine.raw_connection()
+        except psycopg.Error as error:
+            raise explain_connect(error, where) from error
+        except exc.TimeoutError as error:
+            msg = (
+                "the pool of the engine lent no connection in its pool_timeout; nothing was "
+                "changed; a call inside of a session needs one beside that of the session: raise "
+                "pool_size or max_overflow"
+            )
+            raise StoreError(msg, happened=False, unreachable=True) from error
+        return loan
+
+    def _return(self, loan: PoolProxiedConnection, *, broken: bool = False) -> None:
+        done = loan.invalidate if broken else loan.close
+        done()
