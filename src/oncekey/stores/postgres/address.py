@@ -106,8 +106,11 @@ def _lends(given: object) -> bool:
 
 
 def _options(named: dict[str, Any], wait: float, answer: float) -> dict[str, Any]:
-    """Return the options that the caller has not set, so that a dead server is noticed."""
-    usual = {
+    """Return the options that the caller has not set.
+
+    With them a dead server is noticed, and of several servers the one that takes writes is found.
+    """
+    usual: dict[str, int | str] = {
         "connect_timeout": max(2, round(wait)),  # libpq counts whole seconds, at least two
         "tcp_user_timeout": round(2 * answer * _PER_MILLE),
         "keepalives_idle": max(1, round(answer)),
@@ -115,6 +118,8 @@ def _options(named: dict[str, Any], wait: float, answer: float) -> dict[str, Any
         "keepalives_count": 3,
         "fallback_application_name": "oncekey",
     }
+    if "," in f"{named.get('host')}{named.get('hostaddr')}{named.get('port')}":
+        usual["target_session_attrs"] = "read-write"
     options = {name: value for name, value in usual.items() if name not in named}
     return options | {"autocommit": True, "client_encoding": "utf8"}
 

@@ -87,6 +87,11 @@ def pause_after(error: psycopg.Error, longest: float) -> float:
     return uniform(0, longest)  # noqa: S311 - a pause is no secret
 
 
+def elsewhere(error: psycopg.Error) -> bool:
+    """Return whether another server may lead now: this one takes no writes, or says nothing."""
+    return error.sqlstate == _READ_ONLY or isinstance(error, NoAnswerError)
+
+
 def schema_is_gone(error: psycopg.Error) -> bool:
     """Return whether the tables or functions are missing: the database was created again."""
     return error.sqlstate in _NO_SUCH

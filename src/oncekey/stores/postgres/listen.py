@@ -16,7 +16,7 @@ from psycopg import Connection
 from oncekey.stores.connections import Gate
 from oncekey.stores.postgres import statements as sql
 from oncekey.stores.postgres.address import Target
-from oncekey.stores.postgres.errors import explain
+from oncekey.stores.postgres.errors import elsewhere, explain
 from oncekey.stores.postgres.pool import Own
 from oncekey.stores.postgres.protocol import (
     PostgresLine,
@@ -54,7 +54,10 @@ class Watch:
             try:
                 self._wait(line, sql.channel(scope, key), sql.of_watch(scope, key, token), seconds)
             except psycopg.Error as error:
-                raise explain(error, self._target.where, lost=line.connection.closed) from error
+                failure = explain(error, self._target.where, lost=line.connection.closed)
+                if elsewhere(error):
+                    self._lender.leave(line)
+                raise failure from error
             except BaseException:  # interrupted: the connection would still listen
                 self._lender.drop(line)
                 raise

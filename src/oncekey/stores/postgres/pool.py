@@ -32,6 +32,7 @@ from oncekey.stores.postgres.address import (
 from oncekey.stores.postgres.connections import hearing, stale
 from oncekey.stores.postgres.errors import (
     PAUSES,
+    elsewhere,
     explain,
     explain_connect,
     pause_after,
@@ -66,6 +67,10 @@ class Lender(Protocol):
 
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Close a connection whose state is unknown."""
+        ...
+
+    def leave(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Close the connections to a server in whose place there may be another one."""
         ...
 
     def close(self) -> None:
@@ -120,6 +125,11 @@ class Own:
         """Close the connection."""
         line.connection.close()
 
+    def leave(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Close all connections: the idle ones lead to the same server, and would fail in turn."""
+        line.connection.close()
+        self.close()
+
     def close(self) -> None:
         """Close all connections, those in use when they are given back."""
         self._era += 1
@@ -171,6 +181,10 @@ class Pooled:
         """Close the connection unless it is idle. The pool replaces it."""
         close_unless_idle(line.connection.pgconn)
 
+    def leave(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Close the connection. The pool replaces it."""
+        line.connection.close()
+
     def close(self) -> None:
         """Do nothing: the caller closes the pool."""
 
@@ -198,6 +212,9 @@ class Borrowed:
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Close the connection unless it is idle: no cancel request may be sent on it."""
         close_unless_idle(line.connection.pgconn)
+
+    def leave(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Do nothing: the connection is the caller's, and the only one."""
 
     def close(self) -> None:
         """Do nothing: the caller closes it."""
@@ -248,7 +265,10 @@ class Link:
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False
-                raise explain(error, self._target.where, lost=line.connection.closed) from error
+                failure = explain(error, self._target.where, lost=line.connection.closed)
+                if elsewhere(error):
+                    self._lender.leave(line)
+                raise failure from error
             except BaseException:  # interrupted: the state of the connection is unknown
                 self._lender.drop(line)
                 raise
@@ -278,7 +298,10 @@ class Link:
             if script := self._script(line):
                 self._migrate(line, script)
         except psycopg.Error as error:
-            raise (explain_connect if line.connection.closed else explain)(error, where) from error
+            failure = (explain_connect if line.connection.closed else explain)(error, where)
+            if elsewhere(error):
+                self._lender.leave(line)
+            raise failure from error
         self._ready = True
 
     def _migrate(self, line: PostgresLine[Connection[Any]], script: bytes) -> None:

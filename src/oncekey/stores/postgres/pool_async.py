@@ -30,6 +30,7 @@ from oncekey.stores.postgres.address import (
 from oncekey.stores.postgres.connections import hearing, stale
 from oncekey.stores.postgres.errors import (
     PAUSES,
+    elsewhere,
     explain,
     explain_connect,
     pause_after,
@@ -64,6 +65,10 @@ class Lender(Protocol):
 
     async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Close a connection whose state is unknown."""
+        ...
+
+    async def leave(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
+        """Close the connections to a server in whose place there may be another one."""
         ...
 
     async def close(self) -> None:
@@ -118,6 +123,11 @@ class AsyncOwn:
         """Close the connection."""
         await line.connection.close()
 
+    async def leave(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
+        """Close all connections: the idle ones lead to the same server, and would fail in turn."""
+        await line.connection.close()
+        await self.close()
+
     async def close(self) -> None:
         """Close all connections, those in use when they are given back."""
         self._era += 1
@@ -169,6 +179,10 @@ class AsyncPooled:
         """Close the connection unless it is idle. The pool replaces it."""
         close_unless_idle(line.connection.pgconn)
 
+    async def leave(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
+        """Close the connection. The pool replaces it."""
+        await line.connection.close()
+
     async def close(self) -> None:
         """Do nothing: the caller closes the pool."""
 
@@ -196,6 +210,9 @@ class AsyncBorrowed:
     async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Close the connection unless it is idle: no cancel request may be sent on it."""
         close_unless_idle(line.connection.pgconn)
+
+    async def leave(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
+        """Do nothing: the connection is the caller's, and the only one."""
 
     async def close(self) -> None:
         """Do nothing: the caller closes it."""
@@ -248,7 +265,10 @@ class AsyncLink:
             except psycopg.Error as error:
                 if schema_is_gone(error):
                     self._ready = False
-                raise explain(error, self._target.where, lost=line.connection.closed) from error
+                failure = explain(error, self._target.where, lost=line.connection.closed)
+                if elsewhere(error):
+                    await self._lender.leave(line)
+                raise failure from error
             except BaseException:  # interrupted: the state of the connection is unknown
                 await self._lender.drop(line)
                 raise
@@ -278,7 +298,10 @@ class AsyncLink:
             if script := await self._script(line):
                 await self._migrate(line, script)
         except psycopg.Error as error:
-            raise (explain_connect if line.connection.closed else explain)(error, where) from error
+            failure = (explain_connect if line.connection.closed else explain)(error, where)
+            if elsewhere(error):
+                await self._lender.leave(line)
+            raise failure from error
         self._ready = True
 
     async def _migrate(self, line: PostgresLine[AsyncConnection[Any]], script: bytes) -> None:

@@ -167,7 +167,9 @@ def listen(line: PostgresLine[C], channel: bytes, seconds: float) -> PQGen[None]
 def meet(line: PostgresLine[C], seconds: float) -> PQGen[None]:
     """Set up a session of our own, unless a pooler shares it with others.
 
-    Raise ConfigurationError if the session does not speak UTF-8.
+    Raise ConfigurationError if the session does not speak UTF-8, and ReadOnlySqlTransaction if the
+    server is a standby. What a standby has may be lost: a leader that was replaced becomes one, and
+    shows commits that nobody else has until it is rewound.
     """
     pgconn = line.connection.pgconn
     # A server answers with its own spelling, a pooler with that of the client.
@@ -177,6 +179,9 @@ def meet(line: PostgresLine[C], seconds: float) -> PQGen[None]:
         raise ConfigurationError(msg)
     script = _BOUND if line.hears else _ALONE
     alone = bool((yield from say(line, script % pgconn.backend_pid, seconds)))
+    # A pooler does not know it. Every server says it, again when it is promoted.
+    if pgconn.parameter_status(b"in_hot_standby") == b"on":
+        raise psycopg.errors.ReadOnlySqlTransaction("the server is a standby")
     line.pooled = not alone  # a pooler makes up the number of the process
     line.bound = alone and line.hears is not None
 
