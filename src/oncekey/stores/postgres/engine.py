@@ -69,6 +69,10 @@ class Shared:
         """Close the connection unless it is idle. The pool replaces it."""
         close_unless_idle(line.connection.pgconn)
 
+    def leave(self, line: PostgresLine[Connection[Any]]) -> None:
+        """Close the connection. The pool replaces it."""
+        line.connection.close()
+
     def close(self) -> None:
         """Do nothing: the application disposes of its engine."""
 

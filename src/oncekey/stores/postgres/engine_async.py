@@ -70,6 +70,10 @@ class AsyncShared:
         """Close the connection unless it is idle. The pool replaces it."""
         close_unless_idle(line.connection.pgconn)
 
+    async def leave(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
+        """Close the connection. The pool replaces it."""
+        await line.connection.close()
+
     async def close(self) -> None:
         """Do nothing: the application disposes of its engine."""
 
