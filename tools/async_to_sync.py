@@ -72,7 +72,7 @@ FILES: Mapping[str, Pair] = {
     "stores/postgres/listen": Pair(
         names={"asyncio": "time"}, phrases={"tasks of one loop": "threads"}
     ),
-    "messages/open_transaction": Pair(phrases={"of async code": "of blocking code"}),
+    "messages/open_transaction": Pair(),
     "messages/transaction": Pair(),
     "messages/atomic": Pair(),
     "messages/atomic_many": Pair(),

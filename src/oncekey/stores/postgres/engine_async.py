@@ -27,7 +27,7 @@ _PLACE: Final = "oncekey"
 """Where the pool keeps what is known about a session, for as long as that lives."""
 
 
-class AsyncShared:
+class AsyncEngineLender:
     """Connections that the pool of the engine lends, each to one verb, between its other users."""
 
     def __init__(self, target: Target) -> None:

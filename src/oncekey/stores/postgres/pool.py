@@ -226,9 +226,9 @@ def lender(target: Target) -> Lender:
         return Own(target)
     check_colour(target.given, Connection)
     if isinstance(target.given, SharedEngine):
-        from oncekey.stores.postgres.engine import Shared
+        from oncekey.stores.postgres.engine import EngineLender
 
-        return Shared(target)
+        return EngineLender(target)
     return Borrowed(target) if isinstance(target.given, Connection) else Pooled(target)
 
 

@@ -224,9 +224,9 @@ def lender(target: Target) -> Lender:
         return AsyncOwn(target)
     check_colour(target.given, AsyncConnection)
     if isinstance(target.given, SharedEngine):
-        from oncekey.stores.postgres.engine_async import AsyncShared
+        from oncekey.stores.postgres.engine_async import AsyncEngineLender
 
-        return AsyncShared(target)
+        return AsyncEngineLender(target)
     return (
         AsyncBorrowed(target) if isinstance(target.given, AsyncConnection) else AsyncPooled(target)
     )
