@@ -121,7 +121,7 @@ coverage: $(STAMP_DEV) ## The tests, with 100 % of the branches covered in the c
 	$(PY) -m coverage report --include='$(CORE_FILES)' --fail-under=100
 
 STORES_AND_SURFACES := $(addprefix tests/,unit stores doctor inspection faults isolation processes \
-                       functions http jobs messages events cli dashboard observe)
+                       functions http jobs messages outbox events cli dashboard observe)
 test-without-fast-paths: export HYPOTHESIS_PROFILE := modest
 test-without-fast-paths: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
 	$(PYTEST) --without-fast-paths $(STORES_AND_SURFACES)

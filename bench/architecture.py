@@ -28,6 +28,7 @@ PURPOSE: Final = {
     "http": "middlewares and a client",
     "jobs": "Celery, Dramatiq, RQ, Taskiq",
     "messages": "the inbox of a consumer",
+    "outbox": "messages sent after the commit",
     "events": "progress of jobs, to browsers",
     "testing": "chaos, clock, conformance",
     "once": "Once: what users make, and decorate with",

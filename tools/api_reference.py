@@ -87,6 +87,7 @@ PAGES = (
         ),
     ),
     ApiPage("messages", "Messages", _below("oncekey.messages", "faststream", "kafka", "purge")),
+    ApiPage("outbox", "Outbox", ("oncekey.outbox",)),
     ApiPage(
         "events",
         "Events",

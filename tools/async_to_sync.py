@@ -86,6 +86,7 @@ FILES: Mapping[str, Pair] = {
         }
     ),
     "messages/drivers_psycopg": Pair(phrases={"An AsyncConnection": "A connection"}),
+    "outbox/outbox": Pair(),
     "events/bus": Pair(phrases={"read, follow, and": "read, and"}),
     "events/redis_log": Pair(phrases={"Other loops close theirs": "The next use opens new ones"}),
 }

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-_OURS: Final = ("processed_messages", "processed_messages_schema")
+_OURS: Final = (
+    "processed_messages",
+    "processed_messages_schema",
+    "outbox_messages",
+    "outbox_messages_schema",
+)
 _PREFIX: Final = "oncekey_"
 
 
@@ -18,7 +23,7 @@ def include_object(
     reflected: bool,  # noqa: FBT001 - as Alembic calls it
     compare_to: Any,
 ) -> bool:
-    """Return False for the tables that an inbox or a store has made, as Alembic asks.
+    """Return False for the tables that an inbox, an outbox or a store has made, as Alembic asks.
 
     They have migrations of their own. If you have such a function already, call this one in it.
     """

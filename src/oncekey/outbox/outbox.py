@@ -1,0 +1,114 @@
+"""The outbox: messages that are committed with your data, and sent afterwards."""
+
+# Generated from outbox_async.py by "make generate": do not edit.
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from oncekey.compat import call_blocking
+from oncekey.errors import ConfigurationError
+from oncekey.messages.connections import Connections, connections_of
+from oncekey.messages.message import Message
+from oncekey.messages.open_transaction import OpenTransaction
+from oncekey.once import Once
+from oncekey.outbox.outgoing import Outgoing, outgoing
+from oncekey.outbox.routes import checked_patterns, matches
+from oncekey.outbox.statements import OUTBOX_SCHEMA, outbox_statements
+from oncekey.policy import SECOND, Duration, size
+
+LARGEST: Final = "960KiB"
+"""NATS takes 1 MiB with its headers, unless its settings say otherwise."""
+
+
+class Outbox:
+    """Keeps messages in the transaction that they tell of. A relay sends them after the commit."""
+
+    def __init__(
+        self,
+        target: str | Once,
+        *,
+        destinations: Iterable[str] | None = None,
+        max_size: str | int = LARGEST,
+    ) -> None:
+        """Configure the outbox. The first use opens the connections.
+
+        `target` is the URL of the database that has your data, PostgreSQL or SQLite, or a `Once`
+        whose store is there. It gets the table `outbox_messages`. `destinations` are the names that
+        `put` accepts, or starts of names as in `"orders.*"`; any, unless you say so. `max_size` is
+        how many bytes a message may have.
+        """
+        self._own = _connections(target)
+        self._sql = outbox_statements(self._own.dialect)
+        self._destinations = None if destinations is None else checked_patterns(destinations)
+        self._largest = size(max_size, "max_size")
+
+    def put(
+        self,
+        connection: Any,
+        message: Message,
+        *,
+        to: str,
+        key: str | None = None,
+        after: Duration | None = None,
+    ) -> str:
+        """Keep the message in the transaction of the connection. Return its id.
+
+        It is sent if the transaction is committed, and not if it is rolled back. `to` is a subject,
+        queue, stream or whatever the relay makes of it. Messages with one `key` are sent in the
+        order of their commits, one after the other; their transactions wait for each other from
+        here on. `after` delays a message that has no key.
+
+        The id is that of the message, or else a new one. A second message with an id that is still
+        in the outbox is not kept, and that is no error. Raise ConfigurationError if the connection
+        is outside a transaction or leads elsewhere, or the message cannot be sent.
+        """
+        given = outgoing(message, to=to, key=key, after=after, largest=self._largest)
+        self._check_destination(given.to)
+        transaction = OpenTransaction(self._own, connection)
+        transaction.begin()
+        statement = self._sql.put if given.key is None else self._sql.put_in_order
+        values = self._values(given, transaction.identity)
+        if not transaction.run(statement, values):
+            (found,) = transaction.run(OUTBOX_SCHEMA.read, {}) or [(0, 0, "")]
+            if found[2] != transaction.identity:
+                raise transaction.elsewhere()
+        return given.id
+
+    def migrate(self) -> None:
+        """Make the table or bring it up to date, which the first use would do otherwise."""
+        call_blocking(self._own.identity)
+
+    def close(self) -> None:
+        """Close the outbox's own connections. The next use opens new ones."""
+        call_blocking(self._own.close)
+
+    def _check_destination(self, to: str) -> None:
+        known = self._destinations
+        if known is not None and not any(matches(one, to) for one in known):
+            msg = f"{to!r} is none of the destinations of this outbox: {', '.join(known)}"
+            raise ConfigurationError(msg)
+
+    def _values(self, given: Outgoing, identity: str) -> dict[str, Any]:
+        return self._own.dialect.values(
+            {"after": round(given.after * SECOND)},
+            message_id=given.id,
+            destination=given.to,
+            key=given.key,
+            message_type=given.type,
+            attributes=given.attributes.decode(),
+            body=given.body,
+            identity=identity,
+        )
+
+
+def _connections(target: str | Once) -> Connections:
+    own = connections_of(target, OUTBOX_SCHEMA)
+    if own is None:
+        msg = (
+            "an outbox needs PostgreSQL or SQLite, where its messages are part of your "
+            "transactions; give the URL of the database that has your data"
+        )
+        raise ConfigurationError(msg)
+    return own

@@ -1,0 +1,123 @@
+"""What is put into the outbox: a message that was checked, where it goes, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from msgspec import MsgspecError, Struct, json
+
+from oncekey.errors import ConfigurationError, InvalidKeyError
+from oncekey.messages.message import Message
+from oncekey.messages.rows import LONGEST_ID, LONGEST_TYPE
+from oncekey.policy import Duration, seconds
+
+_LONGEST_DESTINATION: Final = 255
+_LONGEST_KEY: Final = 256
+
+
+class Outgoing(Struct, frozen=True, kw_only=True):
+    """A message as it is kept in the outbox."""
+
+    id: str
+    """The same in every try to send it."""
+    to: str
+    key: str | None
+    type: str
+    attributes: bytes
+    """The attributes as JSON."""
+    body: bytes
+    after: float
+    """After how many seconds it may be sent."""
+
+
+def outgoing(
+    message: object, *, to: object, key: object, after: Duration | None, largest: int
+) -> Outgoing:
+    """Return the message as it is kept.
+
+    Raise ConfigurationError if it could not be sent, and InvalidKeyError if the key is no text.
+    """
+    if not isinstance(message, Message):
+        msg = f"the outbox takes a Message(type=..., body=...), not a {type(message).__name__}"
+        raise ConfigurationError(msg)
+    if after is not None and key is not None:
+        msg = "a message with a key waits for those before it, so that it cannot have after= too"
+        raise ConfigurationError(msg)
+    attributes = _attributes(message.attributes)
+    body = _body(message.body)
+    if len(body) + len(attributes) > largest:
+        msg = (
+            f"the message has {len(body) + len(attributes):,} bytes, and the outbox takes at most "
+            f"{largest:,}; store it elsewhere and send where it is, or set max_size= if the broker "
+            f"takes more"
+        )
+        raise ConfigurationError(msg)
+    return Outgoing(
+        id=_text("the id of a message", message.id, LONGEST_ID) if message.id else uuid4().hex,
+        to=_destination(to),
+        key=None if key is None else _key(key),
+        type=_text("the type of a message", message.type, LONGEST_TYPE) if message.type else "",
+        attributes=attributes,
+        body=body,
+        after=0.0 if after is None else seconds(after, "after", zero=True),
+    )
+
+
+def _text(what: str, value: object, longest: int) -> str:
+    """Return the text. It goes into headers of brokers and into columns of databases."""
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{what} must be text that is not empty, not {value!r}")
+    if len(value) > longest:
+        raise ConfigurationError(f"{what} has {len(value)} characters, more than {longest}")
+    if not value.isprintable() or value != value.strip():
+        msg = f"{what} has characters that no header can carry, or blanks around it: {value!r}"
+        raise ConfigurationError(msg)
+    return value
+
+
+def _destination(to: object) -> str:
+    name = _text("the destination of a message", to, _LONGEST_DESTINATION)
+    if " " in name or "*" in name:
+        msg = f"a destination has no blanks and no *, as in to='orders.paid', not {name!r}"
+        raise ConfigurationError(msg)
+    return name
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        msg = f"a key must be a string, but it is {type(key).__name__}; pass str(order.id)"
+        raise InvalidKeyError(msg)
+    try:
+        return _text("the key of a message", key, _LONGEST_KEY)
+    except ConfigurationError as error:
+        raise InvalidKeyError(str(error)) from None
+
+
+def _attributes(attributes: object) -> bytes:
+    if not isinstance(attributes, Mapping):
+        msg = f"the attributes of a message are a mapping, not {attributes!r}"
+        raise ConfigurationError(msg)
+    for name, value in attributes.items():
+        _text("the name of an attribute", name, LONGEST_ID)
+        if not name.isascii() or ":" in name or " " in name:
+            msg = f"the name of an attribute is ASCII without blanks and colons, not {name!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(value, (str, int, float, bool)):
+            msg = f"the attribute {name!r} must be a text or a number, not {value!r}"
+            raise ConfigurationError(msg)
+        if isinstance(value, str) and not value.isprintable():
+            msg = f"the attribute {name!r} has characters that no header can carry: {value!r}"
+            raise ConfigurationError(msg)
+    return json.encode(dict(attributes))
+
+
+def _body(body: Any) -> bytes:
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    try:
+        return body.encode() if isinstance(body, str) else json.encode(body)
+    except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        msg = f"the body of a message must be bytes, text, or what JSON can say: {error}"
+        raise ConfigurationError(msg) from error
