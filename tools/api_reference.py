@@ -87,7 +87,7 @@ PAGES = (
         ),
     ),
     ApiPage("messages", "Messages", _below("oncekey.messages", "faststream", "kafka", "purge")),
-    ApiPage("outbox", "Outbox", ("oncekey.outbox",)),
+    ApiPage("outbox", "Outbox", _below("oncekey.outbox", "targets")),
     ApiPage(
         "events",
         "Events",

@@ -197,7 +197,7 @@ async def test_an_entry_of_a_stream_is_sent_again_as_it_was(redis_server, stream
         copies = (await client.xrange(stream_name))[1:]
         found = []
         for copy in copies:
-            assert copy[1] == fields | {b"oncekey-id": dead.key.encode()}
+            assert copy[1] == fields | {b"oncekey-first-id": dead.key.encode()}
             message = from_redis_stream(stream_name, copy)
             assert message.body == from_redis_stream(stream_name, first).body
             async with inbox.leased(message) as delivery:

@@ -20,6 +20,7 @@ from oncekey.cli.ls import ls
 from oncekey.cli.migrate import migrate
 from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES, remember_store
 from oncekey.cli.purge import purge
+from oncekey.cli.relay import relay
 from oncekey.cli.resolve import resolve
 from oncekey.cli.router import router
 from oncekey.cli.show import show
@@ -47,7 +48,7 @@ _COMMANDS: Final = (
         import_,
         migrate,
     ),
-    *(doctor, dashboard, exporter, router),
+    *(doctor, dashboard, exporter, router, relay),
 )
 # Newer releases of typer bundle their own click; this finds the right class in all of them.
 _UsageError: Final[Any] = typer.BadParameter.__base__

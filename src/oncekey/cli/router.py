@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Lock, Thread
-from types import FrameType
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.live import Live
 
 from oncekey.cli.options import Json, StoreUrl, remember_store
-from oncekey.cli.output import console, print_json
+from oncekey.cli.service import stopped_by_signals, told
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.policy import seconds
 
 if TYPE_CHECKING:
-    from oncekey.events import Router
     from oncekey.events.observers import Happening
 
 
@@ -52,7 +46,6 @@ class RouterCounts:
         return f"{self._domain}: {counts}"
 
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
 
@@ -108,7 +101,7 @@ def router(
         observers=(tally,),
     )
     try:
-        with _stopping(made), _telling(tally, period, as_json=as_json):
+        with stopped_by_signals(made), told(tally, period, as_json=as_json):
             made.run()
     finally:
         made.close()
@@ -149,55 +142,3 @@ def _client(url: str, *, cluster: bool, sentinel: str | None) -> Any:
         return found.master_for(sentinel, **facts)
     except (RedisError, ValueError) as error:
         raise ConfigurationError(f"the cluster or Sentinel cannot be used: {error}") from error
-
-
-@contextmanager
-def _stopping(made: Router) -> Iterator[None]:
-    """Stop the router after its work in hand at the first signal; end the process at the second."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(number, before[signal.Signals(number)])
-        made.stop()
-
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _telling(tally: RouterCounts, period: float, *, as_json: bool) -> Iterator[None]:
-    """Show the counts during the block.
-
-    On a terminal they are updated in place. Elsewhere a line is printed at the start, after every
-    `period` and at the end.
-    """
-    screen = console(error=True)
-    if screen.is_terminal and not as_json:
-        with Live(get_renderable=tally.line, console=screen, transient=True):
-            yield
-        typer.echo(tally.line())
-        return
-
-    def say(event: str) -> None:
-        if as_json:
-            print_json({"event": event, **tally.fields()}, at_once=True)
-        else:
-            typer.echo(tally.line())
-
-    def say_often() -> None:
-        while not over.wait(period or None):
-            say("status")
-
-    over = Event()
-    voice = Thread(target=say_often, name="oncekey-router-status")
-    say("started")
-    voice.start()
-    try:
-        yield
-    finally:
-        over.set()
-        voice.join()
-        say("stopped")

@@ -6,17 +6,21 @@ Nothing is created here: neither the table nor the file.
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any, Final
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
-from oncekey.errors import ConfigurationError
-from oncekey.messages.message import ENTRY_ID, Letter
+from oncekey.messages.message import FIRST_ID, REDIS_ID, Letter
 from oncekey.messages.purge import existing_table
 from oncekey.messages.rabbitmq import COUNT, TRIES
 from oncekey.messages.statements import as_micros
+from oncekey.outbox.table import OutboxMessage
+from oncekey.outbox.targets import JetStream, target_of
 
 _PATIENCE: Final = 10.0
+_NATS: Final = ("nats://", "tls://")
 
 
 class DeadMessage(Struct, frozen=True, kw_only=True):
@@ -83,75 +87,50 @@ async def publish(letter: Letter, broker: str, to: str) -> None:
     """Publish the message again, with its id, to a queue, subject or stream of the broker.
 
     `broker` is a URL: `amqp://` for a queue of RabbitMQ, `nats://` for a subject of JetStream, or
-    `redis://` for a stream. Raise an error of its client if the broker does not confirm it.
+    `redis://` for a stream. Raise MessageRefusedError, or an error of its client, if the broker
+    does not confirm it.
     """
-    kind = broker.partition("://")[0]
-    publishers = {
-        "amqp": _to_rabbitmq,
-        "amqps": _to_rabbitmq,
-        "nats": _to_jetstream,
-        "tls": _to_jetstream,
-        "redis": _to_redis,
-        "rediss": _to_redis,
-    }
-    if kind not in publishers:
-        msg = f"messages are sent to amqp://, nats:// or redis://, not to {kind}://"
-        raise ConfigurationError(msg)
+    if letter.entry is not None and broker.startswith("redis"):
+        await _entry_again(letter, letter.entry, broker, to)
+        return
+    target = JetStream(broker, twice=False) if broker.startswith(_NATS) else target_of(broker)
     try:
         async with asyncio.timeout(_PATIENCE):  # some clients would try to connect for ever
-            await publishers[kind](letter, broker, to)
-    except ModuleNotFoundError as error:
-        msg = f"sending to {kind}:// needs the package {error.name}; install it"
-        raise ConfigurationError(msg) from error
+            (error,) = await target.publish([_again(letter, broker, to)], monotonic() + _PATIENCE)
+    finally:
+        await target.aclose()
+    if error is not None:
+        raise error
 
 
-async def _to_rabbitmq(letter: Letter, broker: str, to: str) -> None:
-    import aio_pika
-
-    message = aio_pika.Message(
-        letter.body,
-        headers={
+def _again(letter: Letter, broker: str, to: str) -> OutboxMessage:
+    """Return the letter as it was when it was published first."""
+    message = OutboxMessage(
+        id=letter.id,
+        to=to,
+        type=letter.type,
+        attributes=letter.attributes,
+        body=letter.body,
+    )
+    if broker.startswith(_NATS):  # its type is the subject
+        return replace(message, type="")
+    if not broker.startswith("redis"):
+        counted = (TRIES, COUNT)
+        fresh = {
             name: value
             for name, value in letter.attributes.items()
-            if name[:2] != "x-" and name not in (TRIES, COUNT)  # it begins anew
-        },
-        message_id=letter.id or None,
-        type=letter.type or None,
-        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-    )
-    async with await aio_pika.connect(broker) as connection:
-        channel = await connection.channel(on_return_raises=True)
-        await channel.default_exchange.publish(message, routing_key=to)
+            if name[:2] != "x-" and name not in counted  # it begins anew
+        }
+        return replace(message, attributes=fresh)
+    return message
 
 
-async def _to_jetstream(letter: Letter, broker: str, to: str) -> None:
-    import nats
-
-    headers = {name: str(value) for name, value in letter.attributes.items()}
-    client = await nats.connect(broker)
-    try:
-        answer = await client.jetstream().publish(
-            to, letter.body, headers={**headers, "Nats-Msg-Id": letter.id}
-        )
-    finally:
-        await client.close()
-    if answer.duplicate:
-        msg = (
-            f"the stream still remembers {letter.id!r} and took it for a duplicate; send it again "
-            f"when its duplicate_window is over"
-        )
-        raise ConfigurationError(msg)
-
-
-async def _to_redis(letter: Letter, broker: str, to: str) -> None:
+async def _entry_again(letter: Letter, entry: list[tuple[bytes, bytes]], url: str, to: str) -> None:
+    """Add the entry of a stream again as it was, with its first id beside its fields."""
     from redis.asyncio import Redis
 
-    if letter.entry is None:  # it came from another broker
-        fields: dict[Any, Any] = {name: str(value) for name, value in letter.attributes.items()}
-        fields["data"] = letter.body
-    else:
-        fields = dict(letter.entry)
-    if letter.id:
-        fields[ENTRY_ID.encode()] = letter.id
-    async with Redis.from_url(broker) as client:
+    fields: dict[Any, Any] = dict(entry)
+    if letter.id and REDIS_ID.encode() not in fields:
+        fields[FIRST_ID.encode()] = letter.id
+    async with Redis.from_url(url) as client:
         await client.xadd(to, fields)

@@ -108,8 +108,6 @@ def letter_of(message: Message, most: int) -> bytes | None:
 _KAFKA_VALUE: Final = "topic, partition and offset"
 AMQP_WITHOUT_ID: Final = "oncekey-without-id"
 """The header of a copy whose original has no id, since aio-pika gives every copy one."""
-ENTRY_ID: Final = "oncekey-id"
-"""The field of an entry of a Redis stream that was sent again, with the id of the first."""
 
 
 def from_amqp(message: Any) -> Message:
@@ -187,21 +185,35 @@ def from_confluent(record: Any) -> Message:
     )
 
 
+REDIS_ID: Final = "oncekey-id"
+"""The field of an entry with the id of a message that came through an outbox."""
+REDIS_BODY: Final = "data"
+FIRST_ID: Final = "oncekey-first-id"
+"""The field of an entry that was sent again as it was, with the id of the first one."""
+
+
 def from_redis_stream(
     stream: str | bytes, entry: tuple[Any, Mapping[Any, Any]], deliveries: int | None = None
 ) -> Message:
     """Read an entry of a Redis stream. Its id is the stream's name and the entry's id.
 
-    An entry that was sent again, as a dead letter is, has its first id in the field `oncekey-id`.
+    An entry that was sent again as it was, as a dead letter is, has its first id in the field
+    `oncekey-first-id`. That of an outbox has its id in `oncekey-id`, and its body in `data`.
     `deliveries` is the count that XPENDING gives, if you ask for it.
     """
     number, fields = entry
-    attributes = {_word(name): _word(value) for name, value in fields.items()}
+    found = {_word(name): value for name, value in fields.items()}
+    said, first = found.pop(REDIS_ID, None), found.pop(FIRST_ID, None)
+    attributes = {name: _word(value) for name, value in found.items()}
+    body: Any = attributes
+    if said is not None:
+        attributes.pop(REDIS_BODY, None)
+        body = found.get(REDIS_BODY, b"")
     return Message(
-        id=attributes.pop(ENTRY_ID, "") or f"{_word(stream)}:{_word(number)}",
+        id=_word(said or first or b"") or f"{_word(stream)}:{_word(number)}",
         type=attributes.get("type") or _word(stream),
         attributes=attributes,
-        body=attributes,
+        body=body,
         deliveries=deliveries,
         native=entry,
         entry=fields,

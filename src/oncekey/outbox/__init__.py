@@ -7,5 +7,18 @@ as needed and always with the same id, by which consumers know what they have se
 from oncekey.messages.message import Message
 from oncekey.outbox.outbox import Outbox
 from oncekey.outbox.outbox_async import AsyncOutbox
+from oncekey.outbox.relay import Relay
+from oncekey.outbox.relay_async import AsyncRelay, RelayEvent
+from oncekey.outbox.table import DeadLetter, Figures, OutboxMessage
 
-__all__ = ["AsyncOutbox", "Message", "Outbox"]
+__all__ = [
+    "AsyncOutbox",
+    "AsyncRelay",
+    "DeadLetter",
+    "Figures",
+    "Message",
+    "Outbox",
+    "OutboxMessage",
+    "Relay",
+    "RelayEvent",
+]

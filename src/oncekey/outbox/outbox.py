@@ -16,6 +16,7 @@ from oncekey.once import Once
 from oncekey.outbox.outgoing import Outgoing, outgoing
 from oncekey.outbox.routes import checked_patterns, matches
 from oncekey.outbox.statements import OUTBOX_SCHEMA, outbox_statements
+from oncekey.outbox.table import DeadLetter, OutboxTable
 from oncekey.policy import SECOND, Duration, size
 
 LARGEST: Final = "960KiB"
@@ -39,7 +40,8 @@ class Outbox:
         `put` accepts, or starts of names as in `"orders.*"`; any, unless you say so. `max_size` is
         how many bytes a message may have.
         """
-        self._own = _connections(target)
+        self._own = own_connections(target)
+        self._table = OutboxTable(self._own)
         self._sql = outbox_statements(self._own.dialect)
         self._destinations = None if destinations is None else checked_patterns(destinations)
         self._largest = size(max_size, "max_size")
@@ -76,6 +78,18 @@ class Outbox:
                 raise transaction.elsewhere()
         return given.id
 
+    def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Return messages that are not tried any more, in the order in which they were put."""
+        return call_blocking(self._table.dead, limit)
+
+    def revive(self, letter: DeadLetter) -> bool:
+        """Let a dead message be tried again, with its id. Return whether it was still dead."""
+        return call_blocking(self._table.revive, letter.message.number)
+
+    def drop(self, letter: DeadLetter) -> bool:
+        """Delete a dead message, so that those behind it are sent. Return whether it was dead."""
+        return call_blocking(self._table.drop, letter.message.number)
+
     def migrate(self) -> None:
         """Make the table or bring it up to date, which the first use would do otherwise."""
         call_blocking(self._own.identity)
@@ -103,7 +117,8 @@ class Outbox:
         )
 
 
-def _connections(target: str | Once) -> Connections:
+def own_connections(target: str | Once) -> Connections:
+    """Return connections to the database of the outbox. Raise ConfigurationError for others."""
     own = connections_of(target, OUTBOX_SCHEMA)
     if own is None:
         msg = (

@@ -25,23 +25,67 @@ class OutboxStatements(Struct, frozen=True, kw_only=True):
     """A message without a key."""
     put_in_order: str
     """A message with a key, whose number is drawn when no open transaction has the key."""
+    lease: str
+    """Messages that may be sent now. Of each key only the first one that was not sent."""
+    lease_past_dead: str
+    """The same, but a dead message does not keep others back."""
+    sent: str
+    failed: str
+    """Tries that failed, and messages that are given back."""
+    purge: str
+    figures: str
+    dead: str
+    revive: str
+    """A dead message is sent again."""
+    drop: str
+    """A dead message is never sent, and keeps others back no more."""
 
 
 @cache
 def outbox_statements(dialect: Dialect) -> OutboxStatements:
     """Return the statements for one kind of database."""
+    sqlite = dialect.name == "sqlite"
 
-    def said(text: str) -> str:
+    def said(text: str, *, first_of: str = _UNSENT) -> str:
         return text.format(
             text="text",
+            number=dialect.number,
             octets=dialect.octets,
             moment=dialect.moment,
+            # The clock at the start of the statement can be looked up in an index.
+            now=":now" if sqlite else "statement_timestamp()",
+            ago=dialect.earlier.format(name="keep").replace("clock_", "statement_"),
             after_alone=dialect.alone("after"),
+            lease_alone=dialect.alone("lease"),
+            routed=_ROUTED_SQLITE if sqlite else _ROUTED_POSTGRES,
+            batch=_BATCH_SQLITE if sqlite else _BATCH_POSTGRES,
+            due="b.pause" if sqlite else "clock_timestamp() + make_interval(secs => b.pause)",
+            true="1" if sqlite else "true",
+            locked="" if sqlite else "FOR UPDATE SKIP LOCKED",
+            locked_c="" if sqlite else "FOR UPDATE OF c SKIP LOCKED",
+            first_of=first_of,
+            any_of="number IN (" if sqlite else "number = ANY (ARRAY(",
+            or_of=") OR number IN (" if sqlite else ") || ARRAY(",
+            end_of=")" if sqlite else "))",
+            created=dialect.micros.format("created_at"),
+            oldest=dialect.micros.format("min(created_at)"),
+            micros_now=dialect.micros.format(dialect.moment),
         )
 
-    # SQLite has one writer at a time, so that numbers are in the order of commits anyway.
-    in_order = _PUT if dialect.name == "sqlite" else _PUT_IN_ORDER
-    return OutboxStatements(put=said(_PUT), put_in_order=said(in_order))
+    return OutboxStatements(
+        put=said(_PUT),
+        # SQLite has one writer at a time, so that numbers are in the order of commits anyway.
+        put_in_order=said(_PUT if sqlite else _PUT_IN_ORDER),
+        lease=said(_LEASE),
+        lease_past_dead=said(_LEASE, first_of=f"o.status = 'pending' AND {_UNSENT}"),
+        sent=said(_SENT),
+        failed=said(_FAILED),
+        purge=said(_PURGE),
+        figures=said(_FIGURES),
+        dead=said(_DEAD),
+        revive=said(_REVIVE),
+        drop=said(_DROP),
+    )
 
 
 _PUT: Final = """
@@ -69,3 +113,116 @@ INSERT""",
     "FROM outbox_messages_schema WHERE",
     "FROM turn CROSS JOIN outbox_messages_schema WHERE turn.taken IS NOT NULL AND",
 )
+
+_UNSENT: Final = "o.status <> 'sent' AND o.message_key IS NOT NULL"
+
+_ROUTED_POSTGRES: Final = (
+    "destination LIKE ANY (CAST(:routes AS text[])) "
+    "AND NOT destination LIKE ANY (CAST(:resting AS text[]))"
+)
+_ROUTED_SQLITE: Final = (
+    "EXISTS (SELECT 1 FROM json_each(:routes) AS r WHERE destination GLOB r.value) "
+    "AND NOT EXISTS (SELECT 1 FROM json_each(:resting) AS r WHERE destination GLOB r.value)"
+)
+
+# A lease is a time before which no other relay takes the message. Which relay has it is said by
+# token and nonce, so that a relay that comes too late can mark nothing.
+#
+# Messages without a key are taken as they are due. Of the others the keys are walked, and only the
+# first unsent message of each is looked at: a million messages behind one that cannot be sent cost
+# nothing. The walk goes on behind the key where the last one ended, so that no key is left out.
+#
+# No message is skipped because its transaction was committed late: rows are looked for by what
+# they are, not behind a number that was seen last.
+_LEASE: Final = """
+UPDATE outbox_messages SET
+    due_at = {lease_alone},
+    token = token + 1,
+    nonce = CAST(:nonce AS {text})
+WHERE {any_of}
+    SELECT number FROM outbox_messages
+    WHERE status = 'pending' AND message_key IS NULL AND due_at <= {now} AND {routed}
+    ORDER BY due_at LIMIT CAST(:limit AS {number}) {locked}
+{or_of}
+    WITH RECURSIVE keys (message_key) AS (
+        SELECT (SELECT min(o.message_key) FROM outbox_messages AS o
+            WHERE {first_of} AND o.message_key > CAST(:behind AS {text}))
+        UNION ALL
+        SELECT (SELECT min(o.message_key) FROM outbox_messages AS o
+            WHERE {first_of} AND o.message_key > keys.message_key)
+        FROM keys WHERE keys.message_key IS NOT NULL
+    )
+    SELECT c.number FROM keys JOIN outbox_messages AS c ON c.number = (
+        SELECT min(o.number) FROM outbox_messages AS o
+        WHERE {first_of} AND o.message_key = keys.message_key)
+    WHERE c.status = 'pending' AND c.due_at <= {now} AND {routed}
+    LIMIT CAST(:limit AS {number}) {locked_c}
+{end_of}
+RETURNING number, token, message_id, destination, message_key, message_type, attributes, body, tries
+"""
+
+_BATCH_POSTGRES: Final = (
+    "json_to_recordset(CAST(:batch AS json)) AS b "
+    "(n bigint, t bigint, pause double precision, outcome text, failures int, why text, "
+    "doubt boolean)"
+)
+_BATCH_SQLITE: Final = (
+    "(SELECT json_extract(value, '$.n') AS n, json_extract(value, '$.t') AS t, "
+    "json_extract(value, '$.pause') AS pause, json_extract(value, '$.outcome') AS outcome, "
+    "json_extract(value, '$.failures') AS failures, json_extract(value, '$.why') AS why, "
+    "json_extract(value, '$.doubt') AS doubt FROM json_each(:batch)) AS b"
+)
+_OURS: Final = (
+    "number = b.n AND token = b.t AND nonce = CAST(:nonce AS {text}) AND status = 'pending'"
+)
+
+_SENT: Final = f"""
+UPDATE outbox_messages SET status = 'sent', sent_at = {{moment}}, error = NULL
+FROM {{batch}}
+WHERE {_OURS}
+RETURNING number
+"""  # noqa: S608 - only constants
+
+_FAILED: Final = f"""
+UPDATE outbox_messages SET
+    status = b.outcome,
+    due_at = {{due}},
+    tries = b.failures,
+    error = COALESCE(b.why, error),
+    unknown = (unknown OR b.doubt)
+FROM {{batch}}
+WHERE {_OURS}
+RETURNING number
+"""  # noqa: S608 - only constants
+
+_PURGE: Final = """
+DELETE FROM outbox_messages WHERE {any_of}
+    SELECT number FROM outbox_messages WHERE status = 'sent' AND sent_at < {ago}
+    ORDER BY sent_at LIMIT CAST(:limit AS {number}) {locked}
+{end_of}
+RETURNING 1
+"""
+
+_FIGURES: Final = """
+SELECT count(*), {oldest}, {micros_now},
+    (SELECT count(*) FROM outbox_messages WHERE status = 'dead')
+FROM outbox_messages WHERE status = 'pending'
+"""
+
+_DEAD: Final = """
+SELECT number, message_id, destination, message_key, message_type, attributes, body, tries, error,
+    unknown, {created}
+FROM outbox_messages WHERE status = 'dead' AND number > CAST(:behind AS {number})
+ORDER BY number LIMIT CAST(:limit AS {number})
+"""
+
+_REVIVE: Final = """
+UPDATE outbox_messages SET status = 'pending', tries = 0, due_at = {moment}
+WHERE number = CAST(:number AS {number}) AND status = 'dead'
+RETURNING number
+"""
+
+_DROP: Final = """
+DELETE FROM outbox_messages WHERE number = CAST(:number AS {number}) AND status = 'dead'
+RETURNING number
+"""

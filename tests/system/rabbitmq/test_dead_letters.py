@@ -6,6 +6,7 @@ import pytest
 from oncekey.messages import from_amqp
 from oncekey.messages.dead_letters import publish
 from oncekey.messages.message import Letter
+from oncekey.outbox.targets import MessageRefusedError
 
 ATTRIBUTES = {"mark": "1", "x-delivery-count": 3}
 
@@ -25,5 +26,5 @@ async def test_a_letter_comes_as_it_was(rabbit_server):
 
 async def test_a_letter_to_a_queue_that_is_not_there_is_refused(rabbit_server):
     letter = Letter(id="m-1", type="", attributes={}, body=b"7")
-    with pytest.raises(aio_pika.exceptions.DeliveryError):
+    with pytest.raises(MessageRefusedError):
         await publish(letter, rabbit_server.url, "nowhere")

@@ -97,7 +97,7 @@ def test_a_handler_of_batches_needs_a_transaction(inbox):
 
 
 def test_the_messages_of_a_batch_are_told_apart():
-    ids, data = [b"1-0", b"2-0"], [{b"a": b"1"}, {b"oncekey-id": b"orders:0-1"}]
+    ids, data = [b"1-0", b"2-0"], [{b"a": b"1"}, {b"oncekey-first-id": b"orders:0-1"}]
     raw = {"type": "bstream", "channel": "orders", "message_ids": ids, "data": data}
     batch = StreamMessage(raw, b'[{"order": 7}, {"order": 8}]', batch_headers=[{"a": "1"}, {}])
     found = messages_from(batch)

@@ -1,0 +1,91 @@
+"""An outbox whose relays send to RabbitMQ."""
+
+from time import monotonic
+
+import aio_pika
+import pytest
+
+from oncekey.messages import from_amqp
+from oncekey.outbox import OutboxMessage
+from oncekey.outbox.targets import MessageRefusedError, RabbitMQ, target_of
+from tests.outbox.kill_run import KillRun
+
+
+@pytest.fixture
+async def channel(rabbit_server):
+    async with await aio_pika.connect(rabbit_server.url) as connection:
+        yield await connection.channel()
+
+
+async def published(target, *names, to):
+    messages = [
+        OutboxMessage(id=name, to=to, type="paid", attributes={"tenant": "a", "n": 3}, body=b"7")
+        for name in names
+    ]
+    return [*await target.publish(messages, monotonic() + 30)]
+
+
+async def test_a_queue_has_it_with_its_id(rabbit_server, channel):
+    queue = await channel.declare_queue("outbox", durable=True)
+    target = target_of(rabbit_server.url)
+    assert await published(target, "m-1", to=queue.name) == [None]
+    delivered = await queue.get()
+    await delivered.ack()
+    found = from_amqp(delivered)
+    assert (found.id, found.type, found.body) == ("m-1", "paid", b"7")
+    assert found.attributes == {"tenant": "a", "n": 3}
+    assert delivered.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+    await target.aclose()
+
+
+async def test_what_no_queue_takes_is_refused(rabbit_server, channel):
+    target = target_of(rabbit_server.url)
+    (found,) = await published(target, "m-1", to="nowhere")
+    assert isinstance(found, MessageRefusedError)
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    queue = await channel.declare_queue("outbox-full", durable=True, arguments=full)
+    found = [(await published(target, name, to=queue.name))[0] for name in ("m-1", "m-2")]
+    assert [type(one) for one in found] == [type(None), MessageRefusedError]
+    await target.aclose()
+
+
+async def test_an_exchange_routes_by_the_destination(rabbit_server, channel):
+    exchange = await channel.declare_exchange("outbox-topics", "topic", durable=True)
+    queue = await channel.declare_queue("outbox-paid", durable=True)
+    await queue.bind(exchange, "orders.*")
+    target = RabbitMQ(rabbit_server.url, exchange=exchange.name)
+    assert await published(target, "m-1", to="orders.paid") == [None]
+    (lost,) = await published(target, "m-2", to="mails.sent")
+    assert isinstance(lost, MessageRefusedError)
+    await (await queue.get()).ack()
+    await target.aclose()
+
+
+async def test_a_broker_that_is_not_there_does_not_count():
+    with pytest.raises(ConnectionError):
+        await published(RabbitMQ("amqp://127.0.0.1:9"), "m-1", to="orders")
+
+
+class RabbitReader:
+    """Reads a queue."""
+
+    def __init__(self, url, name):
+        self.url, self.to = url, name
+
+    async def open(self):
+        self._connection = await aio_pika.connect(self.url)
+        channel = await self._connection.channel()
+        self._queue = await channel.declare_queue(self.to, durable=True)
+
+    async def next(self):
+        delivered = await self._queue.get(fail=False)
+        return [] if delivered is None else [(from_amqp(delivered), delivered.ack)]
+
+    async def close(self):
+        await self._connection.close()
+
+
+async def test_relays_that_die_and_hang_lose_and_double_nothing(postgres_url, rabbit_server):
+    run = KillRun(postgres_url, RabbitReader(rabbit_server.url, "outbox-kills"), messages=800)
+    await run.run(kills=8)
+    assert (run.killed, run.paused) == (5, 3)
