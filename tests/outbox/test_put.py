@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from oncekey import ConfigurationError, Once, current
 from oncekey.messages import Inbox
 from oncekey.outbox import AsyncOutbox, Message, Outbox
 from tests.messages.ways_async import WAYS as ASYNC_WAYS
@@ -123,3 +124,53 @@ def test_the_table_is_made_beside_that_of_an_inbox(postgres_url, way_of):
         inbox.close()
         outbox.close()
     assert len(kept(way)) == 1
+
+
+def test_an_attempt_that_runs_again_makes_no_second_message(way, outbox):
+    once, dying = Once("memory://"), [False, False, True]
+
+    @once(key="{order}", on_error="release")
+    def pay(order):
+        with way.transaction() as connection:
+            way.write(connection, order)
+            for message in (PAID, PAID, Message(id="receipt")):
+                outbox.put(connection, message, to="orders.paid", key=order, sender=current())
+        if dying.pop():
+            raise OSError("it was committed, and not recorded")
+
+    with pytest.raises(OSError, match="committed"):
+        pay("7")
+    first = [row[0] for row in kept(way)]
+    pay("7")
+    pay("8")
+    once.close()
+    assert len(first) == len(set(first)) == 3
+    names = [row[0] for row in kept(way)]
+    assert names[:3] == first
+    assert len(set(names)) == 6
+    assert way.orders() == ["7", "7", "8"]
+
+
+def test_what_is_no_sender(way_of, open_outbox):
+    way = way_of("sqlite3")
+    outbox = open_outbox(way.url)
+    with (
+        way.transaction() as connection,
+        pytest.raises(ConfigurationError, match="a sender is an attempt"),
+    ):
+        outbox.put(connection, PAID, to="orders.paid", sender="me")
+
+
+def test_a_delivery_of_an_inbox_sends_under_its_key(way_of, open_outbox):
+    way = way_of("psycopg")
+    outbox = open_outbox(way.url)
+    inbox = Inbox(way.url, "billing")
+    found = set()
+    for _ in range(2):
+        with pytest.raises(_UndoneError), way.transaction() as connection:
+            with inbox.atomic(connection, Message(id="order-7")) as delivery:
+                found.add(outbox.put(connection, PAID, to="orders.paid", sender=delivery))
+            raise _UndoneError
+    inbox.close()
+    assert len(found) == 1
+    assert kept(way) == []

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from oncekey.compat import call_blocking
 from oncekey.errors import ConfigurationError
 from oncekey.messages.connections import Connections, connections_of
 from oncekey.messages.message import Message
 from oncekey.messages.open_transaction import OpenTransaction
 from oncekey.once import Once
-from oncekey.outbox.outgoing import Outgoing, outgoing
+from oncekey.outbox.outgoing import Outgoing, Sender, id_from, outgoing
 from oncekey.outbox.routes import checked_patterns, matches
 from oncekey.outbox.statements import OUTBOX_SCHEMA, outbox_statements
 from oncekey.outbox.table import DeadLetter, OutboxTable
@@ -54,6 +56,7 @@ class Outbox:
         to: str,
         key: str | None = None,
         after: Duration | None = None,
+        sender: Sender | None = None,
     ) -> str:
         """Keep the message in the transaction of the connection. Return its id.
 
@@ -63,10 +66,15 @@ class Outbox:
         here on. `after` delays a message that has no key.
 
         The id is that of the message, or else a new one. A second message with an id that is still
-        in the outbox is not kept, and that is no error. Raise ConfigurationError if the connection
+        in the outbox is not kept, and that is no error. `sender` is the attempt or the delivery
+        that sends the message: the id is then its `downstream_key` for the id of the message as a
+        name, or else for its place among the messages of this sender, so that an attempt which runs
+        again makes no second message. Raise ConfigurationError if the connection
         is outside a transaction or leads elsewhere, or the message cannot be sent.
         """
         given = outgoing(message, to=to, key=key, after=after, largest=self._largest)
+        if sender is not None:
+            given = replace(given, id=id_from(sender, message))
         self._check_destination(given.to)
         transaction = OpenTransaction(self._own, connection)
         transaction.begin()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Struct, json
 
@@ -15,6 +16,32 @@ from oncekey.policy import Duration, seconds
 
 _LONGEST_DESTINATION: Final = 255
 _LONGEST_KEY: Final = 256
+
+
+class Sender(Protocol):
+    """An attempt, or a delivery of an inbox."""
+
+    def downstream_key(self, name: str) -> str:
+        """Return a key for the effect `name`, the same in every attempt."""
+        ...
+
+
+_counts: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
+"""How many messages without an id each sender has put."""
+
+
+def id_from(sender: Sender, message: Message) -> str:
+    """Return the id of a message that this sender gives it in every attempt.
+
+    Raise ConfigurationError for what is neither an attempt nor a delivery.
+    """
+    if not callable(getattr(sender, "downstream_key", None)):
+        msg = f"a sender is an attempt or the delivery of an inbox, not {sender!r}"
+        raise ConfigurationError(msg)
+    if message.id:
+        return sender.downstream_key(message.id)
+    count = _counts[sender] = _counts.get(sender, 0) + 1
+    return sender.downstream_key(f"message {count}")
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
