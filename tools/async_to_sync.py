@@ -72,6 +72,24 @@ FILES: Mapping[str, Pair] = {
     "stores/postgres/listen": Pair(
         names={"asyncio": "time"}, phrases={"tasks of one loop": "threads"}
     ),
+    "stores/mysql/store": Pair(
+        names={"PerLoop": "PerProcess"},
+        phrases={
+            "Connections belong to one event loop, so each loop that asks has some of its own.": (
+                "Connections belong to one process, so a forked child has some of its own."
+            ),
+            " of this loop": "",
+        },
+    ),
+    "stores/mysql/pool": Pair(
+        names={
+            "ask_async": "ask",
+            "close_async": "close",
+            "connect_async": "connect",
+            "is_stale_async": "is_stale",
+        },
+        phrases={"tasks of one loop": "threads"},
+    ),
     "messages/open_transaction": Pair(),
     "messages/transaction": Pair(),
     "messages/atomic": Pair(),

@@ -25,6 +25,10 @@ OF_OTHERS = {
     "_resource_closers": ("http/django.py", "a response is closed together with another one"),
     "_parser _sock": ("stores/redis/connection.py", "a connection of redis-py is used directly"),
     "_parser _writer": ("stores/redis/connection_async.py", "the same for coroutines"),
+    "_sock _stream_broken": (
+        "stores/mysql/drivers.py",
+        "an idle connection that the server has closed is noticed before anything is sent",
+    ),
     "_cursor _finish _payload _read_bytes": (
         "http/aiohttp.py",
         "a request gets its body back, says what was read of it, and gives up its files",

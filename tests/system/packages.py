@@ -32,6 +32,11 @@ def find_pgbouncer() -> str | None:
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
+def find_mariadb() -> str | None:
+    """Return the path of the server, which Debian puts where only root's PATH looks."""
+    return shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
 def find_prometheus() -> str | None:
     """Return the path of Prometheus."""
     return shutil.which("prometheus")
@@ -39,6 +44,7 @@ def find_prometheus() -> str | None:
 
 FINDERS: Mapping[str, Callable[[], str | None]] = {
     "chromium": find_chromium,
+    "mariadb-server": find_mariadb,
     "npm": lambda: shutil.which("npm"),
     "pgbouncer": find_pgbouncer,
     "prometheus": find_prometheus,

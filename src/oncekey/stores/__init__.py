@@ -15,16 +15,20 @@ from oncekey.stores.sqlite.store import SQLiteStore
 from oncekey.stores.url import safe_url
 
 if TYPE_CHECKING:
+    from oncekey.stores.mysql.store import MySQLStore
+    from oncekey.stores.mysql.store_async import AsyncMySQLStore
     from oncekey.stores.postgres.store import PostgresStore
     from oncekey.stores.postgres.store_async import AsyncPostgresStore
     from oncekey.stores.redis.store import RedisStore
     from oncekey.stores.redis.store_async import AsyncRedisStore
 
 __all__ = [
+    "AsyncMySQLStore",
     "AsyncPostgresStore",
     "AsyncRedisStore",
     "AsyncStore",
     "MemoryStore",
+    "MySQLStore",
     "PostgresStore",
     "RedisStore",
     "SQLiteStore",
@@ -59,6 +63,11 @@ def _open_redis(url: str, prefix: str | None = None) -> Store:
 
 def _open_postgres(url: str) -> Store:
     store: type[PostgresStore] = __getattr__("PostgresStore")
+    return store(url)
+
+
+def _open_mysql(url: str) -> Store:
+    store: type[MySQLStore] = __getattr__("MySQLStore")
     return store(url)
 
 
@@ -104,12 +113,16 @@ _SCHEMES: dict[str, Callable[[str], Store]] = {
     "unix": _open_redis,
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
+    "mysql": _open_mysql,
+    "mariadb": _open_mysql,
 }
 
 # Stores that need an extra: the module, and the name of the extra.
 _LAZY = {
     "RedisStore": ("redis.store", "redis"),
     "AsyncRedisStore": ("redis.store_async", "redis"),
+    "MySQLStore": ("mysql.store", "mysql"),
+    "AsyncMySQLStore": ("mysql.store_async", "mysql"),
     "PostgresStore": ("postgres.store", "postgres"),
     "AsyncPostgresStore": ("postgres.store_async", "postgres"),
 }

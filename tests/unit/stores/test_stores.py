@@ -6,7 +6,13 @@ from oncekey import ConfigurationError, Once, stores
 
 
 @pytest.mark.parametrize(
-    ("url", "extra"), [("redis://localhost", "redis"), ("postgresql://localhost", "postgres")]
+    ("url", "extra"),
+    [
+        ("redis://localhost", "redis"),
+        ("postgresql://localhost", "postgres"),
+        ("mysql://localhost/app", "mysql"),
+        ("mariadb://localhost/app", "mysql"),
+    ],
 )
 def test_a_missing_driver_is_named_with_its_extra(monkeypatch, url, extra):
     def missing(name):

@@ -1,0 +1,137 @@
+"""PyMySQL for blocking code and asyncmy for coroutines: connect, ask, close.
+
+Everything that differs between the two drivers is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+import asyncmy
+import asyncmy.errors
+import pymysql
+import pymysql.err
+
+from oncekey.stores.mysql.address import MySQLTarget
+from oncekey.stores.mysql.schema import SESSION
+
+if TYPE_CHECKING:
+    from oncekey.stores.mysql.rows import Row
+
+Connection: TypeAlias = "pymysql.Connection[Any]"
+AsyncConnection: TypeAlias = asyncmy.Connection
+
+C = TypeVar("C")
+
+FAILURES: Final = (
+    pymysql.err.Error,
+    asyncmy.errors.Error,
+    OSError,  # with TimeoutError
+    EOFError,
+)
+"""What a driver raises for a server that refuses, breaks off or is silent."""
+
+
+class MySQLLine(Generic[C]):
+    """A connection, and when it was used."""
+
+    def __init__(self, connection: C, era: int) -> None:
+        """Take a new connection."""
+        self.connection = connection
+        self.era = era
+        self.since = 0.0
+        self.broken = False
+
+
+class NoAnswerError(TimeoutError):
+    """The server did not answer in time."""
+
+
+def connect(target: MySQLTarget, seconds: float) -> Connection:
+    """Return a new connection that waits so long for an answer."""
+    connection = pymysql.connect(
+        **target.options,
+        charset="utf8mb4",
+        autocommit=None,
+        connect_timeout=target.patience,
+        read_timeout=seconds,
+        write_timeout=seconds,
+        program_name="oncekey",
+        init_command=None,
+    )
+    try:
+        for statement in SESSION:
+            ask(connection, statement)
+    except BaseException:
+        close(connection)
+        raise
+    return connection
+
+
+async def connect_async(target: MySQLTarget, seconds: float) -> AsyncConnection:
+    """Return a new connection that waits so long for the answer about its session."""
+    async with asyncio.timeout(target.patience + seconds):
+        connection = await asyncmy.connect(
+            **target.options,
+            charset="utf8mb4",
+            autocommit=None,
+            connect_timeout=target.patience,
+        )
+    try:
+        for statement in SESSION:
+            await ask_async(connection, statement, seconds)
+    except BaseException:
+        await close_async(connection)
+        raise
+    return connection
+
+
+def ask(connection: Connection, statement: str, seconds: float = 0) -> list[Row]:  # noqa: ARG001 - this driver was told when it connected
+    """Run the statement. Return the rows of its first result."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+async def ask_async(connection: AsyncConnection, statement: str, seconds: float) -> list[Row]:
+    """Run the statement. Return the rows of its first result."""
+    try:
+        async with asyncio.timeout(seconds), connection.cursor() as cursor:
+            await cursor.execute(statement)
+            return list(await cursor.fetchall())
+    except TimeoutError:
+        msg = f"it said nothing for {seconds:g} seconds"
+        raise NoAnswerError(msg) from None
+
+
+def is_stale(connection: Any) -> bool:
+    """Return whether the server has closed an idle connection, without asking it.
+
+    PyMySQL itself tells only by sending something.
+    """
+    socket = connection._sock
+    if socket is None:
+        return True
+    hears = select.poll()
+    hears.register(socket, select.POLLIN)
+    return bool(hears.poll(0))
+
+
+def is_stale_async(connection: Any) -> bool:
+    """Return whether the server has closed an idle connection; `connected` tells what we closed."""
+    return bool(connection._stream_broken)
+
+
+def close(connection: Connection) -> None:
+    """Close the connection, whatever state it is in."""
+    with suppress(*FAILURES):
+        connection.close()
+
+
+async def close_async(connection: AsyncConnection) -> None:
+    """Close the connection, whatever state it is in."""
+    with suppress(*FAILURES):
+        connection.close()

@@ -1,0 +1,159 @@
+"""The connections of the store, and how statements run on them.
+
+A caller that needs a new connection opens it, so that it learns at once what is wrong with the
+server. There is no background thread or task that a fork, or the end of an event loop, could leave
+behind.
+"""
+
+# Generated from pool_async.py by "make generate": do not edit.
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from oncekey.compat import pause
+from oncekey.stores.connections import Gate
+from oncekey.stores.mysql import schema
+from oncekey.stores.mysql.address import MySQLTarget
+from oncekey.stores.mysql.drivers import (
+    FAILURES,
+    MySQLLine,
+    ask,
+    close,
+    connect,
+    is_stale,
+)
+from oncekey.stores.mysql.errors import (
+    PAUSES,
+    explain,
+    explain_connect,
+    explain_preparing,
+    pause_after,
+    schema_is_gone,
+)
+
+if TYPE_CHECKING:
+    from oncekey.stores.mysql.drivers import Connection
+    from oncekey.stores.mysql.rows import Row
+
+_KEPT: Final = 2
+_IDLE: Final = 60.0
+"""Two unused connections stay open for good, more of them only for 60 seconds."""
+_MIGRATING: Final = 60
+"""The time-out in seconds of a step of a migration, which may wait for another migration."""
+
+
+class MySQLLink:
+    """Run statements, for any number of threads."""
+
+    def __init__(self, target: MySQLTarget) -> None:
+        """Start without connections."""
+        self._target = target
+        self._room = Gate("the MySQL server", target.patience, target.size)
+        self._migrating = Gate("the MySQL server", target.patience)
+        self._idle: deque[MySQLLine[Connection]] = deque()
+        self._era = 0
+        self._ready = False
+
+    def run(self, statement: str) -> list[Row]:
+        """Run one statement. Return its rows. Raise StoreError or ConfigurationError."""
+        with self._room:
+            line = self._take()
+            try:
+                return self._ask(line, statement)
+            except FAILURES as error:
+                if schema_is_gone(error):
+                    self._ready = False
+                line.broken = is_stale(line.connection) or isinstance(error, OSError)
+                raise explain(error, self._target.where) from error
+            except BaseException:  # interrupted: the state of the connection is unknown
+                line.broken = True
+                raise
+            finally:
+                self._give(line)
+
+    def close(self) -> None:
+        """Close our connections, those in use when they are given back."""
+        self._era += 1
+        idle, self._idle = self._idle, deque()
+        for line in idle:
+            close(line.connection)
+
+    def _take(self) -> MySQLLine[Connection]:
+        """Return the connection that was used last, or a new one. Migrate the database first.
+
+        On failure, the verb was not sent and did not happen.
+        """
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                break
+            if self._ready and not is_stale(line.connection):
+                return line
+            close(line.connection)
+        where = self._target.where
+        try:
+            connection = connect(self._target, self._target.timeout)
+        except FAILURES as error:
+            raise explain_connect(error, where) from error
+        try:
+            self._prepare(connection)
+        except FAILURES as error:
+            close(connection)
+            raise explain_preparing(error, where) from error
+        except BaseException:
+            close(connection)
+            raise
+        return MySQLLine(connection, self._era)
+
+    def _give(self, line: MySQLLine[Connection]) -> None:
+        """Keep the connection, unless it is broken or the store was closed meanwhile."""
+        if line.broken or line.era != self._era:
+            close(line.connection)
+            return
+        line.since = monotonic()
+        self._idle.append(line)
+        if len(self._idle) > _KEPT and self._idle[0].since < line.since - _IDLE:
+            close(self._idle.popleft().connection)
+
+    def _ask(self, line: MySQLLine[Connection], statement: str) -> list[Row]:
+        """Run the statement. If it lost to another one, try it a few times more."""
+        for longest in PAUSES:
+            try:
+                return ask(line.connection, statement, self._target.timeout)
+            except FAILURES as error:
+                pause(pause_after(error, longest))
+        return ask(line.connection, statement, self._target.timeout)
+
+    def _prepare(self, connection: Connection) -> None:
+        """Check the server that this connection has reached, and migrate the database if needed."""
+        where, seconds = self._target.where, self._target.timeout
+        schema.check_server(ask(connection, schema.SERVER, seconds)[0], where)
+        if self._ready:
+            return
+        with self._migrating:
+            if self._missing(connection):
+                self._migrate()
+            self._ready = True
+
+    def _missing(self, connection: Connection) -> tuple[tuple[str, ...], ...]:
+        """Return the steps that bring the schema up to date."""
+        seconds = self._target.timeout
+        tables = ask(connection, schema.TABLES, seconds)
+        there = schema.check_tables(tables, self._target.where)
+        return schema.missing(ask(connection, schema.READ, seconds) if there else ())
+
+    def _migrate(self) -> None:
+        """Migrate on a connection that waits longer, one process at a time."""
+        connection = connect(self._target, _MIGRATING)
+        try:
+            lock = schema.LOCK.format(seconds=_MIGRATING // 2)
+            ask(connection, lock, _MIGRATING)
+            for step in self._missing(connection):
+                for statement in step:
+                    ask(connection, statement, _MIGRATING)
+        finally:
+            close(connection)  # which gives the lock back

@@ -1,0 +1,157 @@
+"""The connections of the store, and how statements run on them.
+
+A caller that needs a new connection opens it, so that it learns at once what is wrong with the
+server. There is no background thread or task that a fork, or the end of an event loop, could leave
+behind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from oncekey.compat import pause_async
+from oncekey.stores.connections import AsyncGate
+from oncekey.stores.mysql import schema
+from oncekey.stores.mysql.address import MySQLTarget
+from oncekey.stores.mysql.drivers import (
+    FAILURES,
+    MySQLLine,
+    ask_async,
+    close_async,
+    connect_async,
+    is_stale_async,
+)
+from oncekey.stores.mysql.errors import (
+    PAUSES,
+    explain,
+    explain_connect,
+    explain_preparing,
+    pause_after,
+    schema_is_gone,
+)
+
+if TYPE_CHECKING:
+    from oncekey.stores.mysql.drivers import AsyncConnection
+    from oncekey.stores.mysql.rows import Row
+
+_KEPT: Final = 2
+_IDLE: Final = 60.0
+"""Two unused connections stay open for good, more of them only for 60 seconds."""
+_MIGRATING: Final = 60
+"""The time-out in seconds of a step of a migration, which may wait for another migration."""
+
+
+class AsyncMySQLLink:
+    """Run statements, for any number of tasks of one loop."""
+
+    def __init__(self, target: MySQLTarget) -> None:
+        """Start without connections."""
+        self._target = target
+        self._room = AsyncGate("the MySQL server", target.patience, target.size)
+        self._migrating = AsyncGate("the MySQL server", target.patience)
+        self._idle: deque[MySQLLine[AsyncConnection]] = deque()
+        self._era = 0
+        self._ready = False
+
+    async def run(self, statement: str) -> list[Row]:
+        """Run one statement. Return its rows. Raise StoreError or ConfigurationError."""
+        async with self._room:
+            line = await self._take()
+            try:
+                return await self._ask(line, statement)
+            except FAILURES as error:
+                if schema_is_gone(error):
+                    self._ready = False
+                line.broken = is_stale_async(line.connection) or isinstance(error, OSError)
+                raise explain(error, self._target.where) from error
+            except BaseException:  # interrupted: the state of the connection is unknown
+                line.broken = True
+                raise
+            finally:
+                await self._give(line)
+
+    async def close(self) -> None:
+        """Close our connections, those in use when they are given back."""
+        self._era += 1
+        idle, self._idle = self._idle, deque()
+        for line in idle:
+            await close_async(line.connection)
+
+    async def _take(self) -> MySQLLine[AsyncConnection]:
+        """Return the connection that was used last, or a new one. Migrate the database first.
+
+        On failure, the verb was not sent and did not happen.
+        """
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                break
+            if self._ready and not is_stale_async(line.connection):
+                return line
+            await close_async(line.connection)
+        where = self._target.where
+        try:
+            connection = await connect_async(self._target, self._target.timeout)
+        except FAILURES as error:
+            raise explain_connect(error, where) from error
+        try:
+            await self._prepare(connection)
+        except FAILURES as error:
+            await close_async(connection)
+            raise explain_preparing(error, where) from error
+        except BaseException:
+            await close_async(connection)
+            raise
+        return MySQLLine(connection, self._era)
+
+    async def _give(self, line: MySQLLine[AsyncConnection]) -> None:
+        """Keep the connection, unless it is broken or the store was closed meanwhile."""
+        if line.broken or line.era != self._era:
+            await close_async(line.connection)
+            return
+        line.since = monotonic()
+        self._idle.append(line)
+        if len(self._idle) > _KEPT and self._idle[0].since < line.since - _IDLE:
+            await close_async(self._idle.popleft().connection)
+
+    async def _ask(self, line: MySQLLine[AsyncConnection], statement: str) -> list[Row]:
+        """Run the statement. If it lost to another one, try it a few times more."""
+        for longest in PAUSES:
+            try:
+                return await ask_async(line.connection, statement, self._target.timeout)
+            except FAILURES as error:
+                await pause_async(pause_after(error, longest))
+        return await ask_async(line.connection, statement, self._target.timeout)
+
+    async def _prepare(self, connection: AsyncConnection) -> None:
+        """Check the server that this connection has reached, and migrate the database if needed."""
+        where, seconds = self._target.where, self._target.timeout
+        schema.check_server((await ask_async(connection, schema.SERVER, seconds))[0], where)
+        if self._ready:
+            return
+        async with self._migrating:
+            if await self._missing(connection):
+                await self._migrate()
+            self._ready = True
+
+    async def _missing(self, connection: AsyncConnection) -> tuple[tuple[str, ...], ...]:
+        """Return the steps that bring the schema up to date."""
+        seconds = self._target.timeout
+        tables = await ask_async(connection, schema.TABLES, seconds)
+        there = schema.check_tables(tables, self._target.where)
+        return schema.missing(await ask_async(connection, schema.READ, seconds) if there else ())
+
+    async def _migrate(self) -> None:
+        """Migrate on a connection that waits longer, one process at a time."""
+        connection = await connect_async(self._target, _MIGRATING)
+        try:
+            lock = schema.LOCK.format(seconds=_MIGRATING // 2)
+            await ask_async(connection, lock, _MIGRATING)
+            for step in await self._missing(connection):
+                for statement in step:
+                    await ask_async(connection, statement, _MIGRATING)
+        finally:
+            await close_async(connection)  # which gives the lock back

@@ -1,0 +1,147 @@
+"""Records in MariaDB 10.6 or newer or MySQL 8 or newer, shared by any number of machines.
+
+Every verb is one CALL and one round trip, and the time is the server's. The rules are procedures in
+`sql/`; a store migrates the database when it first connects.
+"""
+
+# Generated from store_async.py by "make generate": do not edit.
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from oncekey.core.record import Record
+from oncekey.core.requests import (
+    Answer,
+    Claim,
+    Forget,
+    Note,
+    Page,
+    Release,
+    Renew,
+    Resolve,
+    Scan,
+    Settle,
+    Verdict,
+)
+from oncekey.policy import Duration
+from oncekey.stores.activity import Activity, Counts
+from oncekey.stores.connections import PerProcess
+from oncekey.stores.mysql import statements as sql
+from oncekey.stores.mysql.address import MySQLTarget
+from oncekey.stores.mysql.pool import MySQLLink
+from oncekey.stores.mysql.rows import to_activity, to_answer, to_page, to_record, to_verdict
+
+if TYPE_CHECKING:
+    from oncekey.stores.base import AsyncStore
+
+
+class MySQLStore:
+    """A store in a MySQL or MariaDB database, for code that blocks.
+
+    Connections belong to one process, so a forked child has some of its own.
+    """
+
+    remote = True
+    sends_once = True
+
+    def __init__(
+        self, url: str, *, size: int = 10, patience: Duration = "5s", timeout: Duration = "5s"
+    ) -> None:
+        """Check the options. Connections are opened at the first use.
+
+        `url` is `mysql://user@host/database` or `mariadb://...`. `size` is the largest number of
+        connections; `patience` is how long a caller waits for a free one, `timeout` how long for an
+        answer.
+        """
+        self.target = MySQLTarget.of(url, size, patience, timeout)
+        self.links = PerProcess(partial(MySQLLink, self.target))
+
+    def claim(self, ask: Claim, /) -> Answer:
+        """Grant the record to the caller, or answer why not. Write only if something changes."""
+        rows = self.links.here().run(sql.claim(ask))
+        return to_answer(rows[0], ask)
+
+    def renew(self, ask: Renew, /) -> Verdict:
+        """Extend the owner's lease."""
+        rows = self.links.here().run(sql.renew(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    def note(self, ask: Note, /) -> Verdict:
+        """Store the owner's notes."""
+        rows = self.links.here().run(sql.note(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    def settle(self, ask: Settle, /) -> Verdict:
+        """Store the owner's answer."""
+        rows = self.links.here().run(sql.settle(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    def release(self, ask: Release, /) -> Verdict:
+        """Release the owner's claim."""
+        rows = self.links.here().run(sql.release(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    def resolve(self, ask: Resolve, /) -> Verdict:
+        """End a held record."""
+        rows = self.links.here().run(sql.resolve(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    def forget(self, ask: Forget, /) -> Verdict:
+        """Remove the record."""
+        rows = self.links.here().run(sql.forget(ask))
+        return to_verdict(rows[0], ask.scope, ask.key)
+
+    def get(self, scope: str | None, key: str, /) -> Record | None:
+        """Return the record, or None if there is none or it has expired."""
+        rows = self.links.here().run(sql.get(scope, key))
+        return to_record(rows[0]) if rows else None
+
+    def scan(self, ask: Scan, /) -> Page:
+        """Return a page of the records that have not expired, ordered by scope and key."""
+        rows = self.links.here().run(sql.scan(ask))
+        return to_page(rows, ask.limit)
+
+    def purge(self, grace: int, limit: int, /) -> int:
+        """Remove at most `limit` records that expired `grace` microseconds ago. Return how many.
+
+        Rows that another connection has locked are left for the next time.
+        """
+        rows = self.links.here().run(sql.purge(grace, limit))
+        number: int = rows[0][0]
+        return number
+
+    def restore(self, record: Record, /) -> bool:
+        """Keep a record of another store, unless there is one."""
+        rows = self.links.here().run(sql.restore(record))
+        return to_verdict(rows[0], record.scope, record.key) is Verdict.DONE
+
+    def audit(self, entry: bytes, /) -> None:
+        """Add an entry to the audit trail."""
+        self.links.here().run(sql.audit(entry))
+
+    def audited(self, limit: int, /) -> list[tuple[int, bytes]]:
+        """Return the newest entries of the audit trail, each with its time."""
+        return [(at, entry) for at, entry in self.links.here().run(sql.audited(limit))]
+
+    def add_activity(self, counts: Counts, ago: int, /) -> None:
+        """Add the counts to the slots of that moment."""
+        self.links.here().run(sql.add_activity(counts, ago))
+
+    def activity(self) -> Activity:
+        """Return the sums that are kept."""
+        return to_activity(self.links.here().run(sql.ACTIVITY))
+
+    def close(self) -> None:
+        """Close the connections. The next use opens new ones."""
+        self.links.here().close()
+
+    def as_async(self) -> AsyncStore:
+        """Return the store for coroutines."""
+        from oncekey.stores.mysql.store_async import AsyncMySQLStore
+
+        target = self.target
+        return AsyncMySQLStore(
+            target.url, size=target.size, patience=target.patience, timeout=target.timeout
+        )
