@@ -25,7 +25,7 @@ OF_OTHERS = {
     "_resource_closers": ("http/django.py", "a response is closed together with another one"),
     "_parser _sock": ("stores/redis/connection.py", "a connection of redis-py is used directly"),
     "_parser _writer": ("stores/redis/connection_async.py", "the same for coroutines"),
-    "_sock _stream_broken": (
+    "_sock _transport": (
         "stores/mysql/drivers.py",
         "an idle connection that the server has closed is noticed before anything is sent",
     ),

@@ -68,6 +68,10 @@ def _of_store(store: object, asked: Expected) -> list[Finding]:
         from oncekey.doctor import postgres
 
         return postgres.of_store(store)
+    if _is(store, "MySQLStore"):
+        from oncekey.doctor import mysql
+
+        return mysql.of_store(store)
     return [_unknown(store)]
 
 
@@ -80,6 +84,10 @@ async def _of_async_store(store: object, asked: Expected) -> list[Finding]:
         from oncekey.doctor import postgres
 
         return await postgres.of_store_async(store)
+    if _is(store, "AsyncMySQLStore"):
+        from oncekey.doctor import mysql
+
+        return await mysql.of_store_async(store)
     return [_unknown(store)]
 
 

@@ -110,19 +110,24 @@ async def ask_async(connection: AsyncConnection, statement: str, seconds: float)
 def is_stale(connection: Any) -> bool:
     """Return whether the server has closed an idle connection, without asking it.
 
-    PyMySQL itself tells only by sending something.
+    A server sends nothing on an idle connection; when it closes one, there is something to read.
+    The drivers themselves tell only by sending something, or after the loop has turned.
     """
-    socket = connection._sock
-    if socket is None:
-        return True
-    hears = select.poll()
-    hears.register(socket, select.POLLIN)
-    return bool(hears.poll(0))
+    return connection._sock is None or _says_something(connection._sock.fileno())
 
 
 def is_stale_async(connection: Any) -> bool:
-    """Return whether the server has closed an idle connection; `connected` tells what we closed."""
-    return bool(connection._stream_broken)
+    """Return whether the server has closed an idle connection, without asking it."""
+    transport = connection._transport
+    if transport is None or transport.is_closing():
+        return True
+    return _says_something(transport.get_extra_info("socket").fileno())
+
+
+def _says_something(socket: int) -> bool:
+    hears = select.poll()
+    hears.register(socket, select.POLLIN)
+    return bool(hears.poll(0))
 
 
 def close(connection: Connection) -> None:
@@ -135,3 +140,19 @@ async def close_async(connection: AsyncConnection) -> None:
     """Close the connection, whatever state it is in."""
     with suppress(*FAILURES):
         connection.close()
+
+
+def abandon(connection: Any) -> None:
+    """Close the socket of an idle connection whose event loop may be closed.
+
+    A closed loop runs nothing any more, so that its transports never get to close theirs.
+    """
+    transport = connection._transport
+    if transport is None:
+        return
+    with suppress(RuntimeError):
+        transport.abort()
+        return
+    close_now = getattr(transport, "_call_connection_lost", None)  # asyncio's own have it
+    if close_now is not None:
+        close_now(None)

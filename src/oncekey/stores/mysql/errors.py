@@ -42,6 +42,12 @@ def number_of(error: BaseException) -> int:
     return first if isinstance(first, int) and first >= _FIRST else 0
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Return whether the server has answered, and goes on listening."""
+    number = number_of(error)
+    return number > 0 and number not in _DRIVERS_OWN and number not in _CUT_OFF
+
+
 def explain_connect(error: BaseException, where: str) -> StoreError:
     """Return the error for a failed connection. Nothing was sent, so nothing happened."""
     text, advice = _words(error), _REFUSALS.get(number_of(error))
@@ -61,7 +67,7 @@ def explain_preparing(error: BaseException, where: str) -> StoreError:
 def explain(error: BaseException, where: str) -> StoreError:
     """Return the error for a statement that was sent."""
     text, number = _words(error), number_of(error)
-    if not number or number in _DRIVERS_OWN or number in _CUT_OFF:
+    if not is_refusal(error):
         silent = isinstance(error, TimeoutError) or "timed out" in text
         msg = f"the connection to the MySQL server at {where} was lost before the answer came"
         return StoreError(f"{msg}: {text}", happened=None, unreachable=silent)

@@ -11,13 +11,14 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from oncekey.compat import pause_async
+from oncekey.compat import generation, pause_async
 from oncekey.stores.connections import AsyncGate
 from oncekey.stores.mysql import schema
 from oncekey.stores.mysql.address import MySQLTarget
 from oncekey.stores.mysql.drivers import (
     FAILURES,
     MySQLLine,
+    abandon,
     ask_async,
     close_async,
     connect_async,
@@ -54,6 +55,15 @@ class AsyncMySQLLink:
         self._idle: deque[MySQLLine[AsyncConnection]] = deque()
         self._era = 0
         self._ready = False
+        # async only
+        self._born = generation()
+
+    # async only
+    def __del__(self) -> None:
+        """Close the connections of a loop that is closed, but not in a forked child."""
+        if self._born == generation():
+            for line in self._idle:
+                abandon(line.connection)
 
     async def run(self, statement: str) -> list[Row]:
         """Run one statement. Return its rows. Raise StoreError or ConfigurationError."""

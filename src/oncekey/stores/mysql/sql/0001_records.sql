@@ -23,8 +23,8 @@ CREATE TABLE IF NOT EXISTS oncekey_records (
     noted       LONGBLOB NOT NULL,
     revision    BIGINT NOT NULL,
     uncertain   BOOLEAN NOT NULL,
-    label       VARBINARY(1020) NOT NULL,
-    reference   VARBINARY(4080) NOT NULL,
+    label       MEDIUMBLOB NOT NULL,
+    reference   MEDIUMBLOB NOT NULL,
     created     BIGINT NOT NULL,
     started     BIGINT NOT NULL,
     updated     BIGINT NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS oncekey_records (
     expires     BIGINT NOT NULL,
     version     INT NOT NULL,
     -- Who resolved it by hand, when and why: the time and the entry of the audit trail.
-    hand        BLOB NOT NULL,
+    hand        MEDIUMBLOB NOT NULL,
     -- Not part of the record. It expires no sooner than `due`, 0: never. `expires` moves with every
     -- write, `due` stands still from claim to settle, so that a settle changes no index.
     due         BIGINT NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS oncekey_records (
 CREATE TABLE IF NOT EXISTS oncekey_audit (
     id    BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
     at    BIGINT NOT NULL,
-    entry BLOB   NOT NULL
+    entry MEDIUMBLOB NOT NULL
 ) ENGINE = InnoDB
 //
 
@@ -105,7 +105,7 @@ DROP PROCEDURE IF EXISTS oncekey_claim_v1
 CREATE PROCEDURE oncekey_claim_v1(
     p_scope VARBINARY(1020), p_key VARBINARY(1020), p_nonce VARBINARY(255),
     p_fingerprint VARBINARY(255), p_lease BIGINT, p_ttl BIGINT, p_hold BOOLEAN,
-    p_max_attempts BIGINT, p_label VARBINARY(1020), p_reference VARBINARY(4080)
+    p_max_attempts BIGINT, p_label MEDIUMBLOB, p_reference MEDIUMBLOB
 ) SQL SECURITY INVOKER
 claiming: BEGIN
     DECLARE day BIGINT DEFAULT 86400000000;
@@ -114,10 +114,10 @@ claiming: BEGIN
     DECLARE answer VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE r_status VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE r_fingerprint, r_nonce VARBINARY(255);
-    DECLARE r_label VARBINARY(1020);
-    DECLARE r_reference VARBINARY(4080);
+    DECLARE r_label MEDIUMBLOB;
+    DECLARE r_reference MEDIUMBLOB;
     DECLARE r_result, r_error, r_noted LONGBLOB;
-    DECLARE r_hand BLOB;
+    DECLARE r_hand MEDIUMBLOB;
     DECLARE r_uncertain BOOLEAN;
     DECLARE r_token, r_attempt, r_lease_end, r_revision, r_created, r_started, r_updated, r_finished,
         r_expires, r_version, r_due BIGINT;
@@ -438,7 +438,7 @@ END
 -- Add an entry to the audit trail, and remove the oldest ones. The caller commits.
 DROP PROCEDURE IF EXISTS oncekey_add_audit_v1
 //
-CREATE PROCEDURE oncekey_add_audit_v1(p_entry BLOB) SQL SECURITY INVOKER
+CREATE PROCEDURE oncekey_add_audit_v1(p_entry MEDIUMBLOB) SQL SECURITY INVOKER
 BEGIN
     INSERT INTO oncekey_audit (at, entry)
     VALUES (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)), p_entry);
@@ -448,7 +448,7 @@ END
 
 DROP PROCEDURE IF EXISTS oncekey_audit_v1
 //
-CREATE PROCEDURE oncekey_audit_v1(p_entry BLOB) SQL SECURITY INVOKER
+CREATE PROCEDURE oncekey_audit_v1(p_entry MEDIUMBLOB) SQL SECURITY INVOKER
 BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     CALL oncekey_begin_v1();
@@ -469,7 +469,7 @@ DROP PROCEDURE IF EXISTS oncekey_resolve_v1
 CREATE PROCEDURE oncekey_resolve_v1(
     p_scope VARBINARY(1020), p_key VARBINARY(1020), p_token BIGINT,
     p_status VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin, p_result LONGBLOB, p_error LONGBLOB,
-    p_ttl BIGINT, p_audit BLOB
+    p_ttl BIGINT, p_audit MEDIUMBLOB
 ) SQL SECURITY INVOKER
 BEGIN
     DECLARE retry BOOLEAN DEFAULT p_status = 'released';
@@ -513,7 +513,8 @@ END
 DROP PROCEDURE IF EXISTS oncekey_forget_v1
 //
 CREATE PROCEDURE oncekey_forget_v1(
-    p_scope VARBINARY(1020), p_key VARBINARY(1020), p_token BIGINT, p_force BOOLEAN, p_audit BLOB
+    p_scope VARBINARY(1020), p_key VARBINARY(1020), p_token BIGINT, p_force BOOLEAN,
+    p_audit MEDIUMBLOB
 ) SQL SECURITY INVOKER
 BEGIN
     DECLARE moment, r_token, r_version, r_expires BIGINT;
@@ -615,8 +616,8 @@ CREATE PROCEDURE oncekey_restore_v1(
     p_status VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin, p_fingerprint VARBINARY(255),
     p_token BIGINT, p_nonce VARBINARY(255), p_attempt BIGINT, p_lease_end BIGINT, p_result LONGBLOB,
     p_error LONGBLOB, p_noted LONGBLOB, p_revision BIGINT, p_uncertain BOOLEAN,
-    p_label VARBINARY(1020), p_reference VARBINARY(4080), p_created BIGINT, p_started BIGINT,
-    p_updated BIGINT, p_finished BIGINT, p_expires BIGINT, p_hand BLOB
+    p_label MEDIUMBLOB, p_reference MEDIUMBLOB, p_created BIGINT, p_started BIGINT,
+    p_updated BIGINT, p_finished BIGINT, p_expires BIGINT, p_hand MEDIUMBLOB
 ) SQL SECURITY INVOKER
 BEGIN
     DECLARE moment BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
