@@ -141,7 +141,7 @@ def rate(per_second: float) -> str:
 
 def _change(look: StoreView) -> str:
     if not look.counts.exact:
-        return "change not known: two estimates cannot be compared"
+        return "estimates show no change"
     if look.per_minute is None:
         return "change not known yet"
     return "steady" if round(look.per_minute) == 0 else f"{look.per_minute:+,.0f} /min"

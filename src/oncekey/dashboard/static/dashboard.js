@@ -71,7 +71,7 @@
   const lose = (words) => {
     const moment = place().querySelector("[data-live-moment]");
     place().classList.add("is-old");
-    show(moment ? `${words}; this is of ${moment.textContent}` : words, "lost");
+    show(moment ? `${words}; shown as of ${moment.textContent}` : words, "lost");
   };
 
   // The whole part is replaced at once, so that all of it is of one moment.
