@@ -244,6 +244,45 @@ def test_it_runs_until_it_is_stopped_and_leaves_no_trace(bus, client, open_route
     assert client.xinfo_consumers(STREAM, "router") == []
 
 
+def test_groups_that_are_gone_are_made_again_before_anything_is_published(
+    client, empty_redis, caplog
+):
+    """It says so in one sentence for each shard, and not again and again."""
+    router = Router(empty_redis.url, domain="scan", shards=2)
+    thread = threading.Thread(target=router.run, daemon=True)
+    thread.start()
+    streams = ["{scan:0}:events", "{scan:1}:events"]
+    until(lambda: client.exists(*streams) == 2)
+    client.flushall()
+    until(lambda: client.exists(*streams) == 2)
+    router.stop()
+    thread.join(PATIENCE)
+    router.close()
+    told = [one.message for one in caplog.records]
+    assert len(told) == 2, told
+    assert all("is gone: Redis has lost it, or somebody removed it" in one for one in told)
+
+
+def test_a_router_whose_server_is_away_does_not_say_so_again_and_again(another_redis, caplog):
+    server = another_redis()
+    router = Router(server.url, domain="scan", shards=1)
+    thread = threading.Thread(target=router.run, daemon=True)
+    thread.start()
+    with server.client() as client:
+        until(lambda: client.exists("{scan:0}:events"))
+    server.kill()
+    until(lambda: "waits" in caplog.text)
+    pauses = []
+    wait, router._stopped.wait = router._stopped.wait, pauses.append
+    until(lambda: len(pauses) > 3)
+    router._stopped.wait = wait
+    router.stop()
+    thread.join(PATIENCE)
+    router.close()
+    told = [one.message for one in caplog.records]
+    assert len(told) == len(set(told)), told
+
+
 def test_it_says_what_is_wrong_with_its_settings(empty_redis):
     for options in ({"max_deliveries": 0}, {"claim_after": "soon"}, {"domain": ""}):
         with pytest.raises(ConfigurationError):

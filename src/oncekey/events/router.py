@@ -282,6 +282,10 @@ _SIGNALS: Final = 0.5
 _TIDY: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
+_GONE: Final = (
+    "the consumer group of a stream at %s is gone: Redis has lost it, or somebody removed it. It "
+    "is made again, from the oldest entry that is left"
+)
 
 
 class Router:
@@ -378,7 +382,7 @@ class Router:
             self._stopped.set()
 
     def _until_stopped(self, shard: ShardRouter) -> None:
-        pause, joined = _SHORTEST_PAUSE, False
+        pause, joined, said = _SHORTEST_PAUSE, False, ""
         look = tidy = monotonic()
         while not self._stopped.is_set():
             try:
@@ -393,10 +397,14 @@ class Router:
                     shard.tidy()
                     tidy = monotonic() + _TIDY
                 shard.take(self._block)
-                pause = _SHORTEST_PAUSE
+                pause, said = _SHORTEST_PAUSE, ""
             except CAUGHT as error:
-                joined = joined and not _group_is_gone(error)
-                _log.warning("a router of %s waits: %s", self._clients.where, error)
+                if _group_is_gone(error):
+                    joined = False
+                    _log.warning(_GONE, self._clients.where)
+                elif str(error) != said:  # once, however long it lasts
+                    _log.warning("a router of %s waits: %s", self._clients.where, error)
+                said = str(error)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if joined:
@@ -411,7 +419,8 @@ class Router:
 
 def _group_is_gone(error: Exception) -> bool:
     """Return whether the consumer group is gone, for example after a loss of data."""
-    return isinstance(error, ResponseError) and "NOGROUP" in str(error)
+    told = str(error)  # the second is about a stream that is gone with its groups
+    return isinstance(error, ResponseError) and ("NOGROUP" in told or "no such key" in told)
 
 
 def _block_of(settings: dict[str, Any] | None) -> int:
