@@ -1,6 +1,7 @@
 """Blocking code that follows several jobs and topics: each event once, in order for each job."""
 
 import logging
+import time
 from collections import defaultdict
 from contextlib import closing
 
@@ -170,8 +171,9 @@ def test_a_job_that_cannot_be_read_is_an_error(redis_bus, empty_redis):
         taken(watched, 2)
 
 
-def test_while_redis_is_away_the_reader_waits(another_redis, monkeypatch):
-    monkeypatch.setattr(tail, "_PAUSE", 0.05)
+def test_while_redis_is_away_the_reader_waits_and_says_so_once(another_redis, monkeypatch, caplog):
+    pauses = []
+    monkeypatch.setattr(tail, "sleep", lambda _: pauses.append(time.sleep(0.01)))
     server = another_redis()
     with Bus(server.url, domain="scan", stages=MANY) as bus:
         fill(bus, "a", 1)
@@ -179,6 +181,9 @@ def test_while_redis_is_away_the_reader_waits(another_redis, monkeypatch):
             assert taken(watched, 1) == {"a": [1]}
             server.kill()
             change = coming(watched)
+            until(lambda: len(pauses) > 3)
+            told = [one.message for one in caplog.records if "waits for its store" in one.message]
+            assert len(told) == 1
             server.start()
             until(lambda: change.done() or not fill(bus, "a", 1))
             assert change.result(PATIENCE) == [("a", Resync("epoch"))]

@@ -105,7 +105,9 @@ async def test_the_state_comes_first_when_it_is_asked_for():
     assert late.list == [3]
 
 
-async def test_a_client_waits_for_a_state_that_cannot_be_told_now(another_redis, monkeypatch):
+async def test_a_client_waits_for_a_state_that_cannot_be_told_now(
+    another_redis, monkeypatch, caplog
+):
     """An answer of 500 would end the tries of an EventSource for good."""
     monkeypatch.setattr("oncekey.events.gateway._PAUSE", 0.01)
     server = another_redis(appendonly="yes", appendfsync="always")
@@ -120,6 +122,8 @@ async def test_a_client_waits_for_a_state_that_cannot_be_told_now(another_redis,
             await until_async(lambda: kept.head)
             await asyncio.to_thread(server.start)
             await visit
+    told = [one for one in caplog.records if "waits for the state" in one.message]
+    assert len(told) == 2, "once for each client"
     assert (kept.states, kept.list) == ([None], [1, 2])
     assert left.head.split()[1] == kept.head.split()[1] == b"200"
 

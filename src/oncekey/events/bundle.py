@@ -120,14 +120,18 @@ class _Topic:
             for shard in self._shards:
                 listening = self._log.listening(self._name + ALL_OF_TOPIC, shard, self._wake)
                 await opened.enter_async_context(listening)
+            said = ""
             while True:
                 self._news.clear()  # before we look: what comes after that is heard
                 try:
                     await self._look()
                 except Exception as error:  # noqa: BLE001 - whatever it is, we look again
-                    _log.warning("the jobs of topic %r cannot be read: %s", self._name, error)
+                    if str(error) != said:  # once, however long it lasts
+                        _log.warning("the jobs of topic %r cannot be read: %s", self._name, error)
+                    said = str(error)
                     await asyncio.sleep(PATIENCE)
                     continue
+                said = ""
                 try:
                     async with asyncio.timeout(PATIENCE):
                         await self._news.wait()

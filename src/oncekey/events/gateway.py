@@ -303,11 +303,14 @@ class Gateway:
 
         An error response would make a browser give up for good.
         """
+        said = False
         while not connection.over:
             try:
                 return (await self._bus.state(job),)
             except StoreError as error:
-                _log.warning("a client waits for the state of a job: %s", error)
+                if not said:  # once, however long it lasts
+                    _log.warning("a client waits for the state of a job: %s", error)
+                said = True
                 await connection.pause(_PAUSE)
         return None
 

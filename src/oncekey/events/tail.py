@@ -51,6 +51,7 @@ class Tail:
         self._followed = dict.fromkeys(names.jobs)
         self._due: dict[str, None] = {}
         """The jobs and topics to look at now, in this order."""
+        self._waits = False
 
     def changes(self) -> Generator[tuple[str, Event | Resync], None, None]:
         """Yield what is new of each job, in order, without end.
@@ -80,13 +81,17 @@ class Tail:
         try:
             if name.endswith(ALL_OF_TOPIC):
                 self._look_at_topics(hearing)
+                self._waits = False
                 del self._due[name]
                 return
             part = self._read(name, self._places.get(name, FROM_START))
         except StoreError as error:
-            _log.warning("a subscription waits for its store: %s", error)
+            if not self._waits:  # said once, however long it lasts
+                _log.warning("a subscription waits for its store: %s", error)
+            self._waits = True
             sleep(_PAUSE)
             return
+        self._waits = False
         del self._due[name]
         self._places[name] = part.position
         if part.resync is not None:
