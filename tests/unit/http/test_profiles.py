@@ -5,6 +5,7 @@ import pytest
 from oncekey import ConfigurationError
 from oncekey.http import IETF, PAYMENTS, STRIPE, WEBHOOK, Words
 from oncekey.http.profiles import PROFILES, profile_of
+from oncekey.policy import FUNCTION, SECOND, terms
 
 HEADERS = {406, 411, 412, 417, 421, 423, 426, 428, 431}
 """They depend on headers, which may be others the next time."""
@@ -24,6 +25,11 @@ NEVER = {400, 401, 403, 404, 405, 408, 413, 415, 422, 425, 429} | HEADERS
 def test_what_is_kept(profile, kinds, never):
     kept = {status for status in range(200, 600) if profile.keeps(status)}
     assert kept == {status for status in range(200, 600) if status // 100 in kinds} - never
+
+
+def test_the_lock_of_a_webhook_is_not_renewed_for_longer_than_it_lasts():
+    found = terms(WEBHOOK.policy.over(FUNCTION))
+    assert (found.max_run, found.lease / SECOND) == (300, 300)
 
 
 def test_a_profile_is_found_by_name_and_can_be_changed():
