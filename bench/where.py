@@ -25,6 +25,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from statistics import median_low
@@ -34,7 +35,6 @@ from typing import Any, Final
 import msgspec
 
 import oncekey
-from bench import walk
 from oncekey import Once
 from oncekey.http.asgi import IdempotencyMiddleware
 
@@ -285,7 +285,7 @@ def _table(times: int, *, servers: bool, instructions: bool) -> Table:
             for one, number in zip(found.values(), _instructions(), strict=True):
                 one.instructions = number
         if servers:
-            with walk.calls() as more:
+            with import_module("bench.walk").calls() as more:  # which imports much
                 for name, call in more.items():
                     found[name] = Found(_steps_of(call, runner, times))
     return Table(platform.python_version(), found)

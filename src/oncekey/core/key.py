@@ -21,7 +21,6 @@ from oncekey.errors import ConfigurationError, InvalidKeyError
 
 LONGEST: Final = 255
 
-_PRINTABLE = re.compile(r"[\x20-\x7e]+")
 # Characters that are not escaped in a value: printable, and without a meaning in a key.
 _SAFE = "!\"#$&'()*+,-.;<=>?@[\\]^_`|~"
 _unsafe = re.compile(rf"[^A-Za-z0-9{re.escape(_SAFE)}]").search
@@ -33,23 +32,21 @@ KeyFunction = Callable[..., str]
 
 def checked_key(key: object) -> str:
     """Return the key. Raise InvalidKeyError if it is not valid."""
+    if isinstance(key, str) and 0 < len(key) <= LONGEST and key.isascii() and key.isprintable():
+        return key
     if not isinstance(key, str):
         msg = f"a key must be a string, but it is {type(key).__name__}; convert it first"
-        raise InvalidKeyError(msg)
-    if not key:
+    elif not key:
         msg = "a key must not be empty; name the operation, for example 'charge:42'"
-        raise InvalidKeyError(msg)
-    if len(key) > LONGEST:
+    elif len(key) > LONGEST:
         msg = f"a key has at most {LONGEST} characters, this one has {len(key)}; hash the long part"
-        raise InvalidKeyError(msg)
-    return _printable(key)
+    else:
+        msg = _unprintable(key)
+    raise InvalidKeyError(msg)
 
 
-def _printable(key: str) -> str:
-    if not _PRINTABLE.fullmatch(key):
-        msg = f"a key must be printable ASCII, but it is {key!r}; percent-encode or hash it"
-        raise InvalidKeyError(msg)
-    return key
+def _unprintable(key: str) -> str:
+    return f"a key must be printable ASCII, but it is {key!r}; percent-encode or hash it"
 
 
 def without_placeholder(key: str) -> str:
@@ -74,7 +71,7 @@ def checked_scope(scope: object) -> str | None:
     if not isinstance(scope, str) or not 0 < len(scope) <= LONGEST:
         msg = f"a scope must be None or a string of 1 to {LONGEST} characters, not {scope!r}"
         raise ConfigurationError(msg)
-    if not _PRINTABLE.fullmatch(scope):
+    if not (scope.isascii() and scope.isprintable()):
         msg = f"a scope must be printable ASCII, but it is {scope!r}; percent-encode it"
         raise ConfigurationError(msg)
     return scope
@@ -85,10 +82,12 @@ def function_key(key: str) -> str:
 
     Shortened keys have exactly 255 characters and others fewer, so they never collide.
     """
-    return checked_key(key) if len(key) < LONGEST else _digested(_printable(key))
+    return checked_key(key) if len(key) < LONGEST else _digested(key)
 
 
 def _digested(key: str) -> str:
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidKeyError(_unprintable(key))
     digest = sha256(key.encode()).hexdigest()
     return f"{key[: LONGEST - len(digest) - 1]}~{digest}"
 
@@ -166,7 +165,7 @@ class Template:
             msg = f"{where} cannot be read: {error}; write literal braces as {{{{ and }}}}"
             raise ConfigurationError(msg) from None
         for literal, placeholder, spec, conversion in parsed:
-            if literal and not _PRINTABLE.fullmatch(literal):
+            if not (literal.isascii() and literal.isprintable()):
                 msg = f"{where} must be printable ASCII"
                 raise ConfigurationError(msg)
             if spec or conversion:

@@ -139,7 +139,7 @@ class AiohttpExchange(AsyncExchange):
         """Start without reading the request."""
         super().__init__(rules, asked.echo)
         self._asked = asked
-        self._body = rules.body(asked)
+        self._body = asked.body
         self._unread: web.Request | None = None
         """The request that the handler claims, until its body is read."""
 
@@ -294,10 +294,11 @@ class AiohttpExchange(AsyncExchange):
 
 def _find(rules: Rules, request: web.Request) -> Asked | None:
     headers = [(name.lower(), value) for name, value in request.raw_headers]
-    if rules.passes(headers):
+    sent = rules.read(headers)
+    if sent is None:
         return None
     request_of = partial(_request_of, request, headers)
-    return rules.find(request.method, request.path, "", headers, request_of)
+    return rules.find(request.method, request.path, "", sent, request_of)
 
 
 def _request_of(request: web.Request, headers: Headers | None = None) -> Request:

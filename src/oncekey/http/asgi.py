@@ -17,13 +17,13 @@ from oncekey.attempt import AsyncAttempt, attempt_of
 from oncekey.compat import refuse_other_loops, running_loop
 from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.functions import UNSET
-from oncekey.http.body import IN_MEMORY, Body
+from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError, TooLargeError
 from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.request import Headers, Request, nobody, placed
 from oncekey.http.response import Reply, Unkept
 from oncekey.http.routers import of_asgi
-from oncekey.http.rules import Asked, Rules, Settings
+from oncekey.http.rules import Asked, Rules, Sent, Settings
 from oncekey.once import Once
 
 _log = logging.getLogger("oncekey")
@@ -75,7 +75,8 @@ class IdempotencyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for the request, or send the answer that is kept."""
         rules = self.rules
-        if scope["type"] != "http" or rules.passes(scope["headers"]):
+        sent = rules.read(scope["headers"]) if scope["type"] == "http" else None
+        if sent is None:
             if scope["type"] == "lifespan":
                 send = self._checked(send)
             await self._pass(scope, receive, send)
@@ -91,7 +92,7 @@ class IdempotencyMiddleware:
             refuse_other_loops()
             raise
         exchange = ASGIExchange(rules, receive, send)
-        runs = await exchange.enter(scope)
+        runs = await exchange.enter(scope, sent)
         if runs is None:
             await self._pass(scope, receive, send)
         elif runs:
@@ -202,7 +203,7 @@ class ASGIExchange(AsyncExchange):
 
     # The claim
 
-    async def enter(self, scope: Scope) -> bool | None:
+    async def enter(self, scope: Scope, sent: Sent) -> bool | None:
         """Read and claim the request. Return whether the application is to run.
 
         Return None if the request is not covered. After False the client has its answer, or is
@@ -210,14 +211,14 @@ class ASGIExchange(AsyncExchange):
         """
         rules = self.rules
         try:
-            asked = _find(rules, scope)
+            asked = _find(rules, scope, sent)
         except OncekeyError as error:
             await _send_reply(self._to_client, rules.answers.refusal(error))
             return False
         if asked is None:
             return None
         self.echo = asked.echo
-        body, runs = rules.body(asked), False
+        body, runs, reply = asked.body, False, None
         if rules.by_handler and rules.profile.signature is None:
             # Nothing is read before the application has authenticated the client.
             self._unclaimed, self._body = (asked, body), body
@@ -227,7 +228,8 @@ class ASGIExchange(AsyncExchange):
                 return False  # nothing has begun
             if rules.profile.signature is not None:
                 rules.verify(asked, body, _url_of(scope))
-            reply = None if rules.by_handler else await self._ask(asked, body, UNSET)
+            if not rules.by_handler:
+                reply = await self._ask(asked, UNSET)
             runs = reply is None
         except OncekeyError as error:
             reply = rules.answers.refusal(error)
@@ -240,9 +242,10 @@ class ASGIExchange(AsyncExchange):
             await _send_reply(self._to_client, reply)
         return runs
 
-    async def _ask(self, asked: Asked, body: Body, principal: str | None) -> Reply | None:
+    async def _ask(self, asked: Asked, principal: str | None) -> Reply | None:
         """Claim the request. Return the reply if it must not run, else None."""
-        if body.encoding or body.size > IN_MEMORY:  # not on the event loop
+        body = asked.body
+        if body.heavy:  # not on the event loop
             await asyncio.to_thread(getattr, body, "fingerprint")
         return await self.claim(asked, body, self.rules.call(asked, body, principal))
 
@@ -252,23 +255,22 @@ class ASGIExchange(AsyncExchange):
         Raise TooLargeError if the body is too large.
         """
         while not self._whole and self._too_large is None:
-            message = await self._next(body)
+            message = await self._from_client()
             if message["type"] == "http.disconnect":
                 return False
+            self._feed(body, message)
         if self._too_large is not None:
             raise self._too_large
         return True
 
-    async def _next(self, body: Body) -> Message:
-        """Read and return one message."""
-        message = await self._from_client()
+    def _feed(self, body: Body, message: Message) -> None:
+        """Add what the message brings to the body."""
         if message["type"] == "http.request":
             self._whole = not message.get("more_body", False)
             try:
                 body.feed(message.get("body", b""))
             except TooLargeError as error:
                 self._too_large = error
-        return message
 
     def _keep(self, asked: Asked, body: Body) -> None:
         """Keep the body for the application, and what a handler needs to claim."""
@@ -295,7 +297,7 @@ class ASGIExchange(AsyncExchange):
             was_whole = self._whole
             try:
                 here = await self._read(body)
-                reply = await self._ask(asked, body, principal) if here else Reply(_GONE, [])
+                reply = await self._ask(asked, principal) if here else Reply(_GONE, [])
             except OncekeyError as error:
                 reply = rules.answers.refusal(error)
             if not was_whole:  # the application has not read all of it yet
@@ -359,7 +361,8 @@ class ASGIExchange(AsyncExchange):
         if message is None and self._messages is not None:
             message = next(self._messages, None)
         if message is None and not self._whole and self._unclaimed is not None:
-            message = await self._next(self._unclaimed[1])
+            message = await self._from_client()
+            self._feed(self._unclaimed[1], message)
             self._given += len(message.get("body", b""))
         if message is not None:
             return message
@@ -398,18 +401,23 @@ class ASGIExchange(AsyncExchange):
             await self._forward(message)
         elif message.get("more_body", False):
             await self._hold(message.get("body", b""))
-        else:  # the response is complete: record it, then send it
-            body, status = message.get("body", b""), self._start["status"]
-            if self._parts is not None:
-                body = b"".join([*self._parts, body])
-                message = {"type": "http.response.body", "body": body}
-            reply = await self.end(status, self.rules.kept(status, self._headers, body))
-            if reply is None:
-                await self._forward(self._started())
-                await self._forward(message)
-            else:
-                await self._reply(reply)
-            self.sent = True
+        else:
+            await self._complete(message)
+
+    async def _complete(self, message: Message) -> None:
+        """Record the whole response, then send it."""
+        body, status = message.get("body", b""), self._start["status"]
+        if self._parts is not None:
+            body = b"".join([*self._parts, body])
+            message = {"type": "http.response.body", "body": body}
+        reply = await self.end(status, self.rules.kept(status, self._headers, body))
+        if reply is None:
+            if not self._deaf:
+                await self._to_client(self._started())
+            await self._forward(message)
+        else:
+            await self._reply(reply)
+        self.sent = True
 
     async def _unprotected(self, start: Message, asked: Asked, body: Body) -> Message:
         """Return the start of a response without a claim, with a notice for the client."""
@@ -454,7 +462,10 @@ class ASGIExchange(AsyncExchange):
         """Return the start of the response, with the key if it is sent back."""
         headers = self._headers
         for pair in self.echo:
-            if pair[0] not in dict(headers):
+            for name, _ in headers:
+                if name == pair[0]:
+                    break
+            else:
                 headers.append(pair)
         return {**self._start, "headers": headers}
 
@@ -473,11 +484,11 @@ class ASGIExchange(AsyncExchange):
             self._listening.set()
 
 
-def _find(rules: Rules, scope: Scope) -> Asked | None:
+def _find(rules: Rules, scope: Scope, sent: Sent) -> Asked | None:
     """Return the request if it is covered, else None."""
     path, root = _placed(scope) if scope.get("root_path") else (scope["path"], "")
     request = partial(_request_of, scope, path, root)
-    return rules.find(scope["method"], path, root, scope["headers"], request)
+    return rules.find(scope["method"], path, root, sent, request)
 
 
 def _placed(scope: Scope) -> tuple[str, str]:

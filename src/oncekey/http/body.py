@@ -42,16 +42,18 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 class Body:
     """The body of a request, kept for the application to read again. A large one is on disk."""
 
+    # Defaults that most bodies never change: class attributes cost nothing per request.
+    size = 0
+    _first = b""
+    _file: SpooledTemporaryFile[bytes] | None = None
+    _fingerprint: str | None = None
+
     def __init__(self, limit: int, content_type: str = "", encoding: str = "") -> None:
         """Start empty. The body may have at most `limit` bytes."""
         self._limit = limit
         self.content_type = content_type
         self.encoding = encoding
         """The value of `Content-Encoding`."""
-        self._first = b""
-        self._file: SpooledTemporaryFile[bytes] | None = None
-        self._fingerprint: str | None = None
-        self.size = 0
 
     def feed(self, chunk: bytes) -> None:
         """Add a chunk. Raise TooLargeError if the body is larger than the limit."""
@@ -160,6 +162,11 @@ class Body:
         if not isinstance(value, (dict, list)):
             raise MissingMemberError("/body", "must be a JSON object")
         return value
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its fingerprint takes long: it is large, or encoded."""
+        return self.size > IN_MEMORY or bool(self.encoding)
 
     @property
     def fingerprint(self) -> str:

@@ -278,7 +278,7 @@ class DjangoExchange(Exchange):
         super().__init__(rules, asked.echo)
         self._asked = asked
         self._request = request
-        self._body = rules.body(asked)
+        self._body = asked.body
         self._late: LateBody | None = None
         self._is_read = False
         self.error: BaseException | None = None
@@ -375,7 +375,7 @@ class AsyncDjangoExchange(AsyncExchange):
         super().__init__(rules, asked.echo)
         self._asked = asked
         self._request = request
-        self._body = rules.body(asked)
+        self._body = asked.body
         self._late: LateBody | None = None
         self._is_read = False
         self.error: BaseException | None = None
@@ -555,10 +555,13 @@ def _find(rules: Rules, request: DjangoRequest) -> Asked | None:
     if places and not rules.required and not any(name in request.META for name in places):
         return None  # the fast path: most requests have no key
     headers = _headers_of(request)
+    sent = rules.read(headers)
+    if sent is None:
+        return None
     path, root = _placed(request)
     if hasattr(request, "urlconf"):  # by the host, for example: other requests have other routes
         rules.routes.answered_by(None)
-    return rules.find(request.method, path, root, headers, lambda: _request_of(request, headers))
+    return rules.find(request.method, path, root, sent, lambda: _request_of(request, headers))
 
 
 def _paths() -> list[Path] | None:

@@ -62,7 +62,7 @@ class Exchange:
     def keeps(self, status: int) -> bool:
         """Return whether a response with this status is kept."""
         asked_to = self.run is not None and bool(self.run.keeps)
-        return self.rules.keeps(status, asked_to=asked_to)
+        return asked_to or self.rules.keeps(status)
 
     def open(self) -> Run | None:
         """Return the run, or None if it has ended or its end is being recorded.
@@ -81,7 +81,7 @@ class Exchange:
         try:
             if run.ended:
                 pass  # the handler has ended it itself
-            elif self.keeps(status):
+            elif run.keeps or rules.keeps(status):
                 recorded = run.engine.settle(run.ticket, run.settlement(kept))
                 run.settled(kept, recorded=recorded)
             else:

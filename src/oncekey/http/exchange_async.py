@@ -63,7 +63,7 @@ class AsyncExchange:
     def keeps(self, status: int) -> bool:
         """Return whether a response with this status is kept."""
         asked_to = self.run is not None and bool(self.run.keeps)
-        return self.rules.keeps(status, asked_to=asked_to)
+        return asked_to or self.rules.keeps(status)
 
     def open(self) -> AsyncRun | None:
         """Return the run, or None if it has ended or its end is being recorded.
@@ -82,7 +82,7 @@ class AsyncExchange:
         try:
             if run.ended:
                 pass  # the handler has ended it itself
-            elif self.keeps(status):
+            elif run.keeps or rules.keeps(status):
                 recorded = await run.engine.settle(run.ticket, run.settlement(kept))
                 run.settled(kept, recorded=recorded)
             else:

@@ -11,10 +11,6 @@ from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.http.errors import MissingMemberError
 
 _STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"(?: *;[^",]*)?')
-# The fast path, for most keys: those that need no unquoting, trimming or refusal.
-_PLAIN: Final = re.compile(
-    rb"[\x21\x23-\x2b\x2d-\x7e](?:[\x20-\x2b\x2d-\x7e]{0,253}[\x21-\x2b\x2d-\x7e])?"
-)
 _MUST: Final = "must be a string of 1 to 255 printable ASCII characters"
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _ESCAPED: Final = re.compile(r'\\(["\\])')
@@ -30,11 +26,8 @@ def of_header(name: str, values: list[bytes]) -> str:
     if len(values) != 1:
         msg = f"{name} was sent more than once; send one key"
         raise InvalidKeyError(msg)
-    value = values[0]
-    if _PLAIN.fullmatch(value):
-        return value.decode("ascii")
-    text = value.decode("latin-1").strip(" \t")
-    if text.startswith('"'):
+    text = values[0].decode("latin-1").strip(" \t")
+    if text[:1] == '"':
         string = _STRING.fullmatch(text)
         if string is None:
             msg = f"{name} starts with a quote, but is no Structured Field string"
@@ -43,7 +36,11 @@ def of_header(name: str, values: list[bytes]) -> str:
     elif "," in text:
         msg = f"{name} holds a comma; send one key, in quotes if it has a comma in it"
         raise InvalidKeyError(msg)
-    return _checked(name, text)
+    try:
+        return checked_key(text)
+    except InvalidKeyError:
+        msg = f"{name} {_MUST}"
+        raise InvalidKeyError(msg) from None
 
 
 def echoed(value: bytes, key: str) -> bytes:
@@ -70,14 +67,6 @@ def of_any_text(pointer: str, value: object, shortest: int) -> str:
     if not isinstance(value, str) or len(value) < shortest:
         raise MissingMemberError(pointer, f"must be a string of {shortest} or more characters")
     return function_key(quote(value, safe=_PRINTABLE, errors="surrogatepass"))
-
-
-def _checked(name: str, text: str) -> str:
-    try:
-        return checked_key(text)
-    except InvalidKeyError:
-        msg = f"{name} {_MUST}"
-        raise InvalidKeyError(msg) from None
 
 
 def checked_pointer(pointer: str) -> str:

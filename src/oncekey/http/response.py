@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -29,6 +29,9 @@ NEVER_REPLAYED: Final = frozenset(
     }
 )
 
+# Headers that begin with "access-control-" are of one client, too: those between these two.
+_CORS: Final = b"access-control-"
+_AFTER_CORS: Final = b"access-control."
 _ENDLESS: Final = (b"text/event-stream", b"application/x-ndjson", b"multipart/x-mixed-replace")
 
 
@@ -77,14 +80,12 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Reply).decode
 
 
-def kept_headers(
-    headers: Iterable[tuple[bytes, bytes]], never: frozenset[bytes] = NEVER_REPLAYED
-) -> Headers:
+def kept_headers(headers: Headers, never: frozenset[bytes] = NEVER_REPLAYED) -> Headers:
     """Return the headers that are kept, in their order, repeated ones included."""
     return [
-        (name, value)
-        for name, value in headers
-        if name not in never and not name.startswith(b"access-control-")
+        pair
+        for pair in headers
+        if pair[0] not in never and not _CORS <= pair[0] < _AFTER_CORS  # startswith costs more
     ]
 
 
@@ -102,10 +103,7 @@ def _is_endless(content_type: bytes) -> bool:
 
 
 def packed(
-    status: int,
-    headers: Iterable[tuple[bytes, bytes]],
-    body: bytes,
-    never: frozenset[bytes] = NEVER_REPLAYED,
+    status: int, headers: Headers, body: bytes, never: frozenset[bytes] = NEVER_REPLAYED
 ) -> bytes:
     """Return the bytes of a response as they are stored, without the headers `never`."""
     return _encode(Reply(status, kept_headers(headers, never), body))

@@ -1,5 +1,6 @@
 """The rules of a middleware for requests, responses and errors, independent of any framework.
 
+    read      what counts of its headers?
     find      is the request covered, and which key did it send?
     call      what are its scope and its fingerprint?
     keeps     is the response kept, or is the key free again?
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
-from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from msgspec import Struct, msgpack
@@ -264,16 +264,32 @@ def scoping(profile: Profile, given: object, *, by_handler: bool) -> str | Scopi
     raise ConfigurationError(msg)
 
 
-Told = tuple[str, str, bytes, str, bytes, bytes]
+Told = tuple[str, str, bytes, str, int, bytes, bytes]
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _COMMA: Final = re.compile(rb"[ \t]*,[ \t]*")
 _REMEMBERED: Final = 256
+_BRIEF: Final = 4096
+"""The size up to which a body is remembered as it is: to hash it would cost more."""
+_BROKEN: Final = 500
+
+
+class Sent(Struct):
+    """What counts of the headers of a request."""
+
+    keys: Headers
+    """Those that may hold the key."""
+    kind: bytes = b""
+    """The value of Content-Type."""
+    encoding: bytes = b""
+    """The value of Content-Encoding."""
 
 
 class Asked(Struct):
     """A covered request with its label, and the key in its headers if there is one."""
 
     request: Request
+    body: Body
+    """Its body, of which nothing is read yet."""
     label: str
     key: str | None
     echo: Headers
@@ -321,7 +337,8 @@ class Rules:
         self.profile: Final = profile_of(profile)
         self.terms: Final = terms_of(self.once, self.profile, policy, fields)
         self.answers: Final = Problems(self.profile, docs_url, self.terms.retry_after)
-        self._keeps = lru_cache(256)(self.profile.keeps)
+        self.keeps: Final[Callable[[int], bool]] = lru_cache(256)(self.profile.keeps)
+        """Return whether a response of this status is kept."""
         self._final = [(name.encode(), value.encode()) for name, value in self.profile.final]
         self.required: Final = self.profile.required if required is None else required
         self.by_handler: Final = by_handler(claim)
@@ -343,15 +360,16 @@ class Rules:
         self.may_be_unowned: Final = self.by_handler or callable(scope)
         """Whether it can happen that nobody knows whose a request is, or that none claims it."""
         self.status: Final = self._status(status_path)
-        self._headers = [
-            (name, name.lower().encode("latin-1"))
+        self._headers = {
+            name.lower().encode("latin-1"): name
             for name in self.profile.keys
             if not name.startswith("/")
-        ]
+        }
         self._pointers = [name for name in self.profile.keys if name.startswith("/")]
-        optional = not (self.required or self._pointers or self.status)
+        self._without_header = bool(self.required or self._pointers or self.status)
+        """Whether a request without a key in its headers may be covered, or asks for a status."""
         self._answered: dict[Identity, tuple[Told, Call]] = {}
-        self._names = frozenset(lower for _, lower in self._headers) if optional else None
+        self._read = frozenset((*self._headers, b"content-type", b"content-encoding"))
 
     def _status(self, path: str | None) -> Status | None:
         if path is None:
@@ -363,22 +381,28 @@ class Rules:
 
     # The request
 
-    def passes(self, headers: Headers) -> bool:
-        """Return whether a request with these headers is not covered for certain, as most are."""
-        names = self._names
-        if names is None:
-            return False
-        for pair in headers:  # noqa: SIM110 - it costs less
-            if pair[0] in names:
-                return False
-        return True
+    def read(self, headers: Headers) -> Sent | None:
+        """Return what counts of these headers, in one walk over them.
+
+        Return None if the request is not covered for certain, as most are.
+        """
+        sent, kind, encoding, counts = [], b"", b"", self._read
+        for pair in headers:
+            if pair[0] in counts:
+                if pair[0] == b"content-type":
+                    kind = kind or pair[1]
+                elif pair[0] == b"content-encoding":
+                    encoding = pair[1]
+                else:
+                    sent.append(pair)
+        return Sent(sent, kind, encoding) if sent or self._without_header else None
 
     def covers(self, method: str, path: str) -> bool:
         """Return whether requests for this path, or template of paths, are covered."""
         return self.routes.match(method, path, "") is not None
 
     def find(
-        self, method: str, path: str, root: str, headers: Headers, request: Callable[[], Request]
+        self, method: str, path: str, root: str, sent: Sent, request: Callable[[], Request]
     ) -> Asked | None:
         """Return the request if it is covered, else None.
 
@@ -389,41 +413,30 @@ class Rules:
         label = self.routes.find(method, path, root)
         if label is None:
             return None
-        name, sent = self._sent(headers)
-        if not sent and not self._pointers and not self.required:
+        pairs = sent.keys
+        if not pairs and not self._pointers and not self.required:
             return None
         asked = request()
         if self._when is not None and not self._when(asked):
             return None
-        if sent:
-            values = [sent[0][1]] if len(sent) == 1 else [value for _, value in sent]
-            key = keys.of_header(name, values)
+        kind, encoding = sent.kind.decode("latin-1"), sent.encoding.decode("latin-1")
+        body = Body(self.max_body, kind, encoding)
+        if pairs:
+            named = self._headers
+            if len(pairs) > 1:  # of several headers the one that the profile names first counts
+                first = min((name for name, _ in pairs), key=list(named).index)
+                pairs = [pair for pair in pairs if pair[0] == first]
+            lower, value = pairs[0]
+            values = [value] if len(pairs) == 1 else [one for _, one in pairs]
+            key = keys.of_header(named[lower], values)
             if not self.profile.echo:
-                sent = []
-            elif len(values[0]) != len(key):
-                sent = [(sent[0][0], keys.echoed(values[0], key))]
-            return Asked(asked, label, key, sent)
+                pairs = []
+            elif len(value) != len(key):
+                pairs = [(lower, keys.echoed(value, key))]
+            return Asked(asked, body, label, key, pairs)
         if not self._pointers:
             raise MissingKeyError(self.profile.keys[0])
-        return Asked(asked, label, None, [])
-
-    def _sent(self, headers: Headers) -> tuple[str, Headers]:
-        """Return the first key header that was sent: its name, and each pair with that name."""
-        for name, lower in self._headers:
-            sent = [pair for pair in headers if pair[0] == lower]
-            if sent:
-                return name, sent
-        return "", []
-
-    def body(self, asked: Asked) -> Body:
-        """Return an empty body for the request."""
-        kind = encoding = ""
-        for name, value in asked.request.headers:
-            if name == b"content-type":
-                kind = kind or value.decode("latin-1")
-            elif name == b"content-encoding":
-                encoding = value.decode("latin-1")
-        return Body(self.max_body, kind, encoding)
+        return Asked(asked, body, label, None, [])
 
     def verify(self, asked: Asked, body: Body, url: str) -> None:
         """Check the signature, if the profile has one. Raise SignatureError if it is wrong."""
@@ -524,7 +537,9 @@ class Rules:
         """Return all that a call is made of besides its scope and key."""
         counted = self._counted(request) if self._counts else b""
         what = f"{body.encoding};{body.content_type}" if body.encoding else body.content_type
-        return request.method, request.path, request.query, what, body.digest(), counted
+        size = body.size
+        sent = body.whole() if size <= _BRIEF else body.digest()
+        return request.method, request.path, request.query, what, size, sent, counted
 
     def _counted(self, request: Request) -> bytes:
         """Return the headers that count. Servers join the values of repeated ones with commas."""
@@ -611,10 +626,6 @@ class Rules:
             return self.answers.say("unknown-request")
         return self.replay(record, [])
 
-    def keeps(self, status: int, *, asked_to: bool) -> bool:
-        """Return whether a response of this status is kept. With `asked_to` every one is."""
-        return asked_to or self._keeps(status)
-
     def kept(self, status: int, headers: Headers, body: bytes) -> bytes | Unkept:
         """Return the bytes to keep of a response, or why it is not kept."""
         if self.profile.replay == "status":
@@ -641,7 +652,7 @@ class Rules:
                 reply.headers = kept_headers(reply.headers, self._never)
             except UnreadableBytesError:  # resolved by hand, with a value that is no response
                 return self._not_replayable(record)
-        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if reply.status >= _BROKEN:
             said = {name for name, _ in reply.headers}
             reply.headers += [pair for pair in self._final if pair[0] not in said]
         reply.headers.append(REPLAYED)

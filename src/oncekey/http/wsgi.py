@@ -26,7 +26,7 @@ from oncekey.http.exchange import Exchange
 from oncekey.http.request import Headers, Request, nobody
 from oncekey.http.response import Reply, Unkept
 from oncekey.http.routers import of_wsgi
-from oncekey.http.rules import Asked, Rules, Settings
+from oncekey.http.rules import Asked, Rules, Sent, Settings
 from oncekey.once import Once
 
 __all__ = ["AnsweredError", "IdempotencyMiddleware", "claim", "exchange_of"]
@@ -68,15 +68,15 @@ class IdempotencyMiddleware:
         if rules.status is not None and rules.status.meant(method, path, root):
             return _send(start_response, self._told(_request_of(environ, path, root)))
         try:
-            keys = _headers_named(self._keys, environ)  # most requests need no others
+            sent = _sent(self._keys, environ)  # most requests need no other headers
             request = partial(_request_of, environ, path, root)
-            asked = rules.find(method, path, root, keys, request)
+            asked = rules.find(method, path, root, sent, request)
         except OncekeyError as error:
             return _send(start_response, rules.answers.refusal(error))
         if asked is None:
             environ.setdefault(PLACE, None)  # tells `claim` that the middleware is installed
             return self.app(environ, start_response)
-        body = rules.body(asked)
+        body = asked.body
         with contextlib.ExitStack() as closing:
             closing.callback(body.close)
             found = self._claimed(asked, body, environ)
@@ -486,14 +486,16 @@ def _text(path: str) -> str:
     return path.encode("latin-1").decode("utf-8", "backslashreplace")
 
 
-def _headers_named(names: Iterable[str], environ: Environ) -> Headers:
-    """Return those of these headers that were sent. The server joins repeated ones with commas."""
+def _sent(names: Iterable[str], environ: Environ) -> Sent:
+    """Return what counts of the headers. The server joins repeated ones with commas."""
     sent = ((name, environ.get(_variable(name))) for name in names)
-    return [
+    pairs = [
         (name.lower().encode("latin-1"), value.encode("latin-1"))
         for name, value in sent
         if value is not None
     ]
+    kind, encoding = environ.get("CONTENT_TYPE", ""), environ.get("HTTP_CONTENT_ENCODING", "")
+    return Sent(pairs, kind.encode("latin-1"), encoding.encode("latin-1"))
 
 
 @lru_cache(1024)

@@ -16,13 +16,16 @@ def request_of(path="/orders", *, method="POST", query=b"", headers=(), user=Non
 
 
 def found(rules, request):
-    return rules.find(request.method, request.path, request.root, request.headers, lambda: request)
+    sent = rules.read(request.headers)
+    if sent is None:
+        return None
+    return rules.find(request.method, request.path, request.root, sent, lambda: request)
 
 
 def call_of(rules, body=b"{}", request=None, key=b"k", **given):
     """The call that a request makes; without a key where that is None."""
     request = request or request_of(headers=[] if key is None else [(b"idempotency-key", key)])
     asked = found(rules, request)
-    filled = rules.body(asked)
+    filled = asked.body
     filled.feed(body)
     return rules.call(asked, filled, **given)

@@ -126,7 +126,7 @@ def test_credentials_are_hashed():
 def test_a_request_of_nobody_without_a_key_is_none_of_our_business():
     rules = rules_of(profile=IETF.replace(key="/id"), scope=by_user)
     asked = found(rules, request_of())
-    body = rules.body(asked)
+    body = asked.body
     body.feed(b"{}")
     assert rules.call(asked, body) is None
     assert not asked.notice
@@ -136,7 +136,7 @@ def test_a_handler_is_asked_to_claim_only_where_there_is_a_key():
     rules = rules_of(profile="payments", claim="handler", scope="/userId")
     for content, notices in ((b"{}", 0), (b'{"idempotencyKey": "12345678"}', 1)):
         asked = found(rules, request_of())
-        body = rules.body(asked)
+        body = asked.body
         body.feed(content)
         rules.unclaimed(asked, body, 200)
         assert len(asked.notice) == notices
@@ -253,9 +253,8 @@ def test_headers_that_are_never_replayed_are_neither_kept_nor_sent(recorded):
 
 def test_a_status_is_kept_by_the_profile_or_on_demand():
     rules = rules_of()
-    assert rules.keeps(201, asked_to=False)
-    assert not rules.keeps(422, asked_to=False)
-    assert rules.keeps(422, asked_to=True)
+    assert rules.keeps(201)
+    assert not rules.keeps(422)
 
 
 def test_a_large_response_is_not_kept():
@@ -401,7 +400,7 @@ def test_what_is_said_nearest_counts():
 def _again(rules, body=b'{"a": 1}', **changes):
     request = request_of(**({"headers": KEYED} | changes))
     asked = found(rules, request)
-    filled = rules.body(asked)
+    filled = asked.body
     filled.feed(body)
     return asked, filled
 
@@ -445,7 +444,7 @@ def test_another_content_type_makes_another_call():
     rules.answered(asked, body, rules.call(asked, body))
     plain = Request("POST", "/orders", b"", [(b"content-type", b"text/plain"), *KEYED])
     asked = found(rules, plain)
-    body = rules.body(asked)
+    body = asked.body
     body.feed(b'{"a": 1}')
     assert rules.call(asked, body).fingerprint != rules.call(*_again(rules)).fingerprint
 
