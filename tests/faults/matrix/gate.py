@@ -5,6 +5,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Iterable
 
 
 class Gate:
@@ -16,6 +17,7 @@ class Gate:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._frozen = threading.Event()
+        self._barred: frozenset[str] = frozenset()
         self._delay = 0.0
         self._closing = False
         self._lock = threading.Lock()
@@ -27,9 +29,14 @@ class Gate:
         """Nothing goes through, and nobody is told; connections are accepted all the same."""
         self._frozen.set()
 
+    def bar(self, callers: Iterable[str]) -> None:
+        """Nothing goes through for callers with these addresses, until `thaw`."""
+        self._barred = frozenset(callers)
+
     def thaw(self) -> None:
         """What was held back goes on."""
         self._frozen.clear()
+        self._barred = frozenset()
 
     def delay(self, seconds: float) -> None:
         """Whatever comes from the server comes so much later."""
@@ -71,19 +78,23 @@ class Gate:
         except OSError:
             caller.close()
             return
-        pair = (caller, server)
+        pair, address = (caller, server), caller.getpeername()[0]
+
+        def frozen() -> bool:
+            return self._frozen.is_set() or address in self._barred
+
         with self._lock:
             self._pairs.add(pair)
         with caller, server, contextlib.suppress(OSError):
             while not self._closing:
-                if self._frozen.is_set():
+                if frozen():
                     time.sleep(0.005)
                     continue
                 for ready in select.select(pair, [], [], 0.05)[0]:
                     data = ready.recv(65536)
                     if not data:
                         return
-                    while self._frozen.is_set() and not self._closing:
+                    while frozen() and not self._closing:
                         time.sleep(0.005)
                     if ready is server and self._delay:
                         time.sleep(self._delay)

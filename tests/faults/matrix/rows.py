@@ -20,9 +20,9 @@ __all__ = [
     "rows_workers",
 ]
 
-ROWS = [f"F{number}" for number in range(1, 31)]
+ROWS = [f"F{number}" for number in range(1, 33)]
 
-FAIL_OVERS = ("F30",)
+FAIL_OVERS = ("F30", "F31", "F32")
 """Those that `--failovers` repeats."""
 
 NOT_RUN = {

@@ -31,10 +31,10 @@ from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.jobs import handler
 from oncekey.messages import Inbox, Message
 from oncekey.observe import Event
-from oncekey.stores import open_store
 from tests.faults.matrix.ledger import Arrival, Ledger
 from tests.faults.matrix.own_transaction import own_transaction
 from tests.faults.matrix.points import Failpoints, PointedStore
+from tests.faults.matrix.redis_places import store_at
 from tests.faults.matrix.spec import SCOPE, Spec
 
 TOLD = ("unprotected", "taken_over", "lost", "not_recorded", "held", "renewal_failed")
@@ -114,7 +114,7 @@ class Work:
         return self.reconcile if self.spec.mode == "reconciled" else None
 
     def once(self) -> Once:
-        store = PointedStore(open_store(self.spec.place), self.points)
+        store = PointedStore(store_at(self.spec.place), self.points)
         # No cache: a duplicate shall be answered by the store.
         return Once(store, scope=SCOPE, cache=False, observers=[self.observe], policy=self.policy)
 

@@ -43,6 +43,7 @@ from oncekey.stores.redis.connection import (
     open_line,
 )
 from oncekey.stores.redis.connection_async import Wires
+from oncekey.stores.redis.errors import elsewhere
 from oncekey.stores.redis.pubsub import AsyncEars, Ears, Seats, listening, listening_async
 from oncekey.stores.url import check_url, safe_url
 
@@ -354,11 +355,16 @@ class AsyncClients:
 
     @asynccontextmanager
     async def using(self) -> AsyncIterator[Any]:
-        """Lend the client to the block. If that is cut off, close the idle connections."""
+        """Lend the client to the block. If that is cut off, close the idle connections.
+
+        Close them also if another server may be the primary now. A cluster finds it by itself.
+        """
         client = await self.client()
         try:
             yield client
-        except (*_IN_ORDER, asyncio.CancelledError):  # redis-py is prepared for these
+        except (*_IN_ORDER, asyncio.CancelledError) as error:  # redis-py is prepared for these
+            if elsewhere(error) and (pool := getattr(client, "connection_pool", None)) is not None:
+                await pool.disconnect(inuse_connections=False)
             raise
         except AttributeError as error:  # a node of a cluster closed it, another task used it
             raise ConnectionError(f"redis-py lost the connection ({error})") from error
@@ -537,11 +543,16 @@ class Clients:
 
     @contextmanager
     def using(self) -> Iterator[Any]:
-        """Lend the client to the block. If that is cut off, close the idle connections."""
+        """Lend the client to the block. If that is cut off, close the idle connections.
+
+        Close them also if another server may be the primary now. A cluster finds it by itself.
+        """
         client = self.client()
         try:
             yield client
-        except _IN_ORDER:
+        except _IN_ORDER as error:
+            if elsewhere(error) and (pool := getattr(client, "connection_pool", None)) is not None:
+                pool.disconnect(inuse_connections=False)
             raise
         except BaseException:
             for pool in _pools_of(client):

@@ -20,9 +20,10 @@ from typing import Any, Final, cast
 import redis
 from hiredis import PushNotification, Reader, pack_command
 from redis import exceptions as told
-from redis.exceptions import MaxConnectionsError, ReadOnlyError, ResponseError
+from redis.exceptions import MaxConnectionsError, ResponseError
 
 from oncekey.compat import input_check, renew_after_fork
+from oncekey.stores.redis.errors import elsewhere
 
 Words = tuple[str | bytes | int, ...]
 
@@ -258,9 +259,6 @@ def close_line(pool: Any, line: Line, *, whole: bool) -> None:
 def leaves_whole(error: BaseException) -> bool:
     """Return whether the reply was read completely, so that the line can be used again.
 
-    If a primary has become a replica, the new one may have the same address, so connect again. In
-    the error of a script, READONLY is in the middle of the message.
+    If another server may be the primary now, connect again: it may have the same address.
     """
-    if not isinstance(error, ResponseError):
-        return False
-    return not isinstance(error, ReadOnlyError) and "READONLY" not in str(error)
+    return isinstance(error, ResponseError) and not elsewhere(error)

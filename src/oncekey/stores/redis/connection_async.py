@@ -23,6 +23,7 @@ from redis import exceptions as told
 
 from oncekey.compat import input_check
 from oncekey.stores.redis.connection import WHAT_FOR, Words, pack
+from oncekey.stores.redis.errors import elsewhere
 
 MOST_ON_THE_WAY: Final = 512
 """The number of commands that may wait for a reply on one wire. Others queue."""
@@ -146,7 +147,7 @@ class Wire(asyncio.BufferedProtocol):
                 if future.done():  # cancelled after it was sent
                     continue
                 if isinstance(reply, Exception):
-                    self.fit = self.fit and not _demoted(reply)
+                    self.fit = self.fit and not elsewhere(reply)
                     future.set_exception(reply)
                 else:
                     future.set_result(reply)
@@ -204,11 +205,6 @@ class Wire(asyncio.BufferedProtocol):
         unsent, self._unsent = self._unsent, deque()
         if unsent:
             self._give_back(unsent)
-
-
-def _demoted(error: Exception) -> bool:
-    """Return whether a primary has become a replica: the new one may have the same address."""
-    return isinstance(error, told.ReadOnlyError) or "READONLY" in str(error)
 
 
 # The wires of one event loop: one for short commands, and one for those that would delay them.

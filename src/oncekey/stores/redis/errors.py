@@ -55,6 +55,8 @@ _REFUSALS: Final = {
     "WRONGTYPE": "has something else under this key; choose another prefix",
     "NOSCRIPT": "does not keep the script that it was sent; see its log",
 }
+_ELSEWHERE: Final = frozenset({"READONLY", "MASTERDOWN", "NOREPLICAS"})
+"""What a primary says that was replaced, or that was cut off and will be."""
 _FORBIDDEN: Final = {
     "NOPERM": "does not allow this user what oncekey needs; grant @scripting, @string, @keyspace, "
     "@read, @write and the keys of the prefix",
@@ -109,6 +111,11 @@ def explain(error: Exception, where: str, *, sent_once: bool) -> StoreError:
         return StoreError(msg, happened=False if sent_once else None, unreachable=True)
     msg = f"Redis at {where} failed, and nobody knows whether it did what it was told: {text}"
     return StoreError(msg, happened=None, unreachable=isinstance(error, TimeoutError))
+
+
+def elsewhere(error: BaseException) -> bool:
+    """Return whether another server may be the primary now."""
+    return isinstance(error, RedisError) and _word(error, str(error)) in _ELSEWHERE
 
 
 def _word(error: Exception, text: str) -> str | None:

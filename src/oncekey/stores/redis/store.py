@@ -284,9 +284,11 @@ class RedisStore:
                     return answer
                 back = codec.release(codec.give_back(ask, answer.record))
                 _asked(line, scripts["release"], name, back)
+                # In the block, so that this connection is closed: a primary without replicas may
+                # have been replaced, and only who connects is told so by Sentinel.
+                raise wanted.short(self.clients.where, reached)
         except CAUGHT as error:
             raise explain(error, self.clients.where, sent_once=sent_once) from error
-        raise wanted.short(self.clients.where, reached)
 
     def _load(self) -> Scripts:
         try:
