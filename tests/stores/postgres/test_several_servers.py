@@ -2,9 +2,11 @@
 
 import psycopg
 import pytest
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from oncekey import StoreError
 from oncekey.core.requests import Replay
+from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.stores.postgres import pool
 from oncekey.stores.postgres.address import Target
 from oncekey.stores.postgres.statements import GET, of_get
@@ -93,6 +95,14 @@ def test_a_standby_is_not_asked_for_duplicates_either(breakable_postgres, colour
     assert type(desk.claim("b")) is Replay
 
 
+def test_nobody_waits_at_a_standby(breakable_postgres, colour, standby):
+    store = colour(breakable_postgres.new_database())
+    owner = desk_of(store).grant("a")
+    standby()
+    with pytest.raises(StoreError, match="is read-only, as a replica is"):
+        store.watch(None, "order-1", owner.token, 1.0)
+
+
 def test_of_several_servers_the_one_that_takes_writes_is_found(two_servers, colour, standby):
     url, _, _ = two_servers
     standby()
@@ -118,6 +128,31 @@ def test_a_leader_that_takes_no_writes_any_more_is_left(two_servers, colour, bes
         leader.execute("SET default_transaction_read_only = off")
         leader.execute("ALTER SYSTEM RESET default_transaction_read_only")
         leader.execute("SELECT pg_reload_conf()")
+
+
+READ_ONLY = "?options=-cdefault_transaction_read_only%3Don"
+
+
+def test_a_pool_of_the_caller_replaces_such_a_connection(postgres_url):
+    with ConnectionPool(postgres_url + READ_ONLY, min_size=1, max_size=1, open=True) as pool:
+        with pool.connection() as connection:
+            before = connection.info.backend_pid
+        refused(desk_of(PostgresStore(pool)))
+        with pool.connection() as connection:
+            assert connection.info.backend_pid != before
+
+
+@pytest.mark.anyio
+async def test_an_async_pool_of_the_caller_replaces_such_a_connection(postgres_url):
+    url = postgres_url + READ_ONLY
+    async with AsyncConnectionPool(url, min_size=1, max_size=1, open=False) as pool:
+        async with pool.connection() as connection:
+            before = connection.info.backend_pid
+        store = AsyncPostgresStore(pool)
+        with pytest.raises(StoreError, match="is read-only, as a replica is"):
+            await store.claim(desk_of(store).ask("z"))
+        async with pool.connection() as connection:
+            assert connection.info.backend_pid != before
 
 
 def test_no_connection_to_a_silent_server_is_kept(proxied_url, proxy, monkeypatch):
