@@ -97,6 +97,7 @@ NOT_RUN_HERE = {
     "jobs-saq.md": "the same",
     "messages-brokers.md": "Kafka, tried in tests/system/kafka; SQS, which nobody has tried",
     "messages-sqlalchemy.md": "env.py of Alembic, run by tests/messages/test_sqlalchemy.py",
+    "stores-django.md": "the files of a project, run by tests/system/frameworks",
     "migrating-": "the code of the other package, before the move",
 }
 """Python in blocks of plain text, and why."""

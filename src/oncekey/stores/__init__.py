@@ -15,6 +15,7 @@ from oncekey.stores.sqlite.store import SQLiteStore
 from oncekey.stores.url import safe_url
 
 if TYPE_CHECKING:
+    from oncekey.stores.django import DjangoStore
     from oncekey.stores.mysql.store import MySQLStore
     from oncekey.stores.mysql.store_async import AsyncMySQLStore
     from oncekey.stores.postgres.store import PostgresStore
@@ -27,6 +28,7 @@ __all__ = [
     "AsyncPostgresStore",
     "AsyncRedisStore",
     "AsyncStore",
+    "DjangoStore",
     "MemoryStore",
     "MySQLStore",
     "PostgresStore",
@@ -105,6 +107,15 @@ def _open_sqlite(url: str) -> Store:
     return SQLiteStore(path, **options)
 
 
+def _open_django(url: str) -> Store:
+    parts = urlsplit(url)
+    if parts.path.strip("/") or parts.query:
+        msg = f"write django://alias for a database of Django, instead of {safe_url(url)!r}"
+        raise ConfigurationError(msg)
+    store: Store = __getattr__("DjangoStore")(parts.netloc or "default")
+    return store
+
+
 _SCHEMES: dict[str, Callable[[str], Store]] = {
     "memory": _open_memory,
     "sqlite": _open_sqlite,
@@ -115,6 +126,7 @@ _SCHEMES: dict[str, Callable[[str], Store]] = {
     "postgres": _open_postgres,
     "mysql": _open_mysql,
     "mariadb": _open_mysql,
+    "django": _open_django,
 }
 
 # Stores that need an extra: the module, and the name of the extra.
@@ -123,6 +135,7 @@ _LAZY = {
     "AsyncRedisStore": ("redis.store_async", "redis"),
     "MySQLStore": ("mysql.store", "mysql"),
     "AsyncMySQLStore": ("mysql.store_async", "mysql"),
+    "DjangoStore": ("django", "django"),
     "PostgresStore": ("postgres.store", "postgres"),
     "AsyncPostgresStore": ("postgres.store_async", "postgres"),
 }

@@ -1,0 +1,29 @@
+"""Make the tables of the store, or bring those that are there up to date."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any, ClassVar
+
+from django.db import migrations  # type: ignore[import-untyped]  # Django brings no types
+
+from oncekey.stores.django import DjangoStore
+
+
+def make_tables(_apps: Any, schema_editor: Any) -> None:
+    """Let the store of this alias make its tables, as it does at its first use."""
+    store = DjangoStore(schema_editor.connection.alias)
+    with closing(store):
+        store.get(None, "manage.py migrate")
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django brings no types
+    """It is not atomic: the store works on a connection of its own, and waits for nobody."""
+
+    atomic = False
+    initial = True
+    dependencies: ClassVar[list[tuple[str, str]]] = []
+    operations: ClassVar[list[Any]] = [
+        # The way back leaves the tables, because what is recorded there is not to run again.
+        migrations.RunPython(make_tables, migrations.RunPython.noop),
+    ]
