@@ -900,6 +900,16 @@ def _rules_of(setting: object) -> Rules:
         raise ConfigurationError(msg) from None
 
 
+def project_once() -> Once:
+    """Return the `Once` of the setting `ONCEKEY`, which the middleware uses too."""
+    setting = getattr(settings, "ONCEKEY", {})
+    named = {name: setting[name] for name in ("once", "store", "prefix") if name in setting}
+    once = _once({name: _meant(name, value) for name, value in named.items()})
+    if not isinstance(once, Once):
+        raise ConfigurationError("ONCEKEY names no Once")
+    return once
+
+
 def _meant(name: object, value: object) -> Any:
     """Return the value, or the object that it names."""
     if not isinstance(name, str):

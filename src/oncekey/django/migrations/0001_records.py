@@ -5,7 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any, ClassVar
 
-from django.db import migrations  # type: ignore[import-untyped]  # Django brings no types
+from django.db import (  # type: ignore[import-untyped]  # Django brings no types
+    migrations,
+    models,
+)
 
 from oncekey.stores.django import DjangoStore
 
@@ -24,6 +27,15 @@ class Migration(migrations.Migration):  # type: ignore[misc]  # Django brings no
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar[list[Any]] = [
+        migrations.CreateModel(
+            name="Record",
+            fields=[("place", models.TextField(primary_key=True, serialize=False))],
+            options={
+                "db_table": "oncekey_records",
+                "default_permissions": ("view", "change", "delete"),
+                "managed": False,
+            },
+        ),
         # The way back leaves the tables, because what is recorded there is not to run again.
         migrations.RunPython(make_tables, migrations.RunPython.noop),
     ]
