@@ -116,7 +116,10 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
             "may_see": found.result is not None and self.has_change_permission(request),
         }
         if facts["may_see"] and request.GET.get("result") == "show":
-            facts["result"] = repr(found.value)
+            try:
+                facts["result"] = repr(found.value)
+            except OncekeyError as error:  # what a newer release, or another codec, has written
+                messages.error(request, str(error))
         return self._page(request, "oncekey/record.html", stored_key(found.scope, found.key), facts)
 
     def _decide(self, request: Any, once: Once, found: Record) -> Any:
