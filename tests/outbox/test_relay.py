@@ -402,6 +402,44 @@ async def test_no_transaction_is_open_while_a_target_is_asked(postgres_url, way_
     assert open_ones == [[(0,)]]
 
 
+async def test_an_idle_relay_is_told_of_a_message(postgres_url, way_of, open_outbox):
+    way, outbox, inbox = way_of("psycopg"), open_outbox(postgres_url), Inbox()
+    outbox.migrate()
+    relay = AsyncRelay(postgres_url, inbox, poll="1h")
+
+    def asked():
+        return way.execute("SELECT listening_until > now() FROM outbox_messages_schema") == [
+            (True,)
+        ]
+
+    running = asyncio.create_task(relay.run())
+    try:
+        for name in ("a", "b"):
+            await until_async(asked)
+            with way.transaction() as connection:
+                outbox.put(connection, Message(id=name), to="orders", key=name)
+            await until_async(lambda name=name: name in inbox.got)
+    finally:
+        relay.stop()
+        await running
+        await relay.aclose()
+
+
+def test_without_an_idle_relay_nobody_is_told(postgres_url, way_of, open_outbox):
+    way, outbox = way_of("psycopg"), open_outbox(postgres_url)
+    outbox.migrate()
+    with psycopg.connect(postgres_url, autocommit=True) as listener:
+        listener.execute("LISTEN oncekey_outbox")
+        with way.transaction() as connection:
+            outbox.put(connection, Message(), to="orders")
+        listener.execute("SELECT 1")
+        assert [*listener.notifies(timeout=0)] == []
+        way.execute("UPDATE outbox_messages_schema SET listening_until = 'infinity'")
+        with way.transaction() as connection:
+            outbox.put(connection, Message(), to="orders")
+        assert len([*listener.notifies(timeout=PATIENCE, stop_after=1)]) == 1
+
+
 async def test_fifty_writers_some_of_them_slow(postgres_url):
     """None is skipped because its transaction was late, and none is sent before its commit."""
     outbox, got, may_commit = AsyncOutbox(postgres_url), [], set()

@@ -81,6 +81,7 @@ class PostgresConnections:
         """Parse the URL. The first statement opens a connection."""
         self.schema = schema
         target = Target.of(url, 1, "5s", "5s", listen=False)
+        self.target = target
         self._here = PerProcess(partial(_Lines, target, schema))
 
     def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart

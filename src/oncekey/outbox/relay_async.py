@@ -15,7 +15,9 @@ from msgspec import Struct
 
 from oncekey.compat import call_blocking_async
 from oncekey.errors import ConfigurationError, StoreError
+from oncekey.messages.statements import POSTGRES
 from oncekey.once import Once
+from oncekey.outbox.commit_listener import CommitListener
 from oncekey.outbox.errors import MessageRefusedError
 from oncekey.outbox.outbox_async import own_connections
 from oncekey.outbox.routes import checked_patterns, matches
@@ -43,6 +45,8 @@ _LONGEST_REST: Final = 15.0
 _PURGE_EVERY: Final = 60.0
 _PURGE_BATCH: Final = 1000
 _SOON: Final = 2
+_SLACK: Final = 2.0
+"""Seconds for which others tell longer than we rely on it."""
 OUT_OF_REACH: Final = (OSError, TimeoutError)
 """What targets raise when they are out of reach. A ConnectionError is an OSError."""
 
@@ -140,6 +144,8 @@ class AsyncRelay:
                 raise ConfigurationError(msg)
         self._behind = ""
         self._purge_at, self._outages = 0.0, 0
+        self._listener: CommitListener | None = None
+        self._told_until = 0.0
         self._stopping = False
         self._wake: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,6 +157,10 @@ class AsyncRelay:
         """
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         under_way: set[asyncio.Task[int]] = set()
+        own: Any = self.table.own
+        if own.dialect is POSTGRES:
+            self._listener = CommitListener(own.target, self._wake.set)
+            self._listener.start()
         try:
             while not self._stopping:
                 leased = await self._next()
@@ -158,15 +168,18 @@ class AsyncRelay:
                     continue
                 if leased.messages:
                     under_way.add(asyncio.create_task(self._send(leased)))
+                    await self._be_told(0.0)
                 if len(under_way) >= _AT_ONCE or (under_way and not leased.messages):
                     done, under_way = await asyncio.wait(
                         under_way, return_when=asyncio.FIRST_COMPLETED
                     )
                     for task in done:
                         task.result()
-                elif not leased.messages:
+                elif not leased.messages and not await self._be_told(self._poll):
                     await self._sleep(self._poll)
         finally:
+            if self._listener is not None:
+                await self._listener.aclose()
             if under_way:
                 await asyncio.wait(under_way)
 
@@ -340,6 +353,23 @@ class AsyncRelay:
             _log.warning("%d messages were marked too late: another relay has taken them", late)
             self._tell("late", late)
         return len(rows) if tries else len(found)
+
+    async def _be_told(self, wanted: float) -> bool:
+        """Ask transactions to tell of their messages for a while, or no more.
+
+        Return whether they will and did not before: then there may be some that have not.
+        """
+        told = self._told_until > monotonic()
+        listening = self._listener is not None and self._listener.listening
+        if told == bool(wanted) or not listening:
+            return False
+        try:
+            await call_blocking_async(self.table.listen, wanted and wanted + _SLACK)
+        except StoreError as error:
+            _log.warning("the relay is not told of messages: %s", error)
+            return False
+        self._told_until = wanted and monotonic() + wanted
+        return bool(wanted)
 
     async def _purge(self) -> None:
         while True:

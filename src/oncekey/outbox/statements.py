@@ -29,6 +29,8 @@ class OutboxStatements(Struct, frozen=True, kw_only=True):
     """Messages that may be sent now. Of each key only the first one that was not sent."""
     lease_past_dead: str
     """The same, but a dead message does not keep others back."""
+    listening: str
+    """An idle relay wants to be told of each message for a while."""
     sent: str
     failed: str
     """Tries that failed, and messages that are given back."""
@@ -57,6 +59,8 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
             ago=dialect.earlier.format(name="keep").replace("clock_", "statement_"),
             after_alone=dialect.alone("after"),
             lease_alone=dialect.alone("lease"),
+            told="1" if sqlite else _TOLD,
+            wanted_alone=dialect.alone("wanted"),
             routed=_ROUTED_SQLITE if sqlite else _ROUTED_POSTGRES,
             batch=_BATCH_SQLITE if sqlite else _BATCH_POSTGRES,
             due="b.pause" if sqlite else "clock_timestamp() + make_interval(secs => b.pause)",
@@ -78,6 +82,7 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
         put_in_order=said(_PUT if sqlite else _PUT_IN_ORDER),
         lease=said(_LEASE),
         lease_past_dead=said(_LEASE, first_of=f"o.status = 'pending' AND {_UNSENT}"),
+        listening="" if sqlite else said(_LISTENING),
         sent=said(_SENT),
         failed=said(_FAILED),
         purge=said(_PURGE),
@@ -88,6 +93,17 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
     )
 
 
+CHANNEL: Final = "oncekey_outbox"
+"""The channel of PostgreSQL on which idle relays listen."""
+
+# Only while an idle relay wants it: transactions that notify are committed one after the other.
+_TOLD: Final = f"""
+    (SELECT CAST(pg_notify('{CHANNEL}', s.identity) AS text) FROM outbox_messages_schema AS s
+    WHERE s.listening_until > statement_timestamp())"""  # noqa: S608 - only constants
+_LISTENING: Final = """
+UPDATE outbox_messages_schema SET listening_until = {wanted_alone} RETURNING version
+"""
+
 _PUT: Final = """
 INSERT INTO outbox_messages (message_id, destination, message_key, message_type, attributes, body,
     created_at, due_at)
@@ -96,7 +112,7 @@ SELECT CAST(:message_id AS {text}), CAST(:destination AS {text}), CAST(:key AS {
     {moment}, {after_alone}
 FROM outbox_messages_schema WHERE identity = CAST(:identity AS {text})
 ON CONFLICT (message_id) DO NOTHING
-RETURNING number
+RETURNING number, {told}
 """
 
 # The lock is kept to the end of the transaction. The row comes from what took it, so that the

@@ -123,6 +123,11 @@ class OutboxTable:
         ]
         return self._mark(self._sql.failed, nonce, batch)
 
+    def listen(self, wanted: float) -> None:
+        """Ask transactions to tell of their messages for so many seconds; 0 to be told no more."""
+        values = partial(self._dialect.values, {"wanted": round(wanted * SECOND)})
+        self.own.run(self._sql.listening, values)
+
     def purge(self, keep: float, limit: int) -> int:
         """Delete at most `limit` messages that were sent `keep` seconds ago. Return how many."""
         self.own.identity()
