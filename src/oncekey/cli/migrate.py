@@ -6,7 +6,7 @@ from typing import Final, cast
 
 import typer
 
-from oncekey.cli.options import Json, StoreUrl, chosen_store, is_postgres
+from oncekey.cli.options import Json, StoreUrl, chosen_store, is_mysql, is_postgres
 from oncekey.cli.output import print_json
 from oncekey.cli.sqlite_tables import make_indexes, schema_of
 from oncekey.stores import SQLiteStore, Store
@@ -37,6 +37,11 @@ def _done(store: Store, url: str) -> Iterator[str]:
         from oncekey.cli.postgres_tables import migrated
 
         yield from migrated(url)
+        return
+    if is_mysql(store):
+        from oncekey.cli import mysql_tables
+
+        yield from mysql_tables.migrated(url)
         return
     with closing(store):
         before = schema_of(store) if isinstance(store, SQLiteStore) else None

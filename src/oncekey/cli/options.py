@@ -113,6 +113,10 @@ def opened_records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
         from oncekey.cli import postgres_tables
 
         postgres_tables.must_exist(ctx.obj.url)
+    elif is_mysql(store):
+        from oncekey.cli import mysql_tables
+
+        mysql_tables.must_exist(ctx.obj.url)
     once = Once(store, observers=())
     try:
         yield once
@@ -123,3 +127,8 @@ def opened_records(ctx: typer.Context, typed: str | None) -> Iterator[Once]:
 def is_postgres(store: Store) -> bool:
     """Return whether it is a PostgreSQL store, without importing a driver that may be missing."""
     return type(store).__name__ == "PostgresStore"
+
+
+def is_mysql(store: Store) -> bool:
+    """Return whether it is a MySQL store, without importing a driver that may be missing."""
+    return type(store).__name__ == "MySQLStore"
