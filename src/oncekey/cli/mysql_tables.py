@@ -29,7 +29,7 @@ def must_exist(url: str) -> None:
 def migrated(url: str) -> Iterator[str]:
     """Make the tables and procedures of this release. Yield a sentence for each step done."""
     before: int | None = None
-    with suppress(FAILURES):  # let the store report what is wrong
+    with suppress(*FAILURES):  # let the store report what is wrong
         before = _version(url)
     with closing(MySQLStore(url)) as store:
         store.get(None, "a key that is asked for to bring the schema up to date")

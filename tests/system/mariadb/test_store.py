@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -289,7 +290,7 @@ def test_a_killed_server_loses_no_answer_and_is_found_again(breakable, colour):
 # What is refused before anything is claimed
 
 
-def refused(store, words, kind=ConfigurationError):
+def refused(store, words, kind: type[Any] = ConfigurationError) -> Any:
     with pytest.raises(kind) as caught:
         store.claim(Claim(None, "k", nonce="n", fingerprint=None, lease=SECOND, ttl=SECOND))
     assert words in str(caught.value)

@@ -77,8 +77,8 @@ async def connect_async(target: MySQLTarget, seconds: float) -> AsyncConnection:
         connection = await asyncmy.connect(
             **target.options,
             charset="utf8mb4",
-            autocommit=None,
-            connect_timeout=target.patience,
+            autocommit=True,
+            connect_timeout=max(1, round(target.patience)),  # whole seconds
         )
     try:
         for statement in SESSION:
