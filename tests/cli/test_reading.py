@@ -98,7 +98,7 @@ def test_a_running_record_whose_lease_is_over_is_lapsed_wherever_it_is_shown(sho
     assert re.search(r"^running +2 ", counted, re.MULTILINE)
     assert "of those that are running, 1 lapsed: their leases are over\n" in counted
     assert json.loads(run("stats", "--json").stdout)["lapsed"] == 1
-    assert "'report:12' is lapsed; with --force" in run("forget", "report:12", "--yes").stderr
+    assert "'report:12' is lapsed; --force forgets it" in run("forget", "report:12", "--yes").stderr
     watched = json.loads(run("watch", "--json", "--count", "1").stdout)
     assert (watched["lapsed"], watched["records"][0]["lapsed"]) == (1, True)
 

@@ -24,9 +24,7 @@ Scope = Annotated[
     str | None, typer.Option(metavar="SCOPE", help="Only this scope; '' for keys without a scope.")
 ]
 Label = Annotated[str, typer.Option(metavar="LABEL", help="Only records with this label.")]
-Prefix = Annotated[
-    str, typer.Option(metavar="TEXT", help="Only keys that start so, whatever the scope.")
-]
+Prefix = Annotated[str, typer.Option(metavar="TEXT", help="Only keys that begin so, in any scope.")]
 Older = Annotated[
     str, typer.Option(metavar="TIME", help="Only records that are older: 30min, 12h, 7d.")
 ]
@@ -52,7 +50,7 @@ def resolve_all(
         str | None, typer.Option(metavar="JSON", help="They were done; this is what they returned.")
     ] = None,
     error: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="They failed for good; these are the words.")
+        str | None, typer.Option(metavar="TEXT", help="They failed for good, with this error.")
     ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="They were not done; the next calls run them.")

@@ -30,7 +30,7 @@ def doctor(
         typer.Option(
             metavar="TIME",
             envvar="ONCEKEY_RETRY_HORIZON",
-            help="How long after a call its duplicates may come: 30min, 12h, 7d.",
+            help="How long after a call a duplicate may arrive: 30min, 12h, 7d.",
         ),
     ] = None,
     ttl: Annotated[

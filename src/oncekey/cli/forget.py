@@ -55,7 +55,7 @@ def _refusal(record: Record, present: int) -> CommandError:
         msg = f"{name!r} is held; resolve it, or forget it with --force"
     else:
         word = status_word(record, present)
-        msg = f"{name!r} is {word}; with --force it is forgotten, its attempt lost"
+        msg = f"{name!r} is {word}; --force forgets it, and its attempt is lost"
     return CommandError(msg, REFUSED)
 
 

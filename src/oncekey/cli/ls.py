@@ -44,7 +44,7 @@ def ls(
     ] = None,
     label: Annotated[str, typer.Option(metavar="LABEL", help="Only records with this label.")] = "",
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only keys that start so, whatever the scope.")
+        str, typer.Option(metavar="TEXT", help="Only keys that begin so, in any scope.")
     ] = "",
     older: Annotated[
         str, typer.Option(metavar="TIME", help="Only records that are older: 30min, 12h, 7d.")

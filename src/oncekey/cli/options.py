@@ -95,7 +95,7 @@ def chosen_store(ctx: typer.Context, typed: str | None) -> Store:
         remember_store(ctx, typed, typed=True)
     store = open_store(ctx.obj.url)
     if isinstance(store, MemoryStore):
-        msg = "memory:// lives inside the process that uses it; there is nothing to see from here"
+        msg = "records in memory:// can be seen only by the process that made them"
         raise ConfigurationError(msg)
     return store
 

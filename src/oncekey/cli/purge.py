@@ -25,7 +25,7 @@ def purge(
     ctx: typer.Context,
     grace: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Keep what expired less long ago: 30min, 12h, 7d, 0."),
+        typer.Option(metavar="TIME", help="Keep what expired in this time: 30min, 12h, 7d, 0."),
     ] = "7d",
     reason: Reason = "",
     yes: Yes = False,

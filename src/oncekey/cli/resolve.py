@@ -24,7 +24,7 @@ def resolve(
         typer.Option(metavar="JSON", help="It was done; this is what it returned."),
     ] = None,
     error: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="It failed for good; these are the words.")
+        str | None, typer.Option(metavar="TEXT", help="It failed for good, with this error.")
     ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="It was not done; the next call runs it.")

@@ -56,10 +56,10 @@ def router(
     shards: Annotated[int, typer.Option(min=1, metavar="N", help="As its publishers have it.")] = 4,
     group: Annotated[str, typer.Option(metavar="NAME", help="The consumer group.")] = "router",
     claim_after: Annotated[
-        str, typer.Option(metavar="TIME", help="Take what another has held for so long.")
+        str, typer.Option(metavar="TIME", help="Take over what another router has had so long.")
     ] = "30s",
     max_deliveries: Annotated[
-        int, typer.Option(min=1, metavar="N", help="What fails so often goes to the dead.")
+        int, typer.Option(min=1, metavar="N", help="After so many failures an entry is dead.")
     ] = 5,
     length: Annotated[
         int, typer.Option(min=1, metavar="N", help="Trim a stream to about this.")
@@ -71,7 +71,7 @@ def router(
         str, typer.Option(metavar="TIME", help="As its publishers have it.")
     ] = "2h",
     every: Annotated[
-        str, typer.Option(metavar="TIME", help="How often to say what was done; 0: in the end.")
+        str, typer.Option(metavar="TIME", help="How often to print the counts; 0: at the end.")
     ] = "1min",
     cluster: Annotated[
         bool, typer.Option("--cluster", help="The store is one node of a Redis Cluster.")

@@ -189,7 +189,7 @@ def watch(
     pause = seconds(every, "--every")
     out = console()
     if not as_json and not out.is_terminal:
-        msg = "watch draws on a terminal, and there is none; --json prints a line for each look"
+        msg = "watch needs a terminal; --json prints a line for each look instead"
         raise CommandError(msg, WRONG)
     with opened_records(ctx, store) as once, _until_told():
         watching = Watcher(once.store, status_of(status))

@@ -162,7 +162,9 @@ def whole_number(text: str, limit: int = 2**63) -> int:
 
 def bad_cursor(after: str | None) -> ConfigurationError:
     """Return the error for a cursor that is not from a page of this store."""
-    return ConfigurationError(f"{after!r} is no place to go on from; take what the last page said")
+    return ConfigurationError(
+        f"{after!r} is not a cursor of this store; use the one that the page before gave"
+    )
 
 
 def _whole(value: Any, least: int) -> bool:
