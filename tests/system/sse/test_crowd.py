@@ -16,7 +16,7 @@ from tests.servers.redis_fixtures import empty_redis, redis_server
 
 __all__ = ["empty_redis", "redis_server"]
 
-CLIENTS, STALLED, EVENTS, BATCH = 500, 100, 2_000, 25
+CLIENTS, STALLED, EVENTS, BATCH = 500, 100, 2_500, 25
 TEXT = "x" * 2000
 PLACE = re.compile(rb"^id: (\w+\.(\d+)\.\w+)$", re.MULTILINE)
 
