@@ -76,6 +76,23 @@ class TestLeaving:
         again = await ask(middleware)
         assert (again.status, again.body) == (200, b"done")
 
+    async def test_a_request_ends_whose_task_is_cancelled_before_it_begins(self, once):
+        def cancelled(loop, coroutine, **settings):
+            task = asyncio.Task(coroutine, loop=loop, **settings)
+            task.cancel()
+            return task
+
+        middleware, wire = IdempotencyMiddleware(answering(), once, scope=None), Wire()
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(PATIENCE) as patience:
+            loop.set_task_factory(cancelled)
+            try:
+                with pytest.raises(asyncio.CancelledError):
+                    await middleware(scope_of(), wire.receive, wire.send)
+            finally:
+                loop.set_task_factory(None)
+        assert not patience.expired()
+
     async def test_a_failure_that_nobody_waits_for_is_logged(self, once, store, caplog):
         inside, go_on = asyncio.Event(), asyncio.Event()
 

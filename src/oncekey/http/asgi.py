@@ -96,7 +96,8 @@ class IdempotencyMiddleware:
         if runs is None:
             await self._pass(scope, receive, send)
         elif runs:
-            task = loop.create_task(exchange.call(self.app, _inner(scope, exchange)))
+            call = exchange.call(self.app, _inner(scope, exchange), self._when_over)
+            task = loop.create_task(call)
             over = self._running[task] = loop.create_future()
             task.add_done_callback(self._when_over)
             try:  # the task runs to its end, also when the client is gone
@@ -309,8 +310,13 @@ class ASGIExchange(AsyncExchange):
                 self.run.become_current()
         return None if self.run is None else attempt_of(self.run)
 
-    async def call(self, app: App, scope: Scope) -> None:
-        """Run the application, record its response, and send it."""
+    async def call(
+        self, app: App, scope: Scope, when_over: Callable[[asyncio.Task[None]], None]
+    ) -> None:
+        """Run the application, record its response, and send it.
+
+        `when_over` is the callback of the task that runs this.
+        """
         if self.run is not None:
             self.run.become_current()
         try:
@@ -331,6 +337,9 @@ class ASGIExchange(AsyncExchange):
                 self._body.close()
         if self.answer is not None:
             await self._reply(self.answer)
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        if task is not None and task.remove_done_callback(when_over):
+            when_over(task)  # at once: the callback would take another turn of the loop
 
     def _leave(self) -> None:
         """Cut the references of the run to its context and its loop.

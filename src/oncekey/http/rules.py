@@ -269,7 +269,7 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _COMMA: Final = re.compile(rb"[ \t]*,[ \t]*")
 _REMEMBERED: Final = 256
 _BRIEF: Final = 4096
-"""The size up to which a body is remembered as it is: to hash it would cost more."""
+"""The size up to which the body of a request, and a response that is replayed, are remembered."""
 _BROKEN: Final = 500
 
 
@@ -368,6 +368,7 @@ class Rules:
         self._pointers = [name for name in self.profile.keys if name.startswith("/")]
         self._without_header = bool(self.required or self._pointers or self.status)
         """Whether a request without a key in its headers may be covered, or asks for a status."""
+        self._replies = lru_cache(_REMEMBERED)(self._reply_of)
         self._answered: dict[Identity, tuple[Told, Call]] = {}
         self._read = frozenset((*self._headers, b"content-type", b"content-encoding"))
 
@@ -637,30 +638,38 @@ class Rules:
 
     def replay(self, record: Record, echo: Headers) -> Reply:
         """Return the reply to a duplicate of this record."""
-        reply = self._kept_reply(record)
-        reply.headers += echo
-        return reply
-
-    def _kept_reply(self, record: Record) -> Reply:
+        result = record.result
         if self.profile.replay == "status":
-            reply = self.answers.say("already-processed")
-        elif record.result is None:
-            return self._not_replayable(record)
+            reply = self._finished(self.answers.say("already-processed"))
+        elif result is None:
+            return self._not_replayable(record, echo)
         else:
+            read = self._replies if len(result) <= _BRIEF else self._reply_of
             try:
-                reply = unpacked(record.result)
-                reply.headers = kept_headers(reply.headers, self._never)
+                reply = read(result)
             except UnreadableBytesError:  # resolved by hand, with a value that is no response
-                return self._not_replayable(record)
+                return self._not_replayable(record, echo)
+        return Reply(reply.status, reply.headers + echo, reply.body)
+
+    def _reply_of(self, result: bytes) -> Reply:
+        """Return the response that was kept as these bytes, as duplicates get it."""
+        reply = unpacked(result)
+        reply.headers = kept_headers(reply.headers, self._never)
+        return self._finished(reply)
+
+    def _finished(self, reply: Reply) -> Reply:
+        """Add the headers that tell a replay from the first answer."""
         if reply.status >= _BROKEN:
             said = {name for name, _ in reply.headers}
             reply.headers += [pair for pair in self._final if pair[0] not in said]
         reply.headers.append(REPLAYED)
         return reply
 
-    def _not_replayable(self, record: Record) -> Reply:
+    def _not_replayable(self, record: Record, echo: Headers) -> Reply:
         instance = instance_of(record.scope, record.key)
-        return self.answers.say("response-not-replayable", instance=instance)
+        reply = self.answers.say("response-not-replayable", instance=instance)
+        reply.headers += echo
+        return reply
 
     def failure(self) -> Reply | None:
         """Return the reply to keep and send after an exception, or None if that frees the key."""

@@ -269,6 +269,13 @@ def test_of_a_webhooks_response_nothing_but_the_status_is_kept():
     assert rules.kept(202, [(b"x-secret", b"1")], b"secret") == packed(202, [], b"")
 
 
+def test_what_is_done_to_one_replay_does_not_reach_the_next(recorded):
+    rules, echo = rules_of(), [(b"idempotency-key", b"k")]
+    record = recorded(status="completed", result=packed(201, [(b"etag", b"1")], b"body"))
+    rules.replay(record, echo).headers.append((b"x-added", b"1"))
+    assert rules.replay(record, echo).headers == [(b"etag", b"1"), REPLAYED, *echo]
+
+
 def test_a_replay_is_the_response_or_says_why_not(recorded):
     rules, echo = rules_of(), [(b"idempotency-key", b"k")]
     record = recorded(status="completed", result=packed(201, [(b"etag", b"1")], b"body"))
