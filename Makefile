@@ -166,7 +166,7 @@ simulate: $(STAMP_DEV) ## Simulate N schedules of faults, 100,000 unless said
 faults: $(STAMP_DEV) ## Kill, pause and cut off real processes and servers, and count effects
 	$(PY) -m tests.faults.matrix --write
 
-failovers: $(STAMP_DEV) ## Thirty fail-overs of Patroni under 100,000 operations
+failovers: $(STAMP_DEV) ## Thirty fail-overs each of Patroni, Sentinel and a Redis Cluster, under load
 	$(PY) -m tests.faults.matrix --failovers 30 --write
 
 soak: $(STAMP_DEV) ## The same at random for TIME, 10 minutes unless said

@@ -120,5 +120,9 @@ def test_the_pages_say_what_the_last_run_found():
     saved = page.saved()
     assert page.PAGE.read_text() == page.rendered(saved)
     assert page.summary(saved) in page.PROMISES.read_text()
+    for place, rows_there in page.FAIL_OVERS.items():
+        assert page.failovers(saved, rows_there) in place.read_text()
+    assert all(one.passed for one in saved.failovers)
+    assert {one.row for one in saved.failovers} == set(rows.FAIL_OVERS)
     assert all(one.passed for one in saved.cells)
     assert {one.row for one in saved.cells} == {one.row for one in CELLS}

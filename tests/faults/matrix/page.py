@@ -4,6 +4,7 @@ import os
 import platform
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ FIGURES = Path(__file__).with_name("figures.json")
 PAGE = ROOT / "docs" / "fault-matrix.md"
 PROMISES = ROOT / "docs" / "guarantees.md"
 BEGIN, END = "<!-- faults:begin -->", "<!-- faults:end -->"
+FAIL_OVERS = {
+    ROOT / "docs" / "stores-postgres.md": ("F30",),
+    ROOT / "docs" / "stores-redis.md": ("F31", "F32"),
+}
+"""The pages that show what many fail-overs came to, and the rows that each shows."""
 
 HEAD = """\
 # Fault matrix
@@ -93,6 +99,8 @@ def _write(figures: Saved) -> None:
     FIGURES.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
     PAGE.write_text(rendered(figures))
     PROMISES.write_text(inserted(PROMISES.read_text(), summary(figures)))
+    for place, rows in FAIL_OVERS.items():
+        place.write_text(inserted(place.read_text(), failovers(figures, rows)))
 
 
 def machine() -> str:
@@ -180,6 +188,43 @@ def soak_table(soaked: Soaked | None) -> str:
             f" {one.doubled:,} | {one.lost:,} | {one.mismatched:,} | {one.stuck:,} |"
             f" {one.tangled:,} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def failovers(figures: Saved, rows: Sequence[str]) -> str:
+    """What `make failovers` has measured for these rows: one line for each group of workers."""
+    columns = (
+        "which",
+        "mode",
+        "fail-overs",
+        "asked",
+        "refused",
+        "ran again",
+        "doubled",
+        "lost",
+        "answered in two ways",
+        "no claim when killed, s",
+        "when paused, s",
+        "when cut off, s",
+    )
+    lines = [f"| {' | '.join(columns)} |", f"|---|---|{'---:|' * (len(columns) - 2)}"]
+    for one in figures.failovers:
+        if one.row not in rows:
+            continue
+        assert one.result is not None
+        found, notes = one.result.figures, one.result.notes
+        counts = (
+            notes["fail-overs"],
+            found.operations,
+            notes["refused"],
+            found.asked_again,
+            found.doubled,
+            found.lost,
+            found.mismatched,
+        )
+        silences = (notes[f"no claim when {fault}, s"] for fault in ("killed", "paused", "cut off"))
+        cells = (one.title, f"{one.mode}, {one.surface}", *map(_plain, counts), *silences)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
