@@ -16,7 +16,7 @@ from pathlib import Path
 
 import oncekey
 
-PRIVATE = ("oncekey.cli", "oncekey.inspection")
+PRIVATE = ("oncekey.cli", "oncekey.django", "oncekey.inspection")
 ELSEWHERE = ("oncekey.jobs.arq", "oncekey.jobs.saq")
 """Public, but not to be imported here: their packages want another redis-py than ours."""
 KEPT = Path(__file__).with_suffix(".txt")

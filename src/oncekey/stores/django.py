@@ -107,7 +107,7 @@ def url_of(alias: str) -> str:
         return _postgres_url(database)
     if database.vendor != "sqlite":
         msg = (
-            f"records are kept in PostgreSQL or SQLite, and the alias {alias!r} is a database of "
+            f"a DjangoStore is for PostgreSQL and SQLite, and the alias {alias!r} is a database of "
             f"{database.display_name}; name another alias, or give a URL such as redis://"
         )
         raise ConfigurationError(msg)
