@@ -5,13 +5,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import django
-from django.conf import settings
-from django.contrib import admin
-from django.core.management import call_command
-from django.test import AsyncClient, Client
-from django.test.utils import setup_test_environment
-from django.urls import path
+import django  # type: ignore[import-untyped]  # Django brings no types
+from django.conf import settings  # type: ignore[import-untyped]  # as above
+from django.contrib import admin  # type: ignore[import-untyped]  # as above
+from django.core.management import call_command  # type: ignore[import-untyped]  # as above
+from django.test import AsyncClient, Client  # type: ignore[import-untyped]  # as above
+from django.test.utils import setup_test_environment  # type: ignore[import-untyped]  # as above
+from django.urls import path  # type: ignore[import-untyped]  # as above
 
 from oncekey.http.django import project_once
 
@@ -59,7 +59,7 @@ PAID = "card 4111"
 
 
 def user(name, *permissions):
-    from django.contrib.auth.models import Permission, User
+    from django.contrib.auth.models import Permission, User  # type: ignore[import-untyped]  # as above
 
     one = User.objects.create_user(name, password=name, is_staff=True)
     for permission in permissions:
