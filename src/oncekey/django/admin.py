@@ -60,11 +60,11 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
             path("<path:object_id>/", view(self.change_view), name="oncekey_record_change"),
         ]
 
-    def has_add_permission(self, _request: Any) -> bool:
+    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 - nobody has it
         """Return False: only a claim makes a record."""
         return False
 
-    def changelist_view(self, request: Any, _extra: Any = None) -> Any:
+    def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
         """Return a page of the list, the newest first where the store has that order."""
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -85,10 +85,14 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
             facts["rows"] = [(_address(one), one, one.at("created")) for one in page.records]
             if page.after is not None:
                 facts["next"] = urlencode({**asked, "after": page.after})
-        return self._page(request, "oncekey/records.html", "Records", facts)
+        return self._page(request, "oncekey/records.html", "Records", facts | (extra_context or {}))
 
     def change_view(
-        self, request: Any, object_id: str, _form_url: str = "", _extra: Any = None
+        self,
+        request: Any,
+        object_id: str,
+        form_url: str = "",  # noqa: ARG002 - as Django calls it
+        extra_context: Any = None,
     ) -> Any:
         """Return the page of a record, or do what a person has decided about it."""
         if not self.has_view_permission(request):
@@ -120,7 +124,8 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
                 facts["result"] = repr(found.value)
             except OncekeyError as error:  # what a newer release, or another codec, has written
                 messages.error(request, str(error))
-        return self._page(request, "oncekey/record.html", stored_key(found.scope, found.key), facts)
+        title = stored_key(found.scope, found.key)
+        return self._page(request, "oncekey/record.html", title, facts | (extra_context or {}))
 
     def _decide(self, request: Any, once: Once, found: Record) -> Any:
         """Resolve or forget the record, if it is still as the person saw it."""

@@ -88,12 +88,11 @@ class AsyncDjangoStore:
 
 def settings_of(alias: str) -> dict[str, Any]:
     """Return the settings of the alias. Raise ConfigurationError if there is no such alias."""
-    settings: dict[str, Any] | None = connections.settings.get(alias)
-    if settings is None:
-        known = ", ".join(connections.settings)
-        msg = f"DATABASES has no alias {alias!r}; it has {known}"
+    databases: dict[str, dict[str, Any]] = getattr(connections, "settings")  # noqa: B009 - it is a cached property, for which Django brings no type
+    if alias not in databases:
+        msg = f"DATABASES has no alias {alias!r}; it has {', '.join(databases)}"
         raise ConfigurationError(msg)
-    return settings
+    return databases[alias]
 
 
 def url_of(alias: str) -> str:

@@ -15,8 +15,7 @@ from oncekey.stores.django import DjangoStore
 
 def make_tables(_apps: Any, schema_editor: Any) -> None:
     """Let the store of this alias make its tables, as it does at its first use."""
-    store = DjangoStore(schema_editor.connection.alias)
-    with closing(store):
+    with closing(DjangoStore(schema_editor.connection.alias).behind) as store:
         store.get(None, "manage.py migrate")
 
 
