@@ -67,8 +67,9 @@ class RabbitMQ:
         async with self._connecting:
             if self._channel is None or self._channel.is_closed:
                 await self.aclose()
-                self._connection = await aio_pika.connect(self._url, **self._options)
-                self._channel = await self._connection.channel(
+                connection = await aio_pika.connect(self._url, **self._options)
+                self._connection = connection
+                self._channel = await connection.channel(
                     publisher_confirms=True, on_return_raises=True
                 )
             if not self._exchange:
