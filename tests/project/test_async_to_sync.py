@@ -11,7 +11,7 @@ from tools import async_to_sync
 from tools.async_to_sync import FILES, PACKAGE, ROOT, Pair, main, outdated, sync_text
 
 # Pairs that truly differ, and say why.
-BY_HAND = {"stores/sqlite/store", "stores/redis/connection"}
+BY_HAND = {"stores/sqlite/store", "stores/redis/connection", "outbox/relay"}
 
 
 def converted(text: str, pair: Pair | None = None) -> str:

@@ -15,6 +15,7 @@ ONE_SUBCLASS = {
     "Effect": "what a test of a user counts, with a colour of its own for coroutines",
     "Flights": "the testing package lets every caller ask the store by itself",
     "Inline": "a store that never waits needs no thread, and one on threads is the same otherwise",
+    "Migration": "Django calls its own class so, and asks for the same name",
     "PolicyFields": "a middleware takes the fields of a policy and settings of its own",
     "Run": "code on a thread sees the run of the coroutine that waits for it",
     "Threaded": "the coroutines of SQLite lead on a thread of the blocking store",

@@ -54,6 +54,11 @@ class DjangoStore:
         """The store for the database that the alias names now."""
         return self._now()[1]
 
+    @property
+    def behind_async(self) -> AsyncStore:
+        """The same for coroutines."""
+        return self._now()[2]
+
     def as_async(self) -> AsyncDjangoStore:
         """Return the store for coroutines."""
         return AsyncDjangoStore(self)
@@ -83,7 +88,7 @@ class AsyncDjangoStore:
         """Return the verb of the store for this database, as a coroutine."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._store._now()[2], name)  # noqa: SLF001  # the other half of one store
+        return getattr(self._store.behind_async, name)
 
 
 def settings_of(alias: str) -> dict[str, Any]:
