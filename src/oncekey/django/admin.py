@@ -35,7 +35,8 @@ from oncekey.django.models import Record as RecordModel
 from oncekey.errors import OncekeyError
 from oncekey.http.django import project_once
 from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
-from oncekey.inspection.listing import audit_of, fill_page, find_record
+from oncekey.inspection.listing import audit_of, fill_page, find_record, time_of
+from oncekey.inspection.text import status_word
 from oncekey.once import Once
 from oncekey.stores.base import Store
 from oncekey.stores.browse import STATUSES, RecordQuery, parse_stored_key
@@ -82,7 +83,10 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
         except OncekeyError as error:
             messages.error(request, str(error))
         else:
-            facts["rows"] = [(_address(one), one, one.at("created")) for one in page.records]
+            facts["rows"] = [
+                (_address(one), one, status_word(one, page.now), one.at("created"))
+                for one in page.records
+            ]
             if page.after is not None:
                 facts["next"] = urlencode({**asked, "after": page.after})
         return self._page(request, "oncekey/records.html", "Records", facts | (extra_context or {}))
@@ -110,6 +114,7 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
             return self._decide(request, once, found)
         facts = {
             "record": found,
+            "word": status_word(found, time_of(_store(once))),
             "state": state_of(found),
             "times": [(name.replace("_", " "), found.at(name)) for name in _TIMES],
             "size": None if found.result is None else len(found.result),

@@ -105,7 +105,7 @@ def main():
     assert visitor.get(LIST + "one/").status_code == 403
 
     def rows(**asked):
-        return {one.key for _, one, _ in clerk.get(LIST, asked).context["rows"]}
+        return {one.key for _, one, *_ in clerk.get(LIST, asked).context["rows"]}
 
     assert rows() == {"paid/1", "one", "two", "three"}
     assert rows(status="held") == {"one", "two", "three"}
@@ -114,6 +114,15 @@ def main():
     assert rows(key="nothing") == set()
     assert clerk.get(LIST + "add/").status_code == 404
     assert asyncio.run(AsyncClient().get(LIST)).status_code == 302
+
+    # An attempt whose process died is not called running
+    lease = {"lease": "1ms", "heartbeat": False}
+    once.options(scope="dead", **lease).attempt("worker").__enter__()
+    (row,) = clerk.get(LIST, {"scope": "dead"}).context["rows"]
+    while row[2] == "running":
+        (row,) = clerk.get(LIST, {"scope": "dead"}).context["rows"]
+    assert row[2] == "lapsed"
+    assert b"<td>lapsed</td>" in clerk.get(row[0]).content
 
     # One record: its result is shown to nobody who does not ask, nor to whom may only look
     address = boss.get(LIST, {"scope": "ann"}).context["rows"][0][0]

@@ -91,7 +91,8 @@ def test_something_that_is_no_store_is_refused_with_what_it_lacks(wrong, missing
     with pytest.raises(ConfigurationError) as caught:
         made(wrong)
     assert str(caught.value) == (
-        "a store is a URL or an object with the verbs of oncekey.stores.Store, but "
+        "a store is a URL, an engine of SQLAlchemy or an object with the verbs of "
+        "oncekey.stores.Store, but "
         f"{type(wrong).__name__} has no {', '.join(missing)}"
     )
 

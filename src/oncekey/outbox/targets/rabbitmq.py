@@ -65,16 +65,16 @@ class RabbitMQ:
         import aio_pika
 
         async with self._connecting:
-            if self._channel is None or self._channel.is_closed:
+            channel = self._channel
+            if channel is None or channel.is_closed:
                 await self.aclose()
                 connection = await aio_pika.connect(self._url, **self._options)
                 self._connection = connection
-                self._channel = await connection.channel(
-                    publisher_confirms=True, on_return_raises=True
-                )
+                channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+                self._channel = channel
             if not self._exchange:
-                return self._channel.default_exchange
-            return await self._channel.get_exchange(self._exchange, ensure=False)
+                return channel.default_exchange
+            return await channel.get_exchange(self._exchange, ensure=False)
 
 
 def _message(message: OutboxMessage) -> Any:
