@@ -21,6 +21,7 @@ IMAGES: Final = ROOT / "docs" / "images"
 YOURS: Final = "your code"
 
 PURPOSE: Final = {
+    "django": "the same records in Django's admin, its migrations and manage.py",
     "cli": "the command oncekey: ls, show, resolve, purge, doctor",
     "dashboard": "the same records in a browser",
     "exporter": "what is held, for Prometheus",
@@ -38,7 +39,7 @@ PURPOSE: Final = {
     "attempt": "what your code sees of its call",
     "engine": "the life of a call: claim, wait, run, renew, settle, recover",
     "doctor": "finds settings that lose records",
-    "stores": "memory, SQLite, Redis, PostgreSQL",
+    "stores": "memory, SQLite, Redis, PostgreSQL, MariaDB",
     "observe": "logs, metrics and traces",
     "core": "every rule, pure: no I/O, no clock",
     "policy": "options and times",

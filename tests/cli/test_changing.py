@@ -75,7 +75,7 @@ def test_a_record_that_starts_to_run_while_we_look_is_not_forgotten(once, run, m
     monkeypatch.setattr(keys, "find_record", completed_at_first)
     done = run("forget", "report:11")
     assert done.exit_code == 3
-    assert "'report:11' is running; with --force" in done.stderr
+    assert "'report:11' is running; --force forgets it" in done.stderr
 
 
 def test_a_record_that_goes_away_while_we_look_is_not_forgotten_by_us(once, run, monkeypatch):

@@ -80,7 +80,7 @@ def test_a_walk_is_drawn_with_its_files_its_parts_and_what_the_store_is_asked():
         PICTURE.store,
     ]
     assert words(drawn, "phase") == list(PHASES)
-    assert words(drawn, "number") == ["4", "6", "7", "8"]
+    assert words(drawn, "number") == ["5", "7", "8", "9"]
     assert drawn.count('class="ask"') == 1
     assert "<desc>" in drawn
 

@@ -10,7 +10,8 @@ def test_redis_url_names_the_store_and_redis_shows_the_record(empty_redis, spawn
     monkeypatch.setenv("REDIS_URL", empty_redis.url)
     assert spawn("environment").output() == "done"
     with empty_redis.client() as client:
-        assert client.keys() == [b"idempotency:order-1"]
+        shown = {key for key in client.scan_iter() if b"/" not in key}  # counts for charts have one
+        assert shown == {b"idempotency:order-1"}
         assert 0 < client.ttl("idempotency:order-1") <= DAY
 
 
