@@ -34,7 +34,7 @@ CORE_STORES := __init__ base browse connections adapters memory memory_browse sq
 # The tests that cover them, and only these are traced: tracing doubles their time.
 UNTRACED := tests/unit/core/test_machine_exploration.py
 TRACED := $(filter-out $(UNTRACED),$(wildcard tests/unit/test_*.py tests/unit/core/test_*.py)) \
-          $(addprefix tests/unit/,engine stores observe inspection) tests/stores/redis tests/stores/postgres \
+          $(addprefix tests/unit/,engine stores observe inspection) tests/stores/redis tests/stores/postgres tests/stores/django \
           tests/inspection tests/doctor/test_startup.py tests/functions tests/observe/test_metrics.py
 comma := ,
 empty :=

@@ -3,9 +3,6 @@
 import asyncio
 
 import pytest
-from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
 
 from oncekey.stores import AsyncPostgresStore, PostgresStore
 from oncekey.testing import AsyncStoreConformance, StoreConformance
@@ -48,26 +45,6 @@ class TestAsyncPostgres(OnMovedTime, AsyncStoreConformance):
     @pytest.fixture
     def store(self, clock):
         return AsyncPostgresStore(clock.url)
-
-
-def through_sqlalchemy(url):
-    return url.replace("postgresql://", "postgresql+psycopg://", 1)
-
-
-class TestPostgresOnAnEngine(OnMovedTime, StoreConformance):
-    @pytest.fixture
-    def store(self, clock):
-        engine = create_engine(through_sqlalchemy(clock.url))
-        yield PostgresStore(engine)
-        engine.dispose()
-
-
-class TestAsyncPostgresOnAnEngine(OnMovedTime, AsyncStoreConformance):
-    @pytest.fixture
-    def store(self, clock):
-        return AsyncPostgresStore(
-            create_async_engine(through_sqlalchemy(clock.url), poolclass=NullPool)
-        )
 
 
 class TestPostgresOnItsOwnTime(OnRealTime):

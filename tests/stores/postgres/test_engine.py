@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.core.requests import Busy, Replay
 from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores.postgres import pool
 from oncekey.testing.conformance.base import DONE, Blocking, Desk, OnRunner
 from tests.docs.snippets import run
 from tests.patience import PATIENCE
@@ -245,6 +246,23 @@ def test_an_interrupted_verb_gives_its_connection_back(postgres_url, beside, unt
         await engine.dispose()
 
     asyncio.run(main())
+
+
+def test_an_interrupted_thread_gives_its_connection_back(postgres_url, monkeypatch):
+    engine = sa.create_engine(address(postgres_url), pool_size=1, max_overflow=0)
+    store = PostgresStore(engine)
+    store.get("scope", "key")
+
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pool, "ask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.get("scope", "key")
+    assert engine.pool.checkedout() == 0
+    assert store.get("scope", "key") is None
+    engine.dispose()
 
 
 async def test_once_takes_an_engine_for_coroutines(postgres_url):

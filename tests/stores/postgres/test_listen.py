@@ -231,6 +231,15 @@ def test_a_store_that_is_gone_says_so(proxied_url, proxy, colour):
         store.watch(None, "order-1", owner.token, LONG)
 
 
+def test_a_server_that_answers_with_an_error_says_so(postgres_url, colour, beside):
+    store = colour(postgres_url)
+    owner = desk_of(store).grant("a")
+    store.watch(None, "order-1", owner.token, 0.01)
+    beside(postgres_url).execute("DROP TABLE oncekey_records CASCADE")
+    with pytest.raises(StoreError):
+        store.watch(None, "order-1", owner.token, LONG)
+
+
 def test_a_waiting_duplicate_is_answered_when_the_original_ends(postgres_url, beside, until):
     first, second = Once(postgres_url, cache=False), Once(postgres_url, cache=False)
     go, look, said = threading.Event(), beside(postgres_url), []

@@ -3,6 +3,8 @@
 import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from oncekey import StoreError
 from oncekey.core.requests import Replay
@@ -153,6 +155,35 @@ async def test_an_async_pool_of_the_caller_replaces_such_a_connection(postgres_u
             await store.claim(desk_of(store).ask("z"))
         async with pool.connection() as connection:
             assert connection.info.backend_pid != before
+
+
+def through_sqlalchemy(url):
+    return url.replace("postgresql://", "postgresql+psycopg://", 1) + READ_ONLY
+
+
+def test_so_does_an_engine(postgres_url):
+    engine = create_engine(through_sqlalchemy(postgres_url), pool_size=1, max_overflow=0)
+    with engine.connect() as connection:
+        before = connection.connection.driver_connection.info.backend_pid
+    refused(desk_of(PostgresStore(engine)))
+    with engine.connect() as connection:
+        assert connection.connection.driver_connection.info.backend_pid != before
+    engine.dispose()
+
+
+@pytest.mark.anyio
+async def test_so_does_an_async_engine(postgres_url):
+    engine = create_async_engine(through_sqlalchemy(postgres_url), pool_size=1, max_overflow=0)
+
+    async def server():
+        async with engine.connect() as connection:
+            return (await connection.get_raw_connection()).driver_connection.info.backend_pid
+
+    before, store = await server(), AsyncPostgresStore(engine)
+    with pytest.raises(StoreError, match="is read-only, as a replica is"):
+        await store.claim(desk_of(store).ask("z"))
+    assert await server() != before
+    await engine.dispose()
 
 
 def test_no_connection_to_a_silent_server_is_kept(proxied_url, proxy, monkeypatch):

@@ -275,6 +275,21 @@ def test_the_set_of_held_records_is_corrected(store, client, monkeypatch):
     assert browse.correct_held(store) == 0
 
 
+def test_a_key_that_scan_returns_twice_is_counted_once(store, monkeypatch):
+    """As it does when the table of the server grows or shrinks meanwhile."""
+    filled(store, 3)
+    ask, cursors = browse._step_of_counts, iter([7, 0])
+
+    def again(store, node, _cursor, **how):
+        now, _, *rest = ask(store, node, 0, **how)
+        return now, next(cursors), *rest
+
+    monkeypatch.setattr(browse, "_step_of_counts", again)
+    told = count_records(store, exact=True)
+    assert (told.total, told.by_status["completed"]) == (3, 3)
+    assert next(cursors, None) is None
+
+
 def test_a_cursor_of_held_records_is_one(store):
     hold(store, "a", "b", "c")
     keys, pages = keys_of(store, status="held", limit=1)
