@@ -1,4 +1,4 @@
-"""The PostgreSQL store on engines of SQLAlchemy, in both colours, passes the suite of every store."""
+"""The PostgreSQL store on engines of SQLAlchemy passes the suite that every store passes."""
 
 import pytest
 from sqlalchemy import create_engine
