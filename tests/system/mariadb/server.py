@@ -41,10 +41,11 @@ class MariaDBServer:
         self.port = free_port()
         self.process: Any = None
         self._tries, self._databases = TRIES, 0
-        self._who: dict[str, Any] = {}
+        # It may not write into a folder that belongs to who runs the tests.
+        self._who: dict[str, Any] = {"env": {**os.environ, "TMPDIR": str(folder)}}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
-            self._who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            self._who |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(folder, nobody.pw_uid, nobody.pw_gid)
         done = subprocess.run(
             [
