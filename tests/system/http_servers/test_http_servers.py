@@ -39,9 +39,13 @@ SERVERS = {
     "uvicorn-httptools": Server(
         f"uvicorn --http httptools --root-path /api --port PORT {SHOP}:asgi_app", ""
     ),
-    "hypercorn": Server(f"hypercorn --root-path /api -b 127.0.0.1:PORT {SHOP}:asgi_app", ""),
+    "hypercorn": Server(
+        f"hypercorn --keep-alive 3600 --root-path /api -b 127.0.0.1:PORT {SHOP}:asgi_app", ""
+    ),
     "hypercorn-http2": Server(
-        f"hypercorn --root-path /api -b 127.0.0.1:PORT {SHOP}:asgi_app", "", http2=True
+        f"hypercorn --keep-alive 3600 --root-path /api -b 127.0.0.1:PORT {SHOP}:asgi_app",
+        "",
+        http2=True,
     ),
     "granian": Server(
         f"granian --interface asgi --url-path-prefix /api --port PORT {SHOP}:asgi_app", "/api"
