@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from math import inf
@@ -84,6 +85,11 @@ class _Turn:
         self.runner = runner
         self.wake = threading.Lock()
         self.wake.acquire()
+
+    def awaken(self) -> None:
+        """Wake the thread, unless it was woken before and has looked by itself just then."""
+        with suppress(RuntimeError):  # the lock is free already
+            self.wake.release()
 
 
 class Writer:
@@ -273,10 +279,10 @@ class Writer:
             self._leader = following
             for turn in served:
                 turn.leads = False
-                turn.wake.release()
+                turn.awaken()
             if following is not None:
                 following.leads = True
-                following.wake.release()
+                following.awaken()
 
     def _open(self) -> Connection:
         if self.connection is not None and self.connection.has_moved():

@@ -822,6 +822,40 @@ def test_a_caller_that_was_made_the_leader_and_not_woken_leads(store, monkeypatc
     leader.finish()
 
 
+class TooSoon:
+    """A lock whose owner ends its wait in the moment in which it is woken."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def acquire(self, *, timeout):
+        self._lock.acquire()
+        self._lock.release()
+        return False
+
+    def release(self):
+        self._lock.release()
+
+
+def test_who_looks_in_the_moment_of_being_woken_leads_like_others(store, monkeypatch):
+    leader = Leader(store)
+
+    class Turn(writer._Turn):
+        def __init__(self, *arguments, **how):
+            super().__init__(*arguments, **how)
+            self.wake = TooSoon()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "_Turn", Turn)
+        waiting = Asking(store, a_claim("k"))
+        queued(store, 1)
+        leader.finish()
+        until(lambda: waiting.heard)
+    assert type(waiting.heard[0]) is Granted
+    assert type(store.claim(a_claim("after"))) is Granted
+
+
 class Forgetful(deque[object]):
     """A queue from which a leader that is gone has taken what came."""
 
