@@ -1,12 +1,14 @@
-"""The rows of the fault matrix about fail-over, with each fault once; `make failovers` has many."""
+"""Fail-overs of Redis, each fault once. `make failovers` has many, and those of Patroni (F30)."""
 
 import pytest
 
 from tests.faults.matrix.program import STORES, chosen, laboratory, run
-from tests.faults.matrix.rows import FAIL_OVERS
+
+# Not F30: its servers that are killed leave shared memory behind.
+ROWS = ("F31", "F32")
 
 
-@pytest.mark.parametrize("row", FAIL_OVERS)
+@pytest.mark.parametrize("row", ROWS)
 def test_what_is_promised_holds_whoever_leads(row):
     with laboratory(small=True) as lab:
         for entry in chosen([row], list(STORES)):
