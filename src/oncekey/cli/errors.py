@@ -17,7 +17,7 @@ DONE: Final = 0
 NOTHING: Final = 1
 """The exit code if there is no such record or it is not in the required state.
 
-Nothing was changed.
+Also that of `doctor` for a danger, and of `import` for records that differ from those in the file.
 """
 WRONG: Final = 2
 """The exit code if the command line or settings are wrong, or the store cannot be reached."""
@@ -27,7 +27,7 @@ REFUSED: Final = 3
 Nothing was changed.
 """
 STORE: Final = 4
-"""The exit code if the store answered with an error, or holds what cannot be read."""
+"""The exit code if the store answered with an error, or a newer release wrote the record."""
 
 
 class CommandError(Exception):
