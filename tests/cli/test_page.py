@@ -14,7 +14,12 @@ TEXT = PAGE.read_text("utf-8")
 COMMANDS = getattr(get_command(program(terminal=False)), "commands")  # noqa: B009 - untyped
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+SLOW = {"outage"}  # tests/system/outage
+
+
+@pytest.mark.parametrize(
+    "page", [one for one in PAGES if one.stem not in SLOW], ids=lambda p: p.stem
+)
 def test_every_example_of_a_page_prints_what_the_page_shows(page):
     assert steady(whole(page)) == steady(page.read_text("utf-8"))
 
