@@ -116,7 +116,9 @@ class _UnknownTypeError(Exception):
 
 
 def _reason(error: Exception) -> str:
-    return "it contains itself" if isinstance(error, RecursionError) else str(error)
+    if isinstance(error, RecursionError):
+        return "it contains itself or is nested too deeply"
+    return str(error)
 
 
 def _digest(form: object) -> str:

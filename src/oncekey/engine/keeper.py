@@ -9,6 +9,7 @@ leases of other stores.
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 from collections import deque
 from functools import partial
@@ -80,6 +81,9 @@ class Keeper:
 
     def take_up(self, chore: Chore, delay: float) -> None:
         """Do the chore for the first time after `delay` seconds."""
+        if sys.is_finalizing():  # `finish` is over, and a thread that started now would never run
+            chore.give_up()
+            return
         with self._lock:
             self._enqueue(chore, delay)
 

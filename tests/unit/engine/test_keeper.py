@@ -439,6 +439,23 @@ keeper.take_up(Must(), 3600.0)
 keeper.take_up(May(), 3600.0)
 """
 
+FINALIZING = """
+import asyncio
+from oncekey import Once
+
+@Once("memory://")("hangs")
+async def hang():
+    await asyncio.get_running_loop().create_future()
+
+async def begin():
+    task = asyncio.ensure_future(hang())
+    await asyncio.sleep(0)
+    return task
+
+loop = asyncio.new_event_loop()
+task = loop.run_until_complete(begin())
+"""
+
 
 def run(script):
     quiet = {
@@ -458,6 +475,29 @@ def test_a_forked_child_has_a_keeper_of_its_own():
 def test_what_is_urgent_is_tried_when_the_process_ends():
     ended = run(EXIT)
     assert (ended.returncode, ended.stdout) == (0, "recorded\n"), ended.stderr
+
+
+def test_a_call_that_the_interpreter_destroys_at_its_end_starts_no_thread():
+    """Python 3.11 would wait for ever for the thread to begin."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FINALIZING], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            pytest.fail("it does not end")
+    assert process.returncode == 0
+    assert "Task was destroyed but it is pending" in said
+
+
+def test_what_comes_when_the_interpreter_has_ended_is_given_up(keeper, monkeypatch):
+    job = Job(urgent=True)
+    with monkeypatch.context() as ending:
+        ending.setattr(sys, "is_finalizing", lambda: True)
+        keeper.take_up(job, 0.0)
+    assert job.given_up
+    assert keeper._thread is None
 
 
 def test_at_the_end_of_the_interpreter_a_chore_waits_for_finish(monkeypatch):
