@@ -122,14 +122,15 @@ def scope_of(function: Callable[..., Any]) -> str:
 def _module_of(function: Callable[..., Any]) -> str:
     """Return the name of the function's module.
 
-    For `__main__` return the name by which a worker imports it.
+    For `__main__`, and for what multiprocessing makes of it in a child, return the name by which a
+    worker imports it.
     """
     while isinstance(function, functools.partial):
         function = function.func
     module = getattr(function, "__module__", None) or type(function).__module__
-    if module != "__main__":
+    if module not in ("__main__", "__mp_main__"):
         return module
-    main = sys.modules["__main__"]
+    main = sys.modules.get(module)
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         name: str = spec.name

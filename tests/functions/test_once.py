@@ -280,6 +280,7 @@ def test_the_prefix_comes_from_the_argument_the_environment_or_the_seed(monkeypa
         ("redis://[", "no URL"),
         ("sqlite://host/x.db", "four slashes"),
         ("sqlite:///", "four slashes"),
+        ("sqlite:///a#b.db", "as %23"),
         ("sqlite:///x.db?sync=1", "unknown options"),
         ("sqlite:///x.db?synchronous=off", "FULL or NORMAL"),
         ("sqlite:///x.db?busy_timeout=0", "more than zero"),

@@ -9,6 +9,8 @@ import gc
 import inspect
 import multiprocessing
 import pickle
+import subprocess
+import sys
 import typing
 import warnings
 import weakref
@@ -260,6 +262,33 @@ def test_a_function_and_a_method_run_in_another_process():
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(charge, 6).result() == "6 is paid"
         assert pool.submit(Shop("C").sell, 6).result() == "C has sold 6"
+
+
+PROGRAM = """
+import multiprocessing, sys
+from oncekey import Once
+
+once = Once("sqlite:///program.db")
+
+@once("greet")
+def greet() -> int:
+    print("runs", flush=True)
+    return 1
+
+if __name__ == "__main__":
+    greet()
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.apply(greet), flush=True)
+"""
+
+
+def test_a_function_of_the_program_itself_is_the_same_in_its_children(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.split() == ["runs", "1", "1"], ended.stderr
 
 
 # What else methods can do

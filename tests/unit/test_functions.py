@@ -171,6 +171,17 @@ def test_a_file_that_is_run_is_called_by_its_stem(program):
     assert scope_of(work) == "worker.work"
 
 
+def test_the_program_has_the_same_name_in_a_child_of_multiprocessing(monkeypatch):
+    def work(): ...
+
+    work.__module__ = "__mp_main__"
+    work.__qualname__ = "work"
+    main = ModuleType("__mp_main__")
+    main.__file__ = "/srv/shop/worker.py"
+    monkeypatch.setitem(sys.modules, "__mp_main__", main)
+    assert scope_of(work) == "worker.work"
+
+
 def test_a_program_without_a_file_is_the_main_one(program):
     work, _ = program
     assert scope_of(work) == "__main__.work"

@@ -89,6 +89,9 @@ def _open_sqlite(url: str) -> Store:
             f"with four slashes, instead of {safe_url(url)!r}"
         )
         raise ConfigurationError(msg)
+    if parts.fragment:
+        msg = f"write a # in the name of a file as %23, instead of {safe_url(url)!r}"
+        raise ConfigurationError(msg)
     options: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = set(options) - {"synchronous", "busy_timeout", "mode"}
     if unknown:
