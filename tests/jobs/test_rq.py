@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from rq import Callback, Queue, Retry
+from rq import Callback, Queue, Repeat, Retry
 from rq.command import send_stop_job_command
 from rq.scheduler import RQScheduler
 
@@ -85,6 +85,14 @@ def test_a_returned_retry_is_no_result_and_waiting_costs_none(site, elsewhere):
     # Attempt 1 was elsewhere, 2 asked for the only retry there is, which no waiting has used up.
     assert site.queue.result(job) == 3
     assert site.effects(elsewhere.order) == ["charge"]
+
+
+def test_each_round_of_a_repeated_job_runs(site):
+    order = site.order()
+    job = site.queue.send("ticket", order, 40, repeat=Repeat(times=2)).id
+    for left in (2, 1, 0):
+        site.happened(f"{job}:{left}", "new", "completed")
+    assert site.effects(order) == ["charge"] * 3
 
 
 def test_a_job_without_retries_waits_too(site):

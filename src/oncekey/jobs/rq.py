@@ -101,7 +101,7 @@ class RqDelivery:
         self.job = Job(name=guard.name, arguments=guard.arguments(args, kwargs))
         if native is not None:
             self.tag = read_tag(native.meta.get(HEADER))
-            self.job.id = native.id
+            self.job.id = own_id(native)
             self.job.attempt = (native.number_of_retries or 0) + 1
             self.job.queue = native.origin
             self.job.native = native
@@ -135,6 +135,12 @@ class RqDelivery:
             return Ending(value=rq.Retry(sys.maxsize, interval=max(1, math.ceil(seconds))))
         limit = job.timeout if isinstance(job.timeout, int) and job.timeout > 0 else math.inf
         return Ending(value=rq.Retry(sys.maxsize), pause=min(seconds, limit / 2))
+
+
+def own_id(job: NativeJob) -> str:
+    """Return the id of the job. Each round of a `Repeat` is a job of its own, with one id in RQ."""
+    left = getattr(job, "repeats_left", None)  # RQ has it from 2.2 on
+    return job.id if left is None else f"{job.id}:{left}"
 
 
 def delivered(wrapper: Callable[..., Any]) -> NativeJob | None:

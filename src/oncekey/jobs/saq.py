@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from oncekey.compat import pause, pause_async
@@ -43,6 +43,10 @@ with needing("saq", __name__):
     )
 
 
+_CRON: Final = "cron:"
+"""What SAQ puts before the name of a function to make the key of its cron job."""
+
+
 class SaqProtection(ContextProtection):
     """A function that SAQ runs. Its first argument is the context."""
 
@@ -55,9 +59,13 @@ class SaqProtection(ContextProtection):
         return found if isinstance(found, NativeJob) else None
 
     def job(self, native: Any, arguments: dict[str, Any]) -> Job:
-        """Return the job, without the context. Its key is the same for all deliveries."""
+        """Return the job, without the context. Its key is the same for all deliveries.
+
+        A cron job has one key for ever. The time at which it was enqueued tells its rounds apart.
+        """
+        is_cron = native.key.startswith(_CRON)
         return Job(
-            id=native.key,
+            id=f"{native.key}:{native.queued}" if is_cron else native.key,
             name=self.guard.name,
             arguments=without_context(arguments),
             attempt=native.attempts,

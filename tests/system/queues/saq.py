@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from saq import CronJob
 from saq import Queue as NativeQueue
 from saq.job import Status
 
-from oncekey import Once
+from oncekey import Once, current_async
 from oncekey.jobs import Enqueued
 from oncekey.jobs.saq import enqueue_once, once_task
 from tests.jobs import queues
 from tests.jobs.context import as_blocking, as_coroutine, named
-from tests.jobs.work import BY_ORDER, JOBS, opened
+from tests.jobs.work import BY_ORDER, JOBS, NotYetError, effect, opened
 from tests.patience import until
 
 OPTIONS: dict[str, Any] = {"retries": 6, "timeout": 3600}
@@ -27,6 +28,16 @@ def protect(once: Once) -> dict[str, Callable[..., Any]]:
         function = as_blocking(kind.function) if number % 2 else as_coroutine(kind.function)
         made[name] = once_task(once, kind.key, name=name, **kind.options)(function)
     return made
+
+
+EVERY_SECOND = "* * * * * *"
+
+
+async def tick(_ctx: Any) -> None:
+    """Each round is tried twice."""
+    if current_async().number == 1:
+        raise NotYetError
+    effect("every second", "tick")
 
 
 class Queue(queues.Queue):
@@ -99,5 +110,6 @@ if "JOBS_BROKER" in os.environ:
     settings = {
         "queue": NativeQueue.from_url(os.environ["JOBS_BROKER"]),
         "functions": list(protect(opened()).items()),
+        "cron_jobs": [CronJob(once_task(opened())(tick), cron=EVERY_SECOND, retries=2)],
         "concurrency": 1,
     }
