@@ -6,6 +6,7 @@ import pytest
 
 from oncekey import ConfigurationError, InProgressError, LeaseLostError, Once, RememberedError
 from oncekey.messages import Message, dead_letter
+from oncekey.messages.dead_letters import dead_letters
 from tests.leases import LONG, beat_often
 from tests.messages.together import aside, lapse, until_blocked
 from tests.patience import until
@@ -211,6 +212,28 @@ def test_a_poison_message_dies_and_is_told_of_once(way_of, open_inbox, name):
     assert isinstance(letter.exception, BrokenError)
     assert way.marks() == [("billing", "m-1", "failed", 2, "BrokenError: no")]
     assert not inbox.is_processed("m-1")
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ({"body": {"name": "half \ud83d"}}, b'{"name": "half \\ud83d"}'),
+        ({"body": "half \ud83d"}, b"half \xed\xa0\xbd"),
+        ({"body": b"all", "attributes": {"name": "half \ud83d"}}, None),
+    ],
+    ids=["JSON", "text", "attributes"],
+)
+def test_a_message_that_cannot_be_written_down_dies_too(way_of, open_inbox, caplog, more, kept):
+    way, letters, message = way_of("psycopg"), [], Message(id="m-1", **more)
+    inbox = open_inbox(way.url, max_attempts=1, dead_letter=letters.append)
+    with pytest.raises(BrokenError), inbox.leased(message):
+        raise BrokenError
+    with inbox.leased(message) as delivery:
+        assert delivery.dead
+    assert len(letters) == 1
+    (dead,) = dead_letters(way.url)
+    assert (dead.letter and dead.letter.body) == kept
+    assert ("is kept without its body" in caplog.text) is (kept is None)
 
 
 @pytest.mark.parametrize("name", ["psycopg", "sqlite3"])

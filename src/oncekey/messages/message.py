@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -10,6 +12,8 @@ from msgspec import Struct, field
 
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.messages.limit import DeliveryLimit
+
+_log = logging.getLogger("oncekey")
 
 
 class Message(Struct, kw_only=True):
@@ -79,24 +83,35 @@ class Letter(Struct, frozen=True, kw_only=True):
 def letter_of(message: Message, most: int) -> bytes | None:
     """Return the message as bytes, so that it can be published again, or None if it is too large.
 
-    There is none of a message whose body is not known.
+    There is none of a message whose body is not known, or that cannot be written as JSON.
     """
-    body = message.body
-    if body == b"":
+    if message.body == b"":
         return None
+    try:
+        data = _written(message)
+    except Exception as error:  # noqa: BLE001 - whatever is in it, the message must be able to die
+        _log.warning("the dead message %r is kept without its body: %r", message.id, error)
+        return None
+    return data if len(data) <= most else None
+
+
+def _written(message: Message) -> bytes:
+    body = message.body
     if isinstance(body, (bytearray, memoryview)):
         body = bytes(body)
     elif isinstance(body, str):
-        body = body.encode()
+        body = body.encode("utf-8", "surrogatepass")
     elif not isinstance(body, bytes):
-        body = msgspec.json.encode(body, enc_hook=str)
+        try:
+            body = msgspec.json.encode(body, enc_hook=str)
+        except UnicodeEncodeError:  # half a character, which JSON can escape
+            body = json.dumps(body, default=str).encode()
     attributes = {str(name): value for name, value in message.attributes.items()}
     entry = None
     if message.entry is not None:
         entry = [(_in_bytes(name), _in_bytes(value)) for name, value in message.entry.items()]
     letter = Letter(id=message.id, type=message.type, attributes=attributes, body=body, entry=entry)
-    data = msgspec.json.encode(letter, enc_hook=str)
-    return data if len(data) <= most else None
+    return msgspec.json.encode(letter, enc_hook=str)
 
 
 # The part of a broker's message that is its identity: the same in every delivery, and unique.
