@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from types import SimpleNamespace
 from urllib.parse import quote
 from wsgiref.util import setup_testing_defaults
@@ -458,6 +459,22 @@ class TestEnd:
         response.close()
         assert made[0].left == [b"2", b"3"]
         assert made[0].closed == 1
+
+    def test_one_without_an_end_that_does_not_say_so_keeps_no_thread_past_max_run(self):
+        went_on = []
+
+        def app(environ, start_response):
+            start_response("200 OK", list(PLAIN))
+            yield b"123456"
+            while len(went_on) < 1000:
+                sleep(0.01)
+                went_on.append(b"more")
+                yield b"more"
+
+        response = Client(app, max_result=5, max_run="1s").app(environ_of(), lambda *_: None)
+        assert next(iter(response)) == b"123456"
+        response.close()
+        assert len(went_on) < 1000
 
     def test_a_stream_that_fails_after_it_was_sent_stays_as_it_was_recorded(self):
         failure = ValueError("half-way")

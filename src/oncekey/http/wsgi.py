@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from http.client import responses
+from math import inf
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Unpack
@@ -263,6 +264,7 @@ class WSGIResponse:
         self._parts: list[bytes] = []
         self._held = 0
         self._patient_until: float | None = None
+        self._begun = monotonic()
         self._endless = False
         self._deaf = False
         self._then: BaseException | None = None
@@ -434,10 +436,14 @@ class WSGIResponse:
             exchange.stop_being_current()
 
     def close(self) -> None:
-        """Run the application to its end, also if the client is gone, and call its `close`."""
+        """Run the application to its end, also if the client is gone, and call its `close`.
+
+        A response without an end would keep the thread for ever: after `max_run` it is closed.
+        """
+        longest = self._rules.terms.max_run or inf
         try:
             if self._exchange.run is not None and not self._endless:
-                while not self._made_all:
+                while not self._made_all and monotonic() - self._begun < longest:
                     self._advance()
         except StopIteration:
             return
