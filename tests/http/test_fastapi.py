@@ -116,3 +116,21 @@ async def test_claim_takes_a_request_that_a_middleware_has_seen():
         await claim("request", scope="ann")
     with pytest.raises(ConfigurationError, match="install IdempotencyMiddleware"):
         await claim({"type": "http"}, scope="ann")
+
+
+async def test_a_dependency_that_ends_before_the_answer_can_still_fail_the_request(runs):
+    async def transaction():
+        yield
+        raise OSError("the commit has failed")
+
+    app = FastAPI()
+    app.add_middleware(IdempotencyMiddleware, once=Once("memory://"), scope=None)
+
+    @app.post("/orders")
+    async def order(_: Annotated[None, Depends(transaction, scope="function")]) -> None:
+        runs.append("tea")
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        assert [(await send(client)).status_code for _ in range(2)] == [500, 500]
+    assert len(runs) == 2
