@@ -279,3 +279,20 @@ async def test_a_client_that_goes_away_does_not_stop_the_work():
 def test_settings_are_checked_when_it_is_installed(settings):
     with pytest.raises(ConfigurationError):
         install(web.Application(), Once("memory://"), **settings)
+
+
+async def test_of_two_middlewares_the_one_that_covers_a_request_is_claimed_from():
+    async def answer(request):
+        assert await claim(request, scope="ann") is not None
+        return web.Response(text=request.path)
+
+    app = web.Application()
+    for path in ("/orders", "/refunds"):
+        install(app, Once("memory://"), claim="handler", routes=[path])
+        app.router.add_post(path, answer)
+    async with TestClient(TestServer(app)) as client:
+        for path in ("/orders", "/refunds"):
+            async with client.post(path, headers=KEY) as first:
+                assert await first.text() == path
+            async with client.post(path, headers=KEY) as again:
+                assert again.headers["Idempotent-Replayed"] == "true"

@@ -9,6 +9,8 @@ import flask
 import httpx
 import pytest
 import uvicorn
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from django.core.checks import run_checks  # type: ignore[import-untyped]  # Django brings no types
 from django.test import override_settings  # type: ignore[import-untyped]  # Django brings no types
 from fastapi import FastAPI
@@ -18,6 +20,7 @@ from starlette.routing import Mount, Route
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from oncekey import ConfigurationError, Once
+from oncekey.http import aiohttp
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.http.flask import install
 from tests.http.conftest import NUMBERS, SHELLS
@@ -28,9 +31,9 @@ from tests.http.suite.site import Site
 PREFIX = "/api"
 
 
-@pytest.fixture(scope="module", params=[name for name in SHELLS if name != "aiohttp"])
+@pytest.fixture(scope="module", params=SHELLS)
 def shell(request: Any) -> Any:
-    """The frameworks that can be served below a prefix; aiohttp always sees the whole path."""
+    """Each framework in turn."""
     return importlib.import_module(f"tests.http.shells.{request.param}")
 
 
@@ -58,8 +61,26 @@ def unprefixed(app: Any) -> Any:
     return told
 
 
+def nested(app: web.Application) -> web.Application:
+    """As aiohttp does with an application inside of another one."""
+    outer = web.Application()
+    outer.add_subapp(PREFIX, app)
+    return outer
+
+
+def nested_in_a_domain(app: web.Application) -> web.Application:
+    outer = web.Application()
+    outer.add_domain("127.0.0.*", nested(app))
+    return outer
+
+
 WAYS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = {
     # What is put around the application, and the prefix that the server still sees.
+    "aiohttp": {
+        "mount": (nested, PREFIX),
+        "server": (nested_in_a_domain, PREFIX),
+        "unprefixed": (nested, PREFIX),
+    },
     "asgi": {
         "mount": (lambda app: Starlette(routes=[Mount(PREFIX, app=app)]), PREFIX),
         "server": (lambda app: app, ""),
@@ -178,6 +199,18 @@ def test_flask_says_it_with_the_first_request():
     app.add_url_rule("/orders", "orders", lambda: "", methods=["POST"])
     with pytest.raises(ConfigurationError, match="'/order', which no route"):
         app.test_client().post("/orders")
+
+
+@pytest.mark.parametrize("around", [lambda app: app, nested, nested_in_a_domain])
+async def test_aiohttp_says_it_with_the_first_request(around, caplog):
+    app = web.Application()
+    aiohttp.install(app, Once("memory://"), scope=None, routes=["/order"])
+    app.router.add_post("/orders", order)
+    async with TestClient(TestServer(around(app))) as client:
+        for path in ("/orders", "/api/orders"):
+            await client.post(path, headers={"idempotency-key": "k"})
+    assert "'/order', which no route of the application can match" in caplog.text
+    assert "the nearest route is '/orders'" in caplog.text
 
 
 @override_settings(

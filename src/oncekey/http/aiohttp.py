@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Unpack
 
 from oncekey.attempt import AsyncAttempt, attempt_of
@@ -25,6 +26,7 @@ from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.request import Headers, Request, nobody
 from oncekey.http.response import Reply, Unkept
+from oncekey.http.routers import of_aiohttp
 from oncekey.http.rules import Asked, Rules, Settings
 from oncekey.once import Once
 
@@ -64,19 +66,21 @@ class IdempotencyMiddleware:
         """Check every setting. Nothing is opened before the first request."""
         self.rules: Final = Rules(once, **settings)
         self._running: set[asyncio.Task[web.StreamResponse]] = set()
+        self._is_asked = False
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Run the handler for the request, or return the answer that is kept."""
         rules = self.rules
-        if rules.status is not None and rules.status.meant(request.method, request.path, ""):
+        status = rules.status
+        if status is not None and status.meant(request.method, request.path, _root(request)):
             return await self._tell(request)
         try:
-            asked = _find(rules, request)
+            asked = self._find(request)
         except OncekeyError as error:
             return _response(rules.answers.refusal(error))
         if asked is None:
             if rules.by_handler:
-                request[_PLACE] = None  # tells `claim` that the middleware is installed
+                request.setdefault(_PLACE, None)  # tells `claim` that the middleware is installed
             return await handler(request)
         exchange = AiohttpExchange(rules, asked)
         begun = await exchange.begin(request)
@@ -90,6 +94,20 @@ class IdempotencyMiddleware:
         except asyncio.CancelledError:  # the handler runs to its end, also when the client is gone
             task.add_done_callback(_tell_of_failure)
             raise
+
+    def _find(self, request: web.Request) -> Asked | None:
+        """Return the request if it is covered, else None."""
+        rules = self.rules
+        headers = [(name.lower(), value) for name, value in request.raw_headers]
+        sent = rules.read(headers)
+        if sent is None:
+            return None
+        root = _root(request)
+        if not self._is_asked:  # by now all routes are there, and the prefix is known
+            self._is_asked = True
+            rules.routes.answered_by(partial(of_aiohttp, request.app, root))
+        request_of = partial(_request_of, request, headers)
+        return rules.find(request.method, request.path, root, sent, request_of)
 
     async def _tell(self, request: web.Request) -> web.Response:
         """Answer a request for a status."""
@@ -292,13 +310,15 @@ class AiohttpExchange(AsyncExchange):
         self._body.close()
 
 
-def _find(rules: Rules, request: web.Request) -> Asked | None:
-    headers = [(name.lower(), value) for name, value in request.raw_headers]
-    sent = rules.read(headers)
-    if sent is None:
-        return None
-    request_of = partial(_request_of, request, headers)
-    return rules.find(request.method, request.path, "", sent, request_of)
+def _root(request: web.Request) -> str:
+    """Return the prefix below which the application of the middleware was added to another one."""
+    root, apps = "", request.match_info.apps
+    if apps[0] is not request.app:
+        for outer, inner in pairwise(apps[: apps.index(request.app) + 1]):
+            for info in (resource.get_info() for resource in outer.router.resources()):
+                if info.get("app") is inner:
+                    root = info.get("prefix", root)  # there is none for a domain
+    return root
 
 
 def _request_of(request: web.Request, headers: Headers | None = None) -> Request:
@@ -311,6 +331,7 @@ def _request_of(request: web.Request, headers: Headers | None = None) -> Request
         headers or [(name.lower(), value) for name, value in request.raw_headers],
         request,
         (lambda: None if user is None else str(user)) if USER in request else nobody,
+        _root(request),
     )
 
 

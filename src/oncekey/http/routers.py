@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 SEGMENT: Final = "[^/]"
 """One character that is no slash; in a shape it is followed by MORE."""
@@ -163,6 +164,37 @@ def _of_rule(rule: Any) -> Path:
     if rule.strict_slashes is False and text.endswith("/"):
         shape = (*shape[:-1], TEXT)
     return Path(text, shape)
+
+
+# The resources of aiohttp
+
+_PLACE: Final = re.compile(r"{([^}]*)}")
+_OF_AIOHTTP: Final = "[^{}/]+"
+"""What a place in a path matches, unless it says something else."""
+
+
+def of_aiohttp(app: Any, root: str) -> list[Path]:
+    """Return the paths of an aiohttp application, without the prefix `root` of a nested one."""
+    paths: list[Path] = []
+    for resource in app.router.resources():
+        info = resource.get_info()
+        text = unquote(resource.canonical).removeprefix(root) or "/"
+        if "app" in info:
+            paths += of_aiohttp(info["app"], root)
+        elif "path" in info:
+            paths.append(Path(text, tuple(text)))
+        elif "pattern" in info:
+            paths.append(_of_pattern_of_aiohttp(text, info["pattern"].pattern))
+        else:  # files below a folder, or a resource of somebody else's
+            paths.append(Path(f"{text}*", (*text, TEXT)))
+    return paths
+
+
+def _of_pattern_of_aiohttp(text: str, regex: str) -> Path:
+    def many(found: re.Match[str]) -> bool:
+        return f"(?P<{found[1]}>{_OF_AIOHTTP})" not in regex
+
+    return Path(text, shape_of(text, _PLACE, many))
 
 
 # The patterns of Django

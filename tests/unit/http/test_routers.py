@@ -4,6 +4,7 @@ import re
 
 import flask
 import pytest
+from aiohttp import web
 from django.conf.urls.i18n import (  # type: ignore[import-untyped]  # Django brings no types
     i18n_patterns,
 )
@@ -23,7 +24,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.routing import BaseConverter
 
-from oncekey.http.routers import meet, of_asgi, of_django, of_wsgi, shape_of
+from oncekey.http.routers import meet, of_aiohttp, of_asgi, of_django, of_wsgi, shape_of
 from tests.http import django_project
 
 assert django_project.COMMON  # its import configures Django
@@ -164,6 +165,39 @@ def test_what_is_mounted_beside_flask():
     app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/api": nothing})
     assert answers(of_wsgi(app.wsgi_app), "/api/orders")
     assert not answers(of_wsgi(app.wsgi_app), "/v2/orders")
+
+
+# aiohttp
+
+
+def aiohttp_app():
+    app, inner, more = (web.Application() for _ in range(3))
+    for one in (app, inner):
+        one.router.add_post("/orders", nothing)
+    inner.router.add_route("*", "/orders/{id}/refund", nothing)
+    inner.router.add_post(r"/items/{id:\d+}", nothing)
+    inner.router.add_post("/caf\N{LATIN SMALL LETTER E WITH ACUTE}", nothing)
+    inner.router.add_post("", nothing)
+    inner.router.add_static("/static", ".")
+    more.router.add_post("/more", nothing)
+    inner.add_subapp("/deep", more)
+    app.add_subapp("/api", inner)
+    app.freeze()
+    return app, inner
+
+
+def test_the_routes_of_aiohttp():
+    app, inner = aiohttp_app()
+    for paths, root in ((of_aiohttp(app, ""), "/api"), (of_aiohttp(inner, "/api"), "")):
+        for right in (
+            *("/orders", "/orders/{id}/refund", "/orders/7/refund", "/items/7", "/static/a/b"),
+            *("/caf\N{LATIN SMALL LETTER E WITH ACUTE}", "/deep/more"),
+        ):
+            assert answers(paths, root + right), right
+        for wrong in ("/order", "/orders/7", "/orders/7/8/refund", "/item/7", "/more", "/deep"):
+            assert not answers(paths, root + wrong), wrong
+    assert answers(of_aiohttp(app, ""), "/orders")
+    assert answers(of_aiohttp(inner, "/api"), "/")
 
 
 # Django
