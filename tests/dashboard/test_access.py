@@ -186,7 +186,7 @@ async def test_sessions_are_listed_and_ended(app, browse):
     await bob.post("/login", data={"token": TOKEN, "name": "bob"})
     assert (await bob.get("/")).status_code == 200
     text = (await ann.get("/sessions")).text
-    assert "this browser" in text
+    assert "This browser" in text
     assert all(name in text for name in ("ann", "bob", "127.0.0.1"))
     assert all(cookie.split(".")[0] not in text for cookie in bob.cookies.values())
     assert (await ann.post("/sessions/end", data=hidden(text))).status_code == 303

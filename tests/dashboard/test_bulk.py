@@ -1,5 +1,7 @@
 """Many records are resolved or forgotten with one decision, and a number that is typed."""
 
+import re
+
 import pytest
 
 from oncekey.inspection.listing import read_audit
@@ -18,17 +20,20 @@ def statuses(once):
     return [once.get(f"charge:{number}", scope="billing").status for number in range(4)]
 
 
-async def picked(browser, **fields):
-    text = (await browser.get("/records?status=held")).text
-    return await browser.post("/records/change", data={**hidden(text), **fields})
+async def picked(browser, *names, **fields):
+    """Ticks these in the list, and presses the button. Returns the form and the answer."""
+    text = (await browser.get("/records")).text
+    boxes = dict(re.findall(r'name="(pick:[^"]*)" value="([^"]*)"', text))
+    form = hidden(text) | {"query": "status=held"} | fields
+    form |= {f"pick:{name}": boxes[f"pick:{name}"] for name in names}
+    return form, await browser.post("/records/change", data=form)
 
 
 async def test_those_that_are_ticked_are_resolved_after_a_number(memory, browser):
-    chosen = {"pick:billing/charge:1": "yes", "pick:billing/charge:2": "yes", "how": "retry"}
-    asked = await picked(browser, **chosen)
+    chosen, asked = await picked(browser, "billing/charge:1", "billing/charge:2", how="retry")
     assert asked.status_code == 200
     assert "Resolve 2 records?" in asked.text
-    form = hidden(asked.text) | chosen | {"reason": "an outage"}
+    form = chosen | hidden(asked.text) | {"reason": "an outage"}
     wrong = await browser.post("/records/change", data=form | {"confirmed": "3"})
     assert (wrong.status_code, statuses(memory)) == (409, ["held"] * 4)
     done = await browser.post("/records/change", data=form | {"confirmed": "2"})
@@ -39,20 +44,33 @@ async def test_those_that_are_ticked_are_resolved_after_a_number(memory, browser
 
 
 async def test_everything_that_matches_is_resolved(memory, browser):
-    asked = await picked(browser, all="yes", how="result")
+    _, asked = await picked(browser, all="yes", how="result")
     assert "Resolve 4 records?" in asked.text
     said = {"all": "yes", "how": "result", "result": '"paid"', "confirmed": "4"}
     done = await browser.post("/records/change", data=hidden(asked.text) | said)
     assert done.status_code == 303
     assert statuses(memory) == ["completed"] * 4
-    again = await picked(browser, how="retry", **{"pick:billing/charge:1": "yes"})
+    _, again = await picked(browser, "billing/charge:1", how="retry")
     assert again.status_code == 409
 
 
+async def test_what_was_held_again_since_it_was_ticked_is_left_alone(memory, browser):
+    """Its last attempt is another one: nobody has looked at how that ended."""
+    chosen, asked = await picked(browser, "billing/charge:1", "billing/charge:2", how="retry")
+    assert "Resolve 2 records?" in asked.text
+    memory.resolve("charge:1", scope="billing", retry=True)
+    hold(memory, "charge:1", scope="billing")
+    form = chosen | hidden(asked.text) | {"confirmed": "2"}
+    wrong = await browser.post("/records/change", data=form)
+    assert (wrong.status_code, statuses(memory)) == (409, ["held"] * 4)
+    assert "1 of those that you ticked has changed" in wrong.text
+    await browser.post("/records/change", data=form | {"confirmed": "1"})
+    assert statuses(memory) == ["held", "held", "released", "held"]
+
+
 async def test_what_is_held_is_forgotten_only_by_force(memory, browser):
-    chosen = {"pick:billing/charge:1": "yes", "pick:done": "yes", "how": "forget"}
-    asked = await picked(browser, **chosen)
-    form = hidden(asked.text) | chosen | {"confirmed": "2"}
+    chosen, asked = await picked(browser, "billing/charge:1", "done", how="forget")
+    form = chosen | hidden(asked.text) | {"confirmed": "2"}
     done = await browser.post("/records/change", data=form)
     assert memory.get("done") is None
     assert statuses(memory) == ["held"] * 4
@@ -61,7 +79,7 @@ async def test_what_is_held_is_forgotten_only_by_force(memory, browser):
 
 @pytest.mark.parametrize("fields", [{"how": "burn"}, {}])
 async def test_nothing_else_is_done(memory, browser, fields):
-    assert (await picked(browser, **fields)).status_code in (400, 409)
+    assert (await picked(browser, **fields))[1].status_code in (400, 409)
     assert statuses(memory) == ["held"] * 4
 
 

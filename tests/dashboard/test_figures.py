@@ -138,6 +138,8 @@ def test_two_estimates_are_not_compared():
     assert _change(before, later) is None
     told = figures.figures(look(later), None)
     assert told.texts["total"] == "about 160"
+    told = figures.figures(look(counted(293_024, exact=False)), None)
+    assert told.texts["total"] == "about 290\N{NARROW NO-BREAK SPACE}000", "it looks exact"
     assert told.texts["basis"] == "estimated from 1\N{NARROW NO-BREAK SPACE}000 records"
     assert told.texts["change"] == "estimates show no change"
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from oncekey.dashboard import Dashboard
+from oncekey.inspection.actions import state_of
 from oncekey.inspection.listing import time_of
 from tests.dashboard.conftest import TOKEN, hidden, hold
 
@@ -77,7 +78,7 @@ async def test_a_running_record_whose_lease_is_over_is_lapsed(once, dashboard, i
         assert 'data-text="lapsed">1 lapsed</span>' in pages[0]
         assert all('<span class="pill tone-lapsed">lapsed</span>' in page for page in pages)
         proof = hidden(pages[1])
-        form = {"form": proof["form"], "how": "forget", "pick:gone": "yes"}
+        form = {"form": proof["form"], "how": "forget", "pick:gone": state_of(gone)}
         asked = (await browser.post("/records/change", data=form)).text
         assert '<span class="pill tone-lapsed">lapsed</span>' in asked
 

@@ -7,7 +7,7 @@ import typer
 from oncekey.cli.options import Json, StoreUrl, opened_records
 from oncekey.cli.output import print_json
 from oncekey.inspection.listing import count_records, measure
-from oncekey.inspection.text import number_of
+from oncekey.inspection.text import estimate, number_of
 from oncekey.policy import FUNCTION, seconds
 
 _DAY: Final = 86_400.0
@@ -49,7 +49,7 @@ def size(
     typer.echo(f"they take          {'' if found.exact else 'about '}{_of(found.bytes)}")
     typer.echo(f"each takes         about {_of(each)}")
     if found.new is not None and cost is not None:
-        typer.echo(f"new in a day       about {found.new:,}, {_of(found.new * each)}")
+        typer.echo(f"new in a day       about {estimate(found.new):,}, {_of(found.new * each)}")
         typer.echo(f"with a ttl of {ttl:<4} about {_of(cost)}")
 
 

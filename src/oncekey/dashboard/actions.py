@@ -5,6 +5,7 @@ Each acts only if the record is still as the person saw it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,6 +24,7 @@ from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
 from oncekey.inspection.bulk import Act, apply_to_all, collect, forgetting, resolving
 from oncekey.inspection.listing import find_record, time_of
 from oncekey.messages.dead_letters import dead_letters, free_dead_letter
+from oncekey.stores.base import Store
 from oncekey.stores.browse import parse_stored_key
 
 
@@ -83,15 +85,14 @@ async def change_many(visit: Visit) -> Response:
     if how not in MANY:
         raise PageError(400, "Say what to do with the records: resolve them, or forget them.")
     store = visit.site.once.store
+    ticked: list[str] = []
     if visit.form.get("all") == "yes":
         asked = dict(parse_qsl(visit.form.get("query", "")))
         asked.pop("after", None)
         found = await run_in_threadpool(lambda: collect(store, query_of(asked)))
     else:
         ticked = [name.removeprefix("pick:") for name in visit.form if name.startswith("pick:")]
-        places = [place for place in map(parse_stored_key, ticked) if place is not None]
-        read = await run_in_threadpool(lambda: [find_record(store, *place) for place in places])
-        found = [one for one in read if one is not None]
+        found = await run_in_threadpool(lambda: _as_seen(store, ticked, visit.form))
     if how != "forget":
         found = [one for one in found if one.status == "held"]
     if not found:
@@ -100,6 +101,7 @@ async def change_many(visit: Visit) -> Response:
     facts: dict[str, Any] = {
         "rows": [views.RecordRow(one, None, present) for one in found[:_SHOWN]],
         "count": len(found),
+        "left": max(0, len(ticked) - len(found)),
         "how": how,
         "typed": visit.form,
     }
@@ -113,6 +115,17 @@ async def change_many(visit: Visit) -> Response:
     visit.site.queries.outdate()
     told = urlencode({"done": "many", "count": outcome.done, "left": len(found) - outcome.done})
     return RedirectResponse(visit.address(f"/records?{told}"), 303)
+
+
+def _as_seen(store: Store, ticked: list[str], form: Mapping[str, str]) -> list[Record]:
+    """Return the records of these names that are as they were when they were ticked."""
+    found = []
+    for name in ticked:
+        place = parse_stored_key(name)
+        record = None if place is None else find_record(store, *place)
+        if record is not None and state_of(record) == form[f"pick:{name}"]:
+            found.append(record)
+    return found
 
 
 async def free_letter(visit: Visit) -> Response:

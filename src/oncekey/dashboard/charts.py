@@ -21,7 +21,7 @@ _PER: Final = {"hour": "minute", "day": "10 minutes", "week": "hour"}
 KINDS: Final = (
     ("new", "New calls", "running"),
     ("duplicates", "Duplicates", "accent"),
-    ("held", "Held", "held"),
+    ("held", "Held calls", "held"),
     ("errors", "Store errors", "failed"),
 )
 """The name, the title and the colour of each chart, in the order of `Slot.counts`."""

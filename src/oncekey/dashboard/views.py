@@ -15,6 +15,7 @@ from oncekey.core.key import stored_key
 from oncekey.core.record import Record
 from oncekey.dashboard.text import as_json, of_bytes
 from oncekey.errors import UnreadableError
+from oncekey.inspection.actions import state_of
 from oncekey.inspection.text import (
     SECOND,
     brief,
@@ -54,6 +55,11 @@ class RecordRow(Struct, frozen=True):
     def name(self) -> str:
         """Its scope and key as one text."""
         return stored_key(self.record.scope, self.record.key)
+
+    @property
+    def state(self) -> str:
+        """What changes with the record: whoever decides about it has seen it in this state."""
+        return state_of(self.record)
 
     @property
     def word(self) -> str:

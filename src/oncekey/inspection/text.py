@@ -113,17 +113,21 @@ def number_of(told: RecordCounts, status: str | None = None, separator: str = ",
     A sample in which there is none does not tell that there is none in the store.
     """
     count = told.total if status is None else told.by_status.get(status, 0)
-    number = f"{count:,}".replace(",", separator)
     if told.exact if status is None else told.counted(status):
-        return number
-    return f"about {number}" if count else "none seen"
+        return f"{count:,}".replace(",", separator)
+    return f"about {estimate(count):,}".replace(",", separator) if count else "none seen"
+
+
+def estimate(count: int) -> int:
+    """Return the number with two digits that count, so that it does not look exact."""
+    return round(count, 2 - len(str(count)))
 
 
 def lapsed_among(told: RecordCounts) -> str:
     """Return how many of the running records have lapsed: `2 lapsed`. Empty if none was seen."""
     if not told.lapsed:
         return ""
-    return f"{told.lapsed:,} lapsed" if told.exact else f"about {told.lapsed:,} lapsed"
+    return f"{told.lapsed:,} lapsed" if told.exact else f"about {estimate(told.lapsed):,} lapsed"
 
 
 SECOND: Final = 1_000_000

@@ -154,6 +154,31 @@ def test_a_key_is_forgotten_after_a_question(page, let_in, once, site):
     assert once.get("charge:1", scope="billing") is None
 
 
+def test_keys_and_names_are_shown_letter_by_letter_as_they_are(page, once, site, complaints):
+    """What is copied from a page is searched for: a capital letter would find nothing."""
+    once.resolve("charge:9", scope="billing", retry=True, by="root@shop", reason="not in its list")
+    hold(once, "charge:9", scope="billing")
+    page.goto(f"{site}/audit")
+    page.get_by_label("The token of this dashboard").fill(TOKEN)
+    page.get_by_label("Your name, for the audit trail").fill("ann@shop")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Done by hand")
+    row = page.locator(".rows li > span").first
+    assert row.inner_text().startswith("billing/charge:9 freed to run again by root@shop")
+    page.goto(f"{site}/sessions")
+    assert page.locator(".rows li > span").first.inner_text().startswith("ann@shop from")
+    page.goto(f"{site}/records?status=held")
+    page.get_by_label("Choose billing/charge:9").check()
+    page.get_by_label("What to do with them").select_option("retry")
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Resolve 1 record?")
+    assert page.locator(".rows li > span").first.inner_text() == "billing/charge:9"
+    page.goto(f"{site}/doctor")
+    assert page.locator(".rows li > span").first.inner_text()[0].isupper()
+    assert all("401" in one for one in complaints)
+    complaints.clear()
+
+
 def test_what_is_stored_does_nothing_in_a_browser(page, let_in, once, site):
     key = "<img src=x onerror=alert(3)>\"'>"
     view = once.options(scope="</td><script>alert(4)</script>", label=NASTY, reference=NASTY)
