@@ -44,6 +44,8 @@ WRONG = [
     ("--store", "mongodb://user:secret@host/", "ls"),
     ("--store", "oncekey.db", "ls"),
     ("ls", "--store", "sqlite:///oncekey.db?speed=high"),
+    ("export", "-"),
+    ("export", "/dev/zero"),
 ]
 REFUSED = [("forget", "report:11"), ("forget", "charge:1043", "--scope", "billing", "--yes")]
 
@@ -91,6 +93,17 @@ def test_a_record_of_a_newer_release_is_not_changed(shop, run, command):
     assert done.exit_code == 4
     assert "newer release" in done.stderr
     assert contents(shop) == before
+
+
+def test_records_that_an_export_leaves_out_are_told(shop, run):
+    with closing(sqlite3.connect(shop)) as file, file:
+        file.execute("UPDATE oncekey_records SET version = 99 WHERE key = 'import:42'")
+    done = run("export", "records.jsonl")
+    assert done.exit_code == 4
+    assert "records.jsonl lacks 1 record of a newer release" in done.stderr
+    done = run("import", "records.jsonl")
+    assert done.exit_code == 1
+    assert "1 of a newer release: the export could not write them" in done.stdout
 
 
 COMMANDS = [

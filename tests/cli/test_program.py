@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,48 @@ def test_a_reader_that_leaves_early_is_no_error(shop, folder):
     reading.stdout.close()
     assert reading.communicate() == (b"", b"")
     assert reading.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("ls",), ("ls", "--json"), ("--help",)])
+def test_an_output_that_cannot_be_written_is_one_sentence(shop, folder, arguments):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            ["oncekey", *arguments],  # noqa: S607 - the one beside this interpreter
+            cwd=folder,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    sentence = "oncekey: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (4, sentence)
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [
+        (">&-", "forget import:42 --yes", 0),
+        ("2>&-", "forget import:42 --yes", 0),
+        ("<&- >&- 2>&-", "forget import:42 --yes", 0),
+        ("2>&-", "forget 'no such key'", 1),
+        ("2>/dev/full", "forget 'no such key'", 1),
+    ],
+)
+def test_streams_that_the_caller_has_closed_stop_nothing(shop, folder, closed, arguments, code):
+    done = subprocess.run(
+        ["sh", "-c", f"oncekey {arguments} {closed}"],  # noqa: S607 - as in a terminal
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stdout + done.stderr) == (code, False)
+    once = Once(url_of(shop), observers=())
+    assert (once.get("import:42") is None) == (code == 0)
+    assert once.get("charge:1041", scope="billing") is not None
+    once.close()
 
 
 def test_letters_that_the_output_lacks_are_escaped(shop, oncekey):

@@ -1,6 +1,9 @@
 """Records move from any store to any other, as they are, and nothing is lost without a word."""
 
+import sqlite3
+from contextlib import closing
 from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +34,7 @@ def records(store):
 
 def test_every_record_is_the_same_in_the_other_store(filled, store, tmp_path):
     path = tmp_path / "records.jsonl"
-    assert export_records(filled, path) == 10
+    assert export_records(filled, path).records == 10
     assert path.stat().st_mode & 0o777 == 0o600
     if type(store).__name__ == "Unknown":
         with pytest.raises(ConfigurationError, match="cannot restore"):
@@ -69,11 +72,36 @@ def test_an_export_that_was_cut_off_goes_on(filled, tmp_path, monkeypatch, cut):
     export_records(filled, path)
     path.write_bytes(path.read_bytes()[:cut])
     assert not import_records(MemoryStore(), path).complete
-    assert export_records(filled, path) == 10
+    assert export_records(filled, path).records == 10
     store = MemoryStore()
     told = import_records(store, path)
     assert (told.restored, told.complete) == (10, True)
     assert records(store) == records(filled)
+
+
+@pytest.mark.parametrize("cut", [None, 1500, 2500])
+def test_records_of_a_newer_release_are_not_lost_without_a_word(filled, tmp_path, monkeypatch, cut):
+    monkeypatch.setattr(transfer, "_PAGE", 2)
+    path, whole = tmp_path / "records.jsonl", tmp_path / "whole.jsonl"
+    export_records(filled, whole)
+    store = SQLiteStore(tmp_path / "records.db")
+    import_records(store, whole)
+    with closing(sqlite3.connect(tmp_path / "records.db")) as file, file:
+        file.execute("UPDATE oncekey_records SET version = 99 WHERE key = 'done:3'")
+    told = export_records(store, path)
+    assert (told.records, told.newer) == (9, 1)
+    if cut:
+        path.write_bytes(path.read_bytes()[:cut])
+        assert export_records(store, path) == told
+    store.close()
+    came = import_records(MemoryStore(), path)
+    assert (came.restored, came.newer, came.complete) == (9, 1, True)
+
+
+def test_an_export_goes_to_a_file(filled, tmp_path):
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(ConfigurationError, match="is no file"):
+            export_records(filled, path)
 
 
 def test_a_file_that_was_changed_or_is_another_is_refused(filled, tmp_path):

@@ -27,7 +27,10 @@ REFUSED: Final = 3
 Nothing was changed.
 """
 STORE: Final = 4
-"""The exit code if the store answered with an error, or a newer release wrote the record."""
+"""The exit code if the store answered with an error, or a newer release wrote the record.
+
+Also if the output cannot be written.
+"""
 
 
 class CommandError(Exception):

@@ -1,8 +1,9 @@
 """The typer program: its commands, its global options, and exit codes for every error."""
 
+import errno
 import os
 import sys
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -50,6 +51,8 @@ _COMMANDS: Final = (
     ),
     *(doctor, dashboard, exporter, router, relay),
 )
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a full disk says to whoever writes the output to it."""
 # Newer releases of typer bundle their own click; this finds the right class in all of them.
 _UsageError: Final[Any] = typer.BadParameter.__base__
 
@@ -70,6 +73,11 @@ class Program(TyperGroup):
             code = _say(str(error), error.code)
         except OncekeyError as error:
             code = _say(str(error), errors.code_of(error))
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            _write_no_more(sys.stdout)
+            code = _say(f"the output cannot be written: {error.strerror}", errors.STORE)
         sys.exit(code or errors.DONE)
 
     def invoke(self, ctx: Any) -> Any:
@@ -78,10 +86,14 @@ class Program(TyperGroup):
             answer = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter complains at exit
+            _write_no_more(sys.stdout)
             raise typer.Exit(errors.DONE) from None
         return answer
+
+
+def _write_no_more(stream: TextIO) -> None:
+    """Lead the stream nowhere, or the interpreter writes its rest at exit and complains."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def program(*, terminal: bool) -> typer.Typer:
@@ -140,5 +152,9 @@ def _usage(error: Any) -> str:
 
 
 def _say(sentence: str, code: int) -> int:
-    sys.stderr.write(f"oncekey: {printable(sentence)}\n")
+    try:
+        sys.stderr.write(f"oncekey: {printable(sentence)}\n")
+        sys.stderr.flush()
+    except OSError:  # the exit code says it, too
+        _write_no_more(sys.stderr)
     return code

@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import asdict
 from rich.progress import Progress, TextColumn
 
-from oncekey.cli.errors import NOTHING, WRONG, CommandError
+from oncekey.cli.errors import NOTHING, STORE, WRONG, CommandError
 from oncekey.cli.options import Json, Reason, StoreUrl, opened_records, who
 from oncekey.cli.output import console, print_json
 from oncekey.core.audit import AuditEntry
@@ -22,12 +22,18 @@ def export(
     *, ctx: typer.Context, file: File, as_json: Json = False, store: StoreUrl = None
 ) -> None:
     """Write all records to a file, with their results. Go on with one that was cut off."""
+    if str(file) == "-":
+        raise CommandError("an export goes to a file, since it may have to go on with it", WRONG)
     with opened_records(ctx, store) as once, _progress("written") as heard:
-        count = _checked(lambda: export_records(once.store, file, heard))
+        told = _checked(lambda: export_records(once.store, file, heard))
     if as_json:
-        print_json({"exported": count})
+        print_json({"exported": told.records, "newer": told.newer})
     else:
-        typer.echo(f"{count:,} records are in {file}")
+        typer.echo(f"{told.records:,} records are in {file}")
+    if told.newer:
+        some = "1 record" if told.newer == 1 else f"{told.newer:,} records"
+        msg = f"{file} lacks {some} of a newer release; export with that release"
+        raise CommandError(msg, STORE)
 
 
 def import_(
@@ -58,10 +64,12 @@ def import_(
             typer.echo(f"{told.expired:,} {verb}")
         if told.different:
             typer.echo(f"{told.different:,} are different in the store, and were left alone")
+        if told.newer:
+            typer.echo(f"{told.newer:,} of a newer release: the export could not write them")
     if not told.complete:
         msg = f"{file} has no end: the export was cut off, and there may be more records"
         raise CommandError(msg, NOTHING)
-    if told.different:
+    if told.different or told.newer:
         raise typer.Exit(NOTHING)
 
 

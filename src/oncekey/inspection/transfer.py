@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,13 @@ class ExportedRecord(Struct, tag="record", frozen=True):
     record: Record
 
 
+class NewerRecord(Struct, tag="newer", frozen=True):
+    """A record that only a newer release can write to a file: it is named, and is not in it."""
+
+    scope: str | None
+    key: str
+
+
 class ExportCursor(Struct, tag="cursor", frozen=True):
     """The place up to which the records of the store are in the file."""
 
@@ -45,9 +52,17 @@ class ExportEnd(Struct, tag="end", frozen=True):
     sha256: str
 
 
-ExportLine = ExportedRecord | ExportCursor | ExportEnd
+ExportLine = ExportedRecord | NewerRecord | ExportCursor | ExportEnd
 _decode: Final = msgspec.json.Decoder(ExportLine).decode
 Heard = Callable[[int], None]
+
+
+class ExportOutcome(Struct):
+    """What came of an export."""
+
+    records: int = 0
+    newer: int = 0
+    """Records of a newer release, which are not in the file."""
 
 
 class ImportOutcome(Struct):
@@ -59,47 +74,80 @@ class ImportOutcome(Struct):
     different: int = 0
     """Records of which the store has another one, which was left alone."""
     expired: int = 0
+    newer: int = 0
+    """Records of a newer release, which the export could not write."""
     complete: bool = False
     """Whether the file has its end, and all that it tells."""
 
 
-def export_records(store: Store, path: Path, heard: Heard | None = None) -> int:
+def export_records(store: Store, path: Path, heard: Heard | None = None) -> ExportOutcome:
     """Write all living records to the file. Return how many there are.
 
     Go on with a file that has no end. Raise ConfigurationError if it has one, or if it is none.
     """
-    count, size, after, digest = 0, 0, None, sha256()
-    if path.exists():
-        read, pending = 0, sha256()
-        for place, line, decoded in _lines(path):
-            if isinstance(decoded, ExportEnd):
-                raise ConfigurationError(f"{path} is complete; give another name")
-            if isinstance(decoded, ExportCursor):
-                count, size, after, digest = read, place, decoded.after, pending.copy()
-            else:
-                read += 1
-                pending.update(line)
+    begun = _begun(path)
+    outcome, digest, after = begun.outcome, begun.digest, begun.after
     with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
-        file.truncate(size)
-        file.seek(size)
+        file.truncate(begun.size)
+        file.seek(begun.size)
         while True:
             page = list_records(store, RecordQuery(after=after, limit=_PAGE))
             for listed in page.records:
                 record = find_record(store, listed.scope, listed.key)
-                if record is not None and record.version <= FORMAT:
-                    line = msgspec.json.encode(ExportedRecord(record)) + b"\n"
-                    file.write(line)
-                    digest.update(line)
-                    count += 1
+                if record is None:  # it has gone meanwhile
+                    continue
+                told: ExportedRecord | NewerRecord = ExportedRecord(record)
+                if record.version > FORMAT:
+                    told = NewerRecord(record.scope, record.key)
+                line = msgspec.json.encode(told) + b"\n"
+                file.write(line)
+                digest.update(line)
+                _count(outcome, told)
             if heard is not None:
-                heard(count)
+                heard(outcome.records)
             if page.after is None:
                 break
             after = page.after
             file.write(msgspec.json.encode(ExportCursor(after)) + b"\n")
             file.flush()
-        file.write(msgspec.json.encode(ExportEnd(count, digest.hexdigest())) + b"\n")
-    return count
+        end = ExportEnd(outcome.records, digest.hexdigest())
+        file.write(msgspec.json.encode(end) + b"\n")
+    return outcome
+
+
+class _Begun(NamedTuple):
+    """How far the file of an export goes that was cut off."""
+
+    outcome: ExportOutcome
+    size: int
+    after: str | None
+    digest: Any
+
+
+def _begun(path: Path) -> _Begun:
+    """Return how far the file goes: to its last cursor. Raise ConfigurationError if it is whole."""
+    begun = _Begun(ExportOutcome(), 0, None, sha256())
+    if not path.exists():
+        return begun
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is no file; give the name of one")
+    read, digest = ExportOutcome(), sha256()
+    for place, line, decoded in _lines(path):
+        if isinstance(decoded, ExportEnd):
+            raise ConfigurationError(f"{path} is complete; give another name")
+        if isinstance(decoded, ExportCursor):
+            begun = _Begun(replace(read), place, decoded.after, digest.copy())
+        else:
+            _count(read, decoded)
+            digest.update(line)
+    return begun
+
+
+def _count(outcome: ExportOutcome, told: ExportedRecord | NewerRecord) -> None:
+    if isinstance(told, NewerRecord):
+        outcome.newer += 1
+    else:
+        outcome.records += 1
 
 
 def import_records(
@@ -120,6 +168,9 @@ def import_records(
             if not outcome.complete:
                 msg = f"{path} was changed: its end does not fit its {count} records"
                 raise ConfigurationError(msg)
+        if isinstance(decoded, NewerRecord):
+            outcome.newer += 1
+            digest.update(line)
         if isinstance(decoded, ExportedRecord):
             count += 1
             digest.update(line)
