@@ -212,8 +212,28 @@ class StandardSignature(_Dated):
             msg = f'prefix must be that of headers in lower case, as "svix-", not {self.prefix!r}'
             raise ConfigurationError(msg)
 
+    def sign(self, identity: str, body: bytes, now: float) -> dict[str, str]:
+        """Return the headers of a webhook that is sent now, signed with each of the secrets.
+
+        Raise ConfigurationError for a public key, which signs nothing, and for an id that no header
+        can carry, or that could be mistaken for a timestamp.
+        """
+        if any(isinstance(key, PublicKey) for key in self._keys):
+            raise ConfigurationError("a public key signs nothing; give the secret")
+        if not identity or not identity.isascii() or _TWO_WAYS.search(identity):
+            msg = f"the id {identity!r} of a webhook must be ASCII, without a part as in '.1'"
+            raise ConfigurationError(msg)
+        moment = str(int(now))
+        signed = exact(f"{identity}.{moment}.") + body
+        names = self._names()
+        signatures = " ".join(f"v1,{self._sign(key, signed)}" for key in self._keys)
+        return dict(zip(names, (identity, moment, signatures), strict=True))
+
+    def _names(self) -> list[str]:
+        return [f"{self.prefix}{name}" for name in ("id", "timestamp", "signature")]
+
     def _proof(self, request: Incoming) -> Proof:
-        names = [f"{self.prefix}{name}" for name in ("id", "timestamp", "signature")]
+        names = self._names()
         identity, moment, signatures = (request.header(name) for name in names)
         if _TWO_WAYS.search(identity):
             raise SignatureError(f"the {names[0]} could be mistaken for a timestamp")

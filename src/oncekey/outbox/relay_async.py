@@ -18,7 +18,7 @@ from oncekey.errors import ConfigurationError, StoreError
 from oncekey.messages.statements import POSTGRES
 from oncekey.once import Once
 from oncekey.outbox.commit_listener import CommitListener
-from oncekey.outbox.errors import MessageRefusedError
+from oncekey.outbox.errors import MessageRefusedError, NotConfirmedError, UndeliverableError
 from oncekey.outbox.outbox_async import own_connections
 from oncekey.outbox.routes import checked_patterns, matches
 from oncekey.outbox.table import Failure, Figures, OutboxMessage, OutboxTable
@@ -45,6 +45,8 @@ _LONGEST_REST: Final = 15.0
 _PURGE_EVERY: Final = 60.0
 _PURGE_BATCH: Final = 1000
 _SOON: Final = 2
+_SPREAD: Final = 1.1
+"""How much longer a pause of a target may be, so that messages part that failed together."""
 _SLACK: Final = 2.0
 """Seconds for which others tell longer than we rely on it."""
 OUT_OF_REACH: Final = (OSError, TimeoutError)
@@ -66,6 +68,7 @@ class _Route:
     def __init__(self, pattern: str, target: Target) -> None:
         self.pattern = pattern
         self.target = target
+        self.pauses: Sequence[float] | None = getattr(target, "pauses", None)
         self.outages = 0
         self.rests_until = 0.0
 
@@ -73,6 +76,14 @@ class _Route:
         """Leave a target alone that is out of reach, longer each time."""
         self.rests_until = monotonic() + _pause(self.outages, _LONGEST_REST)
         self.outages += 1
+
+    def pause(self, tries: int, error: BaseException) -> float:
+        """Return for how many seconds a message waits that has failed so often."""
+        asked = error.retry_after if isinstance(error, NotConfirmedError) else 0.0
+        if self.pauses is None:
+            return max(_pause(tries, _LONGEST_PAUSE), min(asked, _LONGEST_PAUSE))
+        pause = self.pauses[tries - 1]
+        return uniform(1.0, _SPREAD) * max(pause, min(asked, max(self.pauses)))  # noqa: S311 - a pause is no secret
 
     def answered(self) -> None:
         """Take note that the target is within reach."""
@@ -313,11 +324,12 @@ class AsyncRelay:
                 unknown=True,
             )
         tries = message.tries + 1
-        dead = tries >= self._max_tries
+        most = self._max_tries if route.pauses is None else len(route.pauses) + 1
+        dead = tries >= most or isinstance(error, UndeliverableError)
         _log.log(
             logging.ERROR if dead else logging.WARNING,
             "message %s to %s failed, try %d of %d: %s",
-            *(message.id, message.to, tries, self._max_tries, _words(error)),
+            *(message.id, message.to, tries, most, _words(error)),
         )
         self._tell("failed", 1, route.pattern)
         if dead:
@@ -326,7 +338,7 @@ class AsyncRelay:
             message=message,
             outcome="dead" if dead else "pending",
             tries=tries,
-            pause=_pause(tries, _LONGEST_PAUSE),
+            pause=0.0 if dead else route.pause(tries, error),
             error=_words(error),
             unknown=not isinstance(error, MessageRefusedError),
         )

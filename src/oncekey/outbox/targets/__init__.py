@@ -1,20 +1,25 @@
 """Where a relay sends messages to. What is sent counts as sent when the target has confirmed it."""
 
 from oncekey.errors import ConfigurationError
-from oncekey.outbox.errors import MessageRefusedError
+from oncekey.outbox.errors import MessageRefusedError, NotConfirmedError, UndeliverableError
 from oncekey.outbox.targets.base import Target
 from oncekey.outbox.targets.function import FunctionTarget
 from oncekey.outbox.targets.jetstream import JetStream
 from oncekey.outbox.targets.rabbitmq import RabbitMQ
 from oncekey.outbox.targets.redis_streams import RedisStreams
+from oncekey.outbox.targets.webhook import Endpoint, Webhook
 
 __all__ = [
+    "Endpoint",
     "FunctionTarget",
     "JetStream",
     "MessageRefusedError",
+    "NotConfirmedError",
     "RabbitMQ",
     "RedisStreams",
     "Target",
+    "UndeliverableError",
+    "Webhook",
     "target_of",
 ]
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from oncekey.compat import call_blocking_async
 from oncekey.outbox.table import OutboxMessage
 
 
 @runtime_checkable
 class Target(Protocol):
-    """Where messages are sent to."""
+    """Where messages are sent to.
+
+    A target may have an attribute `pauses`: seconds after each failure of a message. It is then
+    dead after one failure more than there are pauses, whatever the relay has for `max_tries`.
+    """
 
     async def publish(
         self, messages: Sequence[OutboxMessage], deadline: float, /
@@ -21,8 +27,8 @@ class Target(Protocol):
 
         An `OSError`, as ConnectionError is one, and a TimeoutError mean that the target is out of
         reach: such tries do not count. `MessageRefusedError` means that the target has certainly
-        not taken the message. `deadline` is the time of `time.monotonic()` when the relay gives up;
-        nothing may be begun after it.
+        not taken the message, and `UndeliverableError` that it never will. `deadline` is the time
+        of `time.monotonic()` when the relay gives up; nothing may be begun after it.
         """
         ...
 
@@ -51,3 +57,15 @@ async def one_by_one(
 
     answers = await asyncio.gather(*map(begin, messages), return_exceptions=True)
     return [one if isinstance(one, BaseException) else None for one in answers]
+
+
+async def called_with(message: OutboxMessage, function: Callable[[OutboxMessage], Any]) -> Any:
+    """Call a function of the user with the message, on a thread unless it is a coroutine function.
+
+    Return its value.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object may be called as a coroutine
+    ):
+        return await function(message)
+    return await call_blocking_async(function, message)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from oncekey.compat import call_blocking_async
 from oncekey.outbox.table import OutboxMessage
-from oncekey.outbox.targets.base import one_by_one
+from oncekey.outbox.targets.base import called_with, one_by_one
 
 
 class FunctionTarget:
@@ -27,16 +26,8 @@ class FunctionTarget:
         self, messages: Sequence[OutboxMessage], deadline: float, /
     ) -> list[BaseException | None]:
         """Call the function with each message."""
-        return await one_by_one(self._call, messages, deadline)
-
-    async def _call(self, message: OutboxMessage) -> None:
-        function = self._function
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object may be called as a coroutine
-        ):
-            await function(message)
-        else:
-            await call_blocking_async(function, message)
+        call = partial(called_with, function=self._function)
+        return await one_by_one(call, messages, deadline)
 
     async def aclose(self) -> None:
         """Do nothing: it has no connections."""
