@@ -1,17 +1,22 @@
 """`oncekey relay` in a process of its own, to a real JetStream."""
 
+import asyncio
 import json
 import signal
 import sqlite3
 import subprocess
+import time
+from base64 import b64encode
 from contextlib import closing
 
 import nats
 import pytest
 
+from oncekey.http.signatures import StandardSignature
 from oncekey.outbox import Message, Outbox
 from tests.cli.page import environment
-from tests.patience import PATIENCE
+from tests.outbox.receivers import receiving
+from tests.patience import PATIENCE, until, until_async
 from tests.servers.nats_fixtures import nats_server, stream_name
 
 __all__ = ["nats_server", "stream_name"]
@@ -43,10 +48,11 @@ def start(url):
     """Starts the command; it ends with the test."""
     started = []
 
-    def start(*arguments):
+    def start(*arguments, cwd=None, **variables):
         process = subprocess.Popen(
             ["oncekey", "relay", url, *arguments],  # noqa: S607 - beside this interpreter
-            env=environment(),
+            env={**environment(), **variables},
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,10 +109,54 @@ def test_destinations_may_go_to_different_places(put, start, nats_server):
     assert "no stream takes this subject" in complaints
 
 
+async def test_a_webhook_has_its_secret_from_the_environment(put, start):
+    put("a", to="hooks")
+    secret = "whsec_" + b64encode(b"a" * 24).decode()
+    async with receiving() as receiver:
+        process = start(
+            *("--to", f"http://127.0.0.1:{receiver.port}/in", "--json"),
+            ONCEKEY_WEBHOOK_SECRET=secret,
+            ONCEKEY_WEBHOOK_NETWORKS="127.0.0.0/8",
+        )
+        await until_async(lambda: receiver.posts)
+        process.terminate()
+        out, complaints = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
+    assert complaints == ""
+    assert json.loads(out.splitlines()[-1])["sent"] == 1
+    (post,) = receiver.posts
+    StandardSignature(secret).verify(post.headers, post.body, "", time.time())
+
+
+SHOP = """
+from pathlib import Path
+
+from taskiq import InMemoryBroker
+
+broker = InMemoryBroker()
+
+
+@broker.task("charge")
+def charge() -> None:
+    Path("charged").touch()
+"""
+
+
+def test_jobs_are_sent_by_an_object_of_your_own(put, start, tmp_path):
+    (tmp_path / "shop_jobs.py").write_text(SHOP)
+    put("a", to="charge")
+    process = start("--to", "charge=taskiq://shop_jobs:broker", cwd=tmp_path)
+    until((tmp_path / "charged").exists)
+    process.terminate()
+    assert process.communicate(timeout=PATIENCE)[1] == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--to", "kafka://localhost"), "not to kafka://"),
+        (("--to", "ftp://localhost"), "not to ftp://"),
+        (("--to", "https://hooks.test"), "set $ONCEKEY_WEBHOOK_SECRET"),
+        (("--to", "celery://shop"), "must name a module and an object"),
+        (("--to", "celery://nothing.here:app"), "cannot be loaded"),
         (("--to", "nats://a", "--to", "nats://b"), "says twice where '*' goes"),
         ((), "--to"),
     ],

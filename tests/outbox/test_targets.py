@@ -6,9 +6,20 @@ import nats
 import pytest
 from redis.asyncio import Redis
 
+from oncekey import ConfigurationError
 from oncekey.messages import from_jetstream, from_redis_stream
 from oncekey.outbox import OutboxMessage
-from oncekey.outbox.targets import JetStream, MessageRefusedError, RedisStreams, target_of
+from oncekey.outbox.targets import (
+    CeleryTasks,
+    JetStream,
+    Kafka,
+    MessageRefusedError,
+    RabbitMQ,
+    RedisStreams,
+    RQJobs,
+    Webhook,
+    target_of,
+)
 from tests.servers.nats import NatsServer
 from tests.servers.nats_fixtures import nats_server, stream_name
 from tests.servers.redis_fixtures import another_redis, empty_redis, redis_server
@@ -23,6 +34,22 @@ def message(to, name="m-1", body=b"7", **attributes):
 async def published(target, *messages):
     """What became of the messages."""
     return [*await target.publish(messages, monotonic() + 30)]
+
+
+def test_a_url_stands_for_a_target(monkeypatch):
+    monkeypatch.setenv("ONCEKEY_WEBHOOK_SECRET", "whsec_YWJj whsec_ZGVm")
+    for url, kind in (
+        ("nats://localhost", JetStream),
+        ("amqps://localhost", RabbitMQ),
+        ("rediss://localhost", RedisStreams),
+        ("kafka://one:9092,two:9092?client.id=shop", Kafka),
+        ("https://hooks.test/in", Webhook),
+        ("rq+redis://localhost/0#mail", RQJobs),
+        ("celery://examples.worker.celery_app:app", CeleryTasks),
+    ):
+        assert type(target_of(url)) is kind
+    with pytest.raises(ConfigurationError, match="librdkafka"):
+        target_of("kafka://localhost?no.such.setting=1")
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -72,7 +74,8 @@ def relay(
         list[str],
         typer.Option(
             metavar="URL",
-            help="nats://, amqp:// or redis://; as orders.*=URL for these destinations alone.",
+            help="nats://, amqp://, redis://, kafka://, https://, rq+redis://, or module:object as "
+            "celery://shop.jobs:app; as orders.*=URL for these destinations alone.",
         ),
     ],
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Take at most so many.")] = 100,
@@ -108,6 +111,7 @@ def relay(
         remember_store(ctx, typed, typed=True)
     period = seconds(every, "every", zero=True)
     counts = RelayCounts()
+    sys.path.insert(0, str(Path.cwd()))  # where celery://shop.jobs:app is looked for
     made = Relay(
         ctx.obj.url,
         _routes(to),

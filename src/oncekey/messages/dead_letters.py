@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from oncekey.messages.message import FIRST_ID, REDIS_ID, Letter
+from oncekey.messages.message import FIRST_ID, OUTBOX_ID, Letter
 from oncekey.messages.purge import existing_table
 from oncekey.messages.rabbitmq import COUNT, TRIES
 from oncekey.messages.statements import as_micros
@@ -130,7 +130,7 @@ async def _entry_again(letter: Letter, entry: list[tuple[bytes, bytes]], url: st
     from redis.asyncio import Redis
 
     fields: dict[Any, Any] = dict(entry)
-    if letter.id and REDIS_ID.encode() not in fields:
+    if letter.id and OUTBOX_ID.encode() not in fields:
         fields[FIRST_ID.encode()] = letter.id
     async with Redis.from_url(url) as client:
         await client.xadd(to, fields)

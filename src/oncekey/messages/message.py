@@ -172,36 +172,42 @@ def from_jetstream(message: Any) -> Message:
     )
 
 
+OUTBOX_ID: Final = "oncekey-id"
+"""The header of a record, or the field of an entry, with the id that an outbox has given it."""
+
+
 def from_kafka(record: Any) -> Message:
     """Read a record of Kafka (aiokafka). Its id is topic, partition and offset.
 
     They do not survive a retry topic or a replay: prefer `by_attribute` with a header of the
-    producer.
+    producer. A record of an outbox has its id in the header `oncekey-id`.
     """
-    return Message(
-        id=f"{record.topic}:{record.partition}:{record.offset}",
-        type=record.topic,
-        attributes=_headers(record.headers),
-        body=record.value,
-        lacks=_KAFKA_VALUE,
-        native=record,
-    )
+    place = f"{record.topic}:{record.partition}:{record.offset}"
+    return _of_record(record, record.topic, place, record.headers, record.value)
 
 
 def from_confluent(record: Any) -> Message:
     """Read a record of Kafka (confluent-kafka), as `from_kafka` does."""
+    topic = record.topic() or ""
+    place = f"{topic}:{record.partition()}:{record.offset()}"
+    return _of_record(record, topic, place, record.headers() or (), record.value())
+
+
+def _of_record(
+    record: Any, topic: str, place: str, headers: Iterable[tuple[str, bytes | None]], value: Any
+) -> Message:
+    attributes = _headers(headers)
+    said = attributes.pop(OUTBOX_ID, "")
     return Message(
-        id=f"{record.topic()}:{record.partition()}:{record.offset()}",
-        type=record.topic() or "",
-        attributes=_headers(record.headers() or ()),
-        body=record.value(),
+        id=said or place,
+        type=(said and attributes.get("type")) or topic,
+        attributes=attributes,
+        body=value,
         lacks=_KAFKA_VALUE,
         native=record,
     )
 
 
-REDIS_ID: Final = "oncekey-id"
-"""The field of an entry with the id of a message that came through an outbox."""
 REDIS_BODY: Final = "data"
 FIRST_ID: Final = "oncekey-first-id"
 """The field of an entry that was sent again as it was, with the id of the first one."""
@@ -218,7 +224,7 @@ def from_redis_stream(
     """
     number, fields = entry
     found = {_word(name): value for name, value in fields.items()}
-    said, first = found.pop(REDIS_ID, None), found.pop(FIRST_ID, None)
+    said, first = found.pop(OUTBOX_ID, None), found.pop(FIRST_ID, None)
     attributes = {name: _word(value) for name, value in found.items()}
     body: Any = attributes
     if said is not None:

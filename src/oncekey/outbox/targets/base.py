@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from threading import Lock
 from time import monotonic
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
+
+from msgspec import MsgspecError, json
 
 from oncekey.compat import call_blocking_async
+from oncekey.outbox.errors import UndeliverableError
 from oncekey.outbox.table import OutboxMessage
+
+_TOO_LATE: Final = "it was too late to begin"
+"""This process was stopped for a while, or its loop was blocked."""
+_OUT_OF_REACH: Final = frozenset(
+    {"ConnectionError", "OSError", "OutOfMemoryError", "ReadOnlyError", "TimeoutError"}
+)
 
 
 @runtime_checkable
@@ -46,12 +56,12 @@ async def one_by_one(
 
     A little before the deadline those are given up that have no answer, so that the others have.
     """
-    end = deadline - min(0.5, max(0.0, deadline - monotonic()) / 10)
+    end = end_of(deadline)
 
     async def begin(message: OutboxMessage) -> None:
         left = end - monotonic()
-        if left <= 0:  # this process was stopped for a while, or its loop was blocked
-            raise TimeoutError("it was too late to begin")
+        if left <= 0:
+            raise TimeoutError(_TOO_LATE)
         async with asyncio.timeout(left):
             await publish(message)
 
@@ -69,3 +79,69 @@ async def called_with(message: OutboxMessage, function: Callable[[OutboxMessage]
     ):
         return await function(message)
     return await call_blocking_async(function, message)
+
+
+async def in_turn(
+    publish: Callable[[OutboxMessage], object],
+    messages: Sequence[OutboxMessage],
+    deadline: float,
+    turn: Lock,
+) -> list[BaseException | None]:
+    """Send one message after the other on a thread, for a client that blocks.
+
+    The client is asked by one thread at a time, which has `turn` then. Return what `Target.publish`
+    returns. Once one finds the target out of reach, those behind it are not begun.
+    """
+    end = end_of(deadline)
+
+    def send() -> list[BaseException | None]:
+        answers: list[BaseException | None] = []
+        if not turn.acquire(timeout=max(0.0, end - monotonic())):
+            return [TimeoutError("the client is still busy")] * len(messages)
+        try:
+            for message in messages:
+                error: BaseException | None = None
+                try:
+                    if monotonic() >= end:
+                        raise TimeoutError(_TOO_LATE)  # noqa: TRY301 - as if the client had raised it
+                    publish(message)
+                except Exception as found:  # noqa: BLE001 - a client may raise anything; others flow
+                    error = found
+                answers.append(error)
+                if isinstance(error, OSError):  # a TimeoutError is one, too
+                    break
+        finally:
+            turn.release()
+        return answers + [answers[-1]] * (len(messages) - len(answers))
+
+    return await call_blocking_async(send)
+
+
+def is_out_of_reach(error: BaseException | None) -> bool:
+    """Return whether an error of some client says that its server cannot take anything now.
+
+    Clients have classes of their own that are called ConnectionError, as redis-py has.
+    """
+    return any(kind.__name__ in _OUT_OF_REACH for kind in type(error).__mro__)
+
+
+def end_of(deadline: float) -> float:
+    """Return when the last message is given up, so that the answers of the others are known."""
+    return deadline - min(0.5, max(0.0, deadline - monotonic()) / 10)
+
+
+def job_arguments(message: OutboxMessage) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a job: a body that is a JSON array, an object or empty.
+
+    Raise UndeliverableError for another one.
+    """
+    try:
+        found = json.decode(message.body) if message.body else {}
+    except MsgspecError as error:
+        raise UndeliverableError(f"the arguments of a job must be JSON: {error}") from error
+    if isinstance(found, list):
+        return found, {}
+    if isinstance(found, dict):
+        return [], found
+    msg = f"the arguments of a job are an array or an object, not {type(found).__name__}"
+    raise UndeliverableError(msg)

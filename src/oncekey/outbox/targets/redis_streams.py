@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oncekey.extras import needing
-from oncekey.messages.message import REDIS_BODY, REDIS_ID
+from oncekey.messages.message import OUTBOX_ID, REDIS_BODY
 from oncekey.outbox.table import OutboxMessage
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _fields(message: OutboxMessage) -> dict[Any, Any]:
     if message.type:
         fields.setdefault("type", message.type)
     if message.id:
-        fields[REDIS_ID] = message.id
+        fields[OUTBOX_ID] = message.id
     if message.body or not fields:
         fields[REDIS_BODY] = message.body
     return fields
