@@ -58,13 +58,17 @@ class Inbox:
     """A target that remembers what it was sent, and does what it is told about an id."""
 
     def __init__(self, **wrong):
-        self.got = []
+        self.messages = []
         self.wrong = wrong
 
     async def __call__(self, message):
-        self.got.append(message.id)
+        self.messages.append(message)
         if message.id in self.wrong:
             raise self.wrong[message.id]
+
+    @property
+    def got(self):
+        return [one.id for one in self.messages]
 
     def count(self, name):
         return self.got.count(name)
@@ -218,6 +222,62 @@ async def test_a_dead_message_is_revived_or_dropped(way, put, outbox, open_relay
     assert await relay.drain() == 3
     assert inbox.got[-3:].count("third") == 0
     assert states(way) == dict.fromkeys(("first", "second", "fourth"), "sent")
+
+
+async def test_a_decision_about_another_death_is_refused(way, put, outbox, open_relay):
+    put("first")
+    inbox = Inbox(first=ValueError("no"))
+    relay = open_relay(inbox, max_tries=1)
+    await relay.drain()
+    (seen,) = outbox.dead_letters()
+    assert seen.died >= seen.created
+    assert outbox.revive(seen)
+    inbox.wrong["first"] = MessageRefusedError("never")
+    await relay.drain()
+    (now,) = outbox.dead_letters("first")
+    assert now.error == "MessageRefusedError: never"
+    assert outbox.dead_letters("second") == []
+    for decided in (outbox.revive(seen), outbox.drop(seen), outbox.edit(seen, Message())):
+        assert not decided
+    assert outbox.dead_letters() == [now]
+
+
+async def test_an_edited_letter_is_sent_in_its_place_with_an_id_of_its_own(
+    way, put, outbox, open_relay, caplog
+):
+    put("first", "second", key="7")
+    put("third", key="8")
+    inbox = Inbox(first=ValueError("no"), third=MessageRefusedError("no"))
+    relay = open_relay(inbox, max_tries=1)
+    await relay.drain()
+    one, three = outbox.dead_letters()
+    with pytest.raises(ConfigurationError, match="destination"):
+        outbox.edit(one, Message(body="mended"), to="no such *")
+    assert outbox.dead_letters() == [one, three]
+    new = outbox.edit(one, Message(id="first", type="mended", body="mended"), to="elsewhere")
+    assert "consumers may get both" in caplog.text
+    caplog.clear()
+    assert outbox.edit(three, Message(body="mended too"))
+    assert not caplog.text  # it was refused, so that the target has certainly not taken it
+    assert new not in ("", "first")
+    assert await relay.drain() == 3
+    sent = inbox.messages[-3:]
+    assert [one.to for one in sent if one.id == new] == ["elsewhere"]
+    assert [one.body for one in sent if one.key == "7"] == [b"mended", b"second"]
+    assert outbox.dead_letters() == []
+
+
+async def test_what_waits_is_listed_with_its_last_error(way, put, outbox, open_relay):
+    put("first", "second", key="7")
+    put("later", after=FOREVER)
+    await open_relay(Inbox(first=ValueError("no"))).drain()
+    first, second, later = outbox.waiting()
+    assert (first.id, first.to, first.key, first.tries) == ("first", "orders", "7", 1)
+    assert (first.error, first.unknown) == ("ValueError: no", True)
+    assert (second.id, second.tries, second.error) == ("second", 0, "")
+    assert (later.id, later.key) == ("later", None)
+    assert outbox.waiting(limit=1) == [first]
+    assert outbox.figures().pending == 3
 
 
 async def test_order_may_be_given_up_for_the_dead(way, put, open_relay):

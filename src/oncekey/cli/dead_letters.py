@@ -49,13 +49,17 @@ def dead_letters(
     as_json: Json = False,
     store: StoreUrl = None,
 ) -> None:
-    """List messages that failed for good, free them, and send them again."""
+    """List messages of an inbox that failed for good, free them, and send them again."""
     from oncekey.messages.dead_letters import dead_letters as read
 
     chosen_store(ctx, store)
     letters = read(ctx.obj.url, consumer=consumer, key=key, limit=limit)
     if letters is None:
-        raise CommandError("the store has no inbox; give the URL of its database", NOTHING)
+        msg = (
+            "the store has no inbox; give the URL of its database, or see `oncekey outbox` for "
+            "messages that could not be sent"
+        )
+        raise CommandError(msg, NOTHING)
     if key and not letters:
         raise CommandError(f"no message with the key {key!r} has failed for good", NOTHING)
     if bool(resend) != bool(to):

@@ -13,6 +13,9 @@ from oncekey import ConfigurationError, Once, OncekeyError
 from oncekey.cli import sqlite_tables
 from oncekey.core.key import stored_key
 from oncekey.inspection.listing import list_records
+from oncekey.messages.connections import connections_of
+from oncekey.outbox.outbox import own_connections
+from oncekey.outbox.statements import OUTBOX_SCHEMA
 from oncekey.stores import MemoryStore, SQLiteStore, Store, open_store
 from oncekey.stores.browse import RecordQuery
 
@@ -59,6 +62,12 @@ StoreUrl = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="As `oncekey --store`, for this command."),
 ]
+OutboxUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--outbox", metavar="URL", help="The database with the outbox, if it is not the store's."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object per line.")]
 Redact = Annotated[
     bool, typer.Option("--redact", help="Hash keys and scopes; leave out what may be personal.")
@@ -98,6 +107,22 @@ def chosen_store(ctx: typer.Context, typed: str | None) -> Store:
         msg = "records in memory:// can be seen only by the process that made them"
         raise ConfigurationError(msg)
     return store
+
+
+def outbox_of(ctx: typer.Context, typed: str | None) -> str | None:
+    """Return the URL of the database that may have an outbox; None if the store can have none.
+
+    Raise `ConfigurationError` if one was typed that can have none.
+    """
+    if typed is not None:
+        own_connections(typed).close()
+        return typed
+    url: str = ctx.obj.url
+    own = connections_of(url, OUTBOX_SCHEMA)
+    if own is None:
+        return None
+    own.close()
+    return url
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from oncekey.cli.forget import forget
 from oncekey.cli.ls import ls
 from oncekey.cli.migrate import migrate
 from oncekey.cli.options import DEFAULT_STORE, STORE_VARIABLES, remember_store
+from oncekey.cli.outbox import outbox
 from oncekey.cli.purge import purge
 from oncekey.cli.relay import relay
 from oncekey.cli.resolve import resolve
@@ -44,6 +45,7 @@ _COMMANDS: Final = (
         resolve_all,
         audit,
         dead_letters,
+        outbox,
         purge,
         export,
         import_,

@@ -9,7 +9,7 @@ from oncekey.outbox.outbox import Outbox
 from oncekey.outbox.outbox_async import AsyncOutbox
 from oncekey.outbox.relay import Relay
 from oncekey.outbox.relay_async import AsyncRelay, RelayEvent
-from oncekey.outbox.table import DeadLetter, Figures, OutboxMessage
+from oncekey.outbox.table import DeadLetter, Figures, OutboxMessage, Waiting
 
 __all__ = [
     "AsyncOutbox",
@@ -21,4 +21,5 @@ __all__ = [
     "OutboxMessage",
     "Relay",
     "RelayEvent",
+    "Waiting",
 ]

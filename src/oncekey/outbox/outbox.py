@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -18,8 +19,10 @@ from oncekey.once import Once
 from oncekey.outbox.outgoing import Outgoing, Sender, id_from, outgoing
 from oncekey.outbox.routes import checked_patterns, matches
 from oncekey.outbox.statements import OUTBOX_SCHEMA, outbox_statements
-from oncekey.outbox.table import DeadLetter, OutboxTable
+from oncekey.outbox.table import DeadLetter, Figures, OutboxTable, Waiting
 from oncekey.policy import SECOND, Duration, size
+
+_log = logging.getLogger("oncekey.outbox")
 
 LARGEST: Final = "960KiB"
 """NATS takes 1 MiB with its headers, unless its settings say otherwise."""
@@ -86,17 +89,61 @@ class Outbox:
                 raise transaction.elsewhere()
         return given.id
 
-    def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """Return messages that are not tried any more, in the order in which they were put."""
-        return call_blocking(self._table.dead, limit)
+    def figures(self) -> Figures:
+        """Return how much waits. The age of the oldest message is what to be alarmed by."""
+        return call_blocking(self._table.figures)
+
+    def waiting(self, *, limit: int = 100) -> list[Waiting]:
+        """Return messages that are not sent yet, the oldest first."""
+        return call_blocking(self._table.waiting, limit)
+
+    def dead_letters(self, id: str = "", *, limit: int = 100) -> list[DeadLetter]:  # noqa: A002 - as Message has it
+        """Return messages that are not tried any more, in the order in which they were put.
+
+        With an id, only the message that has it.
+        """
+        return call_blocking(self._table.dead, limit, 0, id)
 
     def revive(self, letter: DeadLetter) -> bool:
-        """Let a dead message be tried again, with its id. Return whether it was still dead."""
-        return call_blocking(self._table.revive, letter.message.number)
+        """Let a dead message be tried again, with its id.
+
+        Return False if somebody has decided about it since it was read.
+        """
+        return call_blocking(self._table.revive, letter.message)
 
     def drop(self, letter: DeadLetter) -> bool:
-        """Delete a dead message, so that those behind it are sent. Return whether it was dead."""
-        return call_blocking(self._table.drop, letter.message.number)
+        """Delete a dead message, so that those behind it are sent.
+
+        Return False if somebody has decided about it since it was read.
+        """
+        return call_blocking(self._table.drop, letter.message)
+
+    def edit(self, letter: DeadLetter, message: Message, *, to: str | None = None) -> str | None:
+        """Send another message in the place of a dead one, with its key. Return the new id.
+
+        The id is new, because consumers know a message that they have seen by it. If a try ended
+        without an answer, the target may have the old message as well: a warning is logged. Return
+        None if somebody has decided about the letter since it was read. Raise ConfigurationError
+        if the message cannot be sent.
+        """
+        old = letter.message
+        given = outgoing(
+            replace(message, id=""),
+            to=to or old.to,
+            key=old.key,
+            after=None,
+            largest=self._largest,
+        )
+        self._check_destination(given.to)
+        if not call_blocking(self._table.edit, old, given):
+            return None
+        if letter.unknown:
+            _log.warning(
+                "%s was edited and is sent as %s; a try ended without an answer, so that consumers "
+                "may get both",
+                *(old.id, given.id),
+            )
+        return given.id
 
     def migrate(self) -> None:
         """Make the table or bring it up to date, which the first use would do otherwise."""

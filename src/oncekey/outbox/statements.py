@@ -36,9 +36,13 @@ class OutboxStatements(Struct, frozen=True, kw_only=True):
     """Tries that failed, and messages that are given back."""
     purge: str
     figures: str
+    waiting: str
+    """What is not sent yet, the oldest first."""
     dead: str
     revive: str
     """A dead message is sent again."""
+    edit: str
+    """Another message takes its place, with an id of its own."""
     drop: str
     """A dead message is never sent, and keeps others back no more."""
 
@@ -72,7 +76,8 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
             or_of=") OR number IN (" if sqlite else ") || ARRAY(",
             end_of=")" if sqlite else "))",
             created=dialect.micros.format("created_at"),
-            oldest=dialect.micros.format("min(created_at)"),
+            died=dialect.micros.format("due_at"),
+            oldest=dialect.micros.format(f"min({_SINCE})"),
             micros_now=dialect.micros.format(dialect.moment),
         )
 
@@ -87,8 +92,10 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
         failed=said(_FAILED),
         purge=said(_PURGE),
         figures=said(_FIGURES),
+        waiting=said(_WAITING),
         dead=said(_DEAD),
         revive=said(_REVIVE),
+        edit=said(_EDIT),
         drop=said(_DROP),
     )
 
@@ -219,26 +226,54 @@ DELETE FROM outbox_messages WHERE {any_of}
 RETURNING 1
 """
 
+# A message that is put with a delay waits from when the delay is over.
+_SINCE: Final = "CASE WHEN token = 0 THEN due_at ELSE created_at END"
+
 _FIGURES: Final = """
 SELECT count(*), {oldest}, {micros_now},
-    (SELECT count(*) FROM outbox_messages WHERE status = 'dead')
+    (SELECT count(*) FROM outbox_messages WHERE status = 'dead'),
+    (SELECT count(*) FROM outbox_messages WHERE status = 'sent')
 FROM outbox_messages WHERE status = 'pending'
 """
 
+_WAITING: Final = """
+SELECT message_id, destination, message_key, message_type, tries, error, unknown, {created}
+FROM outbox_messages WHERE status = 'pending'
+ORDER BY created_at LIMIT CAST(:limit AS {number})
+"""
+
+# A message that dies has no pause before it, so that its time is when it died.
 _DEAD: Final = """
-SELECT number, message_id, destination, message_key, message_type, attributes, body, tries, error,
-    unknown, {created}
+SELECT number, token, message_id, destination, message_key, message_type, attributes, body, tries,
+    error, unknown, {created}, {died}
 FROM outbox_messages WHERE status = 'dead' AND number > CAST(:behind AS {number})
+    AND (CAST(:message_id AS {text}) = '' OR message_id = CAST(:message_id AS {text}))
 ORDER BY number LIMIT CAST(:limit AS {number})
 """
 
-_REVIVE: Final = """
-UPDATE outbox_messages SET status = 'pending', tries = 0, due_at = {moment}
-WHERE number = CAST(:number AS {number}) AND status = 'dead'
-RETURNING number
-"""
+_LETTER: Final = (
+    "number = CAST(:number AS {number}) AND token = CAST(:token AS {number}) AND status = 'dead'"
+)
 
-_DROP: Final = """
-DELETE FROM outbox_messages WHERE number = CAST(:number AS {number}) AND status = 'dead'
+_REVIVE: Final = f"""
+UPDATE outbox_messages SET status = 'pending', tries = 0, due_at = {{moment}}
+WHERE {_LETTER}
 RETURNING number
-"""
+"""  # noqa: S608 - only constants
+
+_EDIT: Final = f"""
+UPDATE outbox_messages SET
+    message_id = CAST(:message_id AS {{text}}),
+    destination = CAST(:destination AS {{text}}),
+    message_type = CAST(:message_type AS {{text}}),
+    attributes = CAST(:attributes AS {{text}}),
+    body = CAST(:body AS {{octets}}),
+    status = 'pending', tries = 0, error = NULL, unknown = (1 = 0), due_at = {{moment}}
+WHERE {_LETTER}
+RETURNING number
+"""  # noqa: S608 - only constants
+
+_DROP: Final = f"""
+DELETE FROM outbox_messages WHERE {_LETTER}
+RETURNING number
+"""  # noqa: S608 - only constants

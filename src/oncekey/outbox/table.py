@@ -10,6 +10,7 @@ from msgspec import Struct, json
 
 from oncekey.messages.connections import Connections
 from oncekey.messages.statements import Values, as_micros, as_text
+from oncekey.outbox.outgoing import Outgoing
 from oncekey.outbox.statements import outbox_statements
 from oncekey.policy import SECOND
 
@@ -52,6 +53,23 @@ class Figures(Struct, frozen=True, kw_only=True):
     oldest: float
     """The age of the oldest message that waits, in seconds; 0 if none does."""
     dead: int
+    sent: int = 0
+    """How many were sent, and are still in the table."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A message that is not sent yet, without its body."""
+
+    id: str
+    to: str
+    key: str | None
+    type: str
+    tries: int
+    error: str
+    """Why the last try failed; empty if there was none."""
+    unknown: bool
+    created: float
+    """When it was put, in seconds since 1970."""
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -63,6 +81,8 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     """Whether a try ended without an answer, so that the target may have the message."""
     created: float
     """When it was put, in seconds since 1970."""
+    died: float
+    """When its last try failed."""
 
 
 class OutboxTable:
@@ -137,25 +157,51 @@ class OutboxTable:
     def figures(self) -> Figures:
         """Return how much waits."""
         self.own.identity()
-        ((pending, oldest, now, dead),) = self.own.run(self._sql.figures, self._dialect.values({}))
+        ((pending, oldest, now, dead, sent),) = self.own.run(
+            self._sql.figures, self._dialect.values({})
+        )
         age = max(0, as_micros(now) - as_micros(oldest)) / SECOND if pending else 0.0
-        return Figures(pending=pending, oldest=age, dead=dead)
+        return Figures(pending=pending, oldest=age, dead=dead, sent=sent)
 
-    def dead(self, limit: int, behind: int = 0) -> list[DeadLetter]:
-        """Return dead messages in the order of their numbers, from the one after `behind` on."""
+    def waiting(self, limit: int) -> list[Waiting]:
+        """Return messages that are not sent yet, the oldest first."""
         self.own.identity()
-        values = self._dialect.values({}, limit=limit, behind=behind)
+        rows = self.own.run(self._sql.waiting, self._dialect.values({}, limit=limit))
+        return [_waiting(row) for row in rows]
+
+    def dead(self, limit: int, behind: int = 0, name: str = "") -> list[DeadLetter]:
+        """Return dead messages in the order of their numbers, from the one after `behind` on.
+
+        With a name, only the message with this id.
+        """
+        self.own.identity()
+        values = self._dialect.values({}, limit=limit, behind=behind, message_id=name)
         return [_dead(row) for row in self.own.run(self._sql.dead, values)]
 
-    def revive(self, number: int) -> bool:
+    def revive(self, message: OutboxMessage) -> bool:
         """Let a dead message be tried again, from the start. Return whether it was dead."""
-        self.own.identity()
-        return bool(self.own.run(self._sql.revive, self._dialect.values({}, number=number)))
+        return self._decide(self._sql.revive, message)
 
-    def drop(self, number: int) -> bool:
+    def drop(self, message: OutboxMessage) -> bool:
         """Delete a dead message. Return whether it was dead."""
+        return self._decide(self._sql.drop, message)
+
+    def edit(self, message: OutboxMessage, given: Outgoing) -> bool:
+        """Put another message where a dead one is, to be sent. Return whether it was dead."""
+        return self._decide(
+            self._sql.edit,
+            message,
+            message_id=given.id,
+            destination=given.to,
+            message_type=given.type,
+            attributes=given.attributes.decode(),
+            body=given.body,
+        )
+
+    def _decide(self, statement: str, message: OutboxMessage, **further: Any) -> bool:
         self.own.identity()
-        return bool(self.own.run(self._sql.drop, self._dialect.values({}, number=number)))
+        values = self._dialect.values({}, number=message.number, token=message.token, **further)
+        return bool(self.own.run(statement, values))
 
     def _mark(self, statement: str, nonce: str, batch: list[dict[str, Any]]) -> set[int]:
         def values() -> Values:
@@ -192,13 +238,28 @@ def _leased(row: Sequence[Any]) -> OutboxMessage:
     )
 
 
-def _dead(row: Sequence[Any]) -> DeadLetter:
-    number, *facts, error, unknown, created = row
-    return DeadLetter(
-        message=_leased((number, 0, *facts)),
+def _waiting(row: Sequence[Any]) -> Waiting:
+    name, to, key, kind, tries, error, unknown, created = row
+    return Waiting(
+        id=name,
+        to=to,
+        key=key,
+        type=kind,
+        tries=tries,
         error=error or "",
         unknown=bool(unknown),
         created=as_micros(created) / SECOND,
+    )
+
+
+def _dead(row: Sequence[Any]) -> DeadLetter:
+    *message, error, unknown, created, died = row
+    return DeadLetter(
+        message=_leased(message),
+        error=error or "",
+        unknown=bool(unknown),
+        created=as_micros(created) / SECOND,
+        died=as_micros(died) / SECOND,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it brings no types
 from prometheus_client import CollectorRegistry
 
-from oncekey.exporter import NAMES
+from oncekey.exporter import NAMES, OUTBOX_NAMES
 from oncekey.observe.prometheus import PrometheusObserver
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -18,6 +18,7 @@ REFERENCE = (DOCS / "reference.md").read_text("utf-8")
 GROUPS: list[dict[str, Any]] = yaml.safe_load((DOCS / "alerts.yml").read_text("utf-8"))["groups"]
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 NAME = re.compile(r"\b(?:oncekey|idempotency)[a-z0-9_:]*")
+BY_STATUS = ("oncekey_records", "oncekey_estimated_records", "oncekey_outbox_messages")
 SUFFIXES = ("_bucket", "_count", "_sum")
 
 
@@ -31,11 +32,9 @@ def metrics():
         for metric in collector._metrics:
             suffix = "_total" if metric._type == "counter" else ""
             made[metric._name + suffix] = metric._labelnames
-    return (
-        made
-        | {name: ("status",) if name.endswith("records") else () for name in NAMES}
-        | {"oncekey_held_records": ()}
-    )
+    return made | {
+        name: ("status",) if name in BY_STATUS else () for name in (*NAMES, *OUTBOX_NAMES)
+    }
 
 
 def test_the_page_lists_every_metric_with_its_labels_and_no_other(metrics):
@@ -88,6 +87,7 @@ def test_grafana_asks_for_what_there_is(metrics):
             assert target["expr"].count("(") == target["expr"].count(")")
     assert asked <= known
     assert {"oncekey_held_records", "oncekey_oldest_held_seconds"} <= asked
+    assert {"oncekey_outbox_messages", "oncekey_outbox_oldest_seconds"} <= asked
     places = [tuple(panel["gridPos"].values()) for panel in board["panels"]]
     assert len(set(places)) == len({panel["id"] for panel in board["panels"]}) == len(places)
 
@@ -97,6 +97,12 @@ def test_an_alert_says_what_is_wrong_and_what_to_do():
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("critical", "warning")
             assert set(rule["annotations"]) == {"summary", "action"}
+
+
+def test_there_are_alerts_for_what_waits_in_an_outbox_and_for_what_is_dead():
+    asked = " ".join(rule["expr"] for rule in RULES if "alert" in rule)
+    assert "oncekey_outbox_oldest_seconds" in asked
+    assert 'oncekey_outbox_messages{status="dead"}' in asked
 
 
 def test_the_page_names_the_ratios():
