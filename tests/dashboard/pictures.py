@@ -3,8 +3,10 @@
 import math
 import os
 import random
+import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from oncekey import Once
 from oncekey.dashboard import Dashboard
 from oncekey.dashboard.counter import SLOT_SECONDS, SLOTS, CallCounter
 from oncekey.engine import runtime
+from oncekey.outbox import Message, Outbox, OutboxMessage, Relay
+from oncekey.outbox.targets import MessageRefusedError
 from tests.dashboard.busy_shop import fill
 from tests.dashboard.conftest import TOKEN, tell
 from tests.dashboard.server import serving
@@ -30,6 +34,9 @@ PICTURES: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("dashboard-labels", WIDE, "/labels", ""),
     ("dashboard-dark", WIDE | {"color_scheme": "dark"}, "/records?scope=billing", ""),
     ("dashboard-record", WIDE | {"viewport": {"width": 1180, "height": 900}}, HELD, "result"),
+    ("dashboard-outbox", WIDE, "/outbox", ""),
+    ("dashboard-letter", WIDE, "/outbox/letter?id=o-7713", "edit"),
+    ("dashboard-outbox-phone-dark", NARROW | {"color_scheme": "dark"}, "/outbox", ""),
     ("dashboard-phone", NARROW, "/records", ""),
     ("dashboard-phone-dark", NARROW | {"color_scheme": "dark"}, "/", ""),
 )
@@ -70,6 +77,49 @@ def activity(store: Any) -> None:
         )
 
 
+def fill_outbox(path: Path) -> str:
+    """An outbox with dead letters, and messages that wait behind a mail server."""
+    url = f"sqlite:///{path}"
+    outbox = Outbox(url)
+    wrong = {
+        "o-7713": ValueError("no field customer in the event"),
+        "m-7698": MessageRefusedError("no stream takes this subject; make one"),
+    }
+
+    def refuse(message: OutboxMessage) -> None:
+        if message.to == "mail.receipts" and message.id not in wrong:
+            raise MessageRefusedError("550 mailbox is full")
+        if message.id in wrong:
+            raise wrong[message.id]
+
+    def put(*numbers: int) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for number in numbers:
+            body = {"order": number, "amount": 1999, "currency": "EUR"}
+            paid = Message(id=f"o-{number}", type="order.paid", body=body)
+            outbox.put(connection, paid, to="orders.paid", key=f"customer-{number % 97}")
+            mail = Message(id=f"m-{number}", type="receipt", body={"order": number})
+            outbox.put(connection, mail, to="mail.receipts")
+        connection.execute("COMMIT")
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        put(7713, 7698)
+        relay = Relay(url, refuse, max_tries=1)
+        relay.drain()
+        relay.close()
+        put(*range(7800, 7806))
+        relay = Relay(url, refuse)
+        relay.drain()
+        relay.close()
+        connection.execute(
+            "UPDATE outbox_messages SET created_at = strftime('%Y-%m-%d %H:%M:%f000', "
+            "created_at, '-3 hours'), due_at = strftime('%Y-%m-%d %H:%M:%f000', due_at, "
+            "'-2 hours'), tries = 20 WHERE status = 'dead'"
+        )
+    outbox.close()
+    return url
+
+
 def picture_of_a_store_that_is_down(browser: Any, site: str, board: Dashboard, store: Any) -> None:
     """The overview, open while its store goes away."""
     page = browser.new_context(viewport={"width": 1180, "height": 640}).new_page()
@@ -89,7 +139,8 @@ def main() -> None:
         fonts = Path(folder, "fonts.conf")
         fonts.write_text(FONTS)
         once = Once(f"sqlite:///{folder}/shop.db", observers=())
-        board = Dashboard(once, token=TOKEN, show_results=True)
+        outbox = fill_outbox(Path(folder, "outbox.db"))
+        board = Dashboard(once, token=TOKEN, show_results=True, outbox=outbox)
         counter = board._site.counter
         assert counter is not None
         traffic(counter)
@@ -107,7 +158,7 @@ def main() -> None:
                 page.goto(f"{site}/enter?ticket={board.ticket()}")
                 page.goto(f"{site}{path}")
                 if ending:
-                    page.check(f"#ending-{ending}")
+                    page.check(f'input[value="{ending}"]')
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
             picture_of_a_store_that_is_down(browser, site, board, once.store)

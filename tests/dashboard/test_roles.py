@@ -65,7 +65,7 @@ async def test_a_viewer_sees_everything_and_changes_nothing(held, browse, way):
         response = await browser.post(path, data=form | seen)
         assert response.status_code == 403, path
         assert "not change anything" in response.text
-    assert {path for path, _ in FORMS} | {"/dead-letters/free"} == set(POSTS)
+    assert {path for path, _ in FORMS} | {"/dead-letters/free", "/outbox/decide"} == set(POSTS)
     assert (await browser.get("/record/forget?at=held")).status_code == 403
     assert held.get("held").status == "held"
     assert read_audit(held.store, 10) == []

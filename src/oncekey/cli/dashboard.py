@@ -9,9 +9,10 @@ import typer
 
 from oncekey import Once
 from oncekey.cli.errors import WRONG, CommandError
-from oncekey.cli.options import StoreUrl, opened_records, who
+from oncekey.cli.options import OutboxUrl, StoreUrl, opened_records, outbox_of, who
 from oncekey.extras import needing
 from oncekey.inspection.listing import count_records
+from oncekey.outbox.existing import existing_outbox
 
 _HOST: Final = "127.0.0.1"
 
@@ -33,6 +34,7 @@ def dashboard(
         str,
         typer.Option(metavar="URL", help="The address of a trace, with {trace} for its id."),
     ] = "",
+    outbox: OutboxUrl = None,
     store: StoreUrl = None,
 ) -> None:
     """Look at the records in a browser, on this machine only."""
@@ -47,6 +49,7 @@ def dashboard(
                 read_only=read_only,
                 trace_url=trace_url or None,
                 inbox=_inbox(ctx.obj.url),
+                outbox=_outbox(ctx, outbox),
             )
 
 
@@ -55,6 +58,15 @@ def _inbox(url: str) -> str | None:
     from oncekey.messages.dead_letters import dead_letters
 
     return url if dead_letters(url, limit=1) is not None else None
+
+
+def _outbox(ctx: typer.Context, typed: str | None) -> str | None:
+    """Return the URL that was typed, or that of the store if its database has an outbox, too."""
+    url = outbox_of(ctx, typed)
+    if url is None or typed is not None:
+        return url
+    with existing_outbox(url) as found:
+        return None if found is None else url
 
 
 def _listening(port: int) -> socket.socket:

@@ -139,11 +139,15 @@ async def free_letter(visit: Visit) -> Response:
     letter = next(dead, None)
     if letter is None or not await run_in_threadpool(free_dead_letter, inbox, letter):
         raise PageError(409, "The message has changed in the meantime. Nothing was done.")
+    await keep_deed(visit, action="retry", scope=consumer or None, key=key)
+    return RedirectResponse(visit.address("/dead-letters?done=freed"), 303)
+
+
+async def keep_deed(visit: Visit, **facts: Any) -> None:
+    """Write into the audit trail what was done to something that is no record."""
     write = getattr(visit.site.once.store, "audit", None)
     if write is not None:
-        entry = AuditEntry(action="retry", scope=consumer or None, key=key, **_hand(visit))
-        await run_in_threadpool(write, entry.encode())
-    return RedirectResponse(visit.address("/dead-letters?done=freed"), 303)
+        await run_in_threadpool(write, AuditEntry(**facts, **_hand(visit)).encode())
 
 
 def _act(visit: Visit, how: str) -> Act:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
 from oncekey.dashboard import actions, pages
+from oncekey.dashboard import outbox as outbox_pages
 from oncekey.dashboard.access import SHORTEST, Auth, ByCallable, ByToken, Role, User
 from oncekey.dashboard.counter import CallCounter
 from oncekey.dashboard.errors import PageError
@@ -19,6 +20,7 @@ from oncekey.dashboard.security import LOOPBACK, AllowedHosts, HostGuard
 from oncekey.dashboard.site import PageHandler, Site
 from oncekey.errors import ConfigurationError
 from oncekey.once import Once
+from oncekey.outbox.outbox import own_connections
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -32,6 +34,9 @@ _PAGES: Final[tuple[tuple[str, str, PageHandler], ...]] = (
     ("GET", "/labels", pages.labels),
     ("GET", "/dead-letters", pages.dead_letters),
     ("POST", "/dead-letters/free", actions.free_letter),
+    ("GET", "/outbox", outbox_pages.outbox),
+    ("GET", "/outbox/letter", outbox_pages.letter),
+    ("POST", "/outbox/decide", outbox_pages.decide),
     ("GET", "/doctor", pages.doctor),
     ("GET", "/audit", pages.audit),
     ("GET", "/metrics", pages.metrics),
@@ -63,6 +68,7 @@ class Dashboard:
         show_results: bool = False,
         trace_url: str | None = None,
         inbox: str | None = None,
+        outbox: str | None = None,
         allowed_hosts: Iterable[str] = LOOPBACK,
         watch: bool = True,
     ) -> None:
@@ -76,7 +82,8 @@ class Dashboard:
         With `read_only` nobody changes anything.
         `show_results` shows results, notes and errors, which may hold secrets.
         `trace_url` is the address of a trace, with `{trace}` where its id belongs, for records that
-        keep one. `inbox` is the URL of the database of an `Inbox`, whose dead letters are listed.
+        keep one. `inbox` is the URL of the database of an `Inbox`, whose dead letters are listed,
+        and `outbox` that of an `Outbox`, of which it shows what waits and what is dead.
         `allowed_hosts` are the host names that the dashboard is reached under.
         `watch` counts the calls of this process; switch it off in a process that makes none.
         """
@@ -92,6 +99,8 @@ class Dashboard:
                 f"'https://jaeger.example.com/trace/{{trace}}', not {trace_url!r}"
             )
             raise ConfigurationError(msg)
+        if outbox is not None:
+            own_connections(outbox).close()  # raises for what can have none
         access = _access_of(once, token, auth, view_token, may_change, user, secret, read_only)
         counter = CallCounter() if watch else None
         if counter is not None:
@@ -103,6 +112,7 @@ class Dashboard:
             show_results=show_results,
             trace_url=trace_url,
             inbox=inbox,
+            outbox=outbox,
         )
         app = Starlette(
             routes=list(_routes(self._site)),

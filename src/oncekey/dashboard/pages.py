@@ -112,8 +112,8 @@ async def audit(visit: Visit) -> Response:
 
 
 async def metrics(visit: Visit) -> Response:
-    """Return the numbers of the store for Prometheus."""
-    text = await run_in_threadpool(exposition, visit.site.once.store)
+    """Return the numbers of the store and the outbox for Prometheus."""
+    text = await run_in_threadpool(exposition, visit.site.once.store, visit.site.outbox)
     return Response(text, media_type=CONTENT_TYPE)
 
 

@@ -84,6 +84,7 @@ class Site:
         show_results: bool,
         trace_url: str | None,
         inbox: str | None,
+        outbox: str | None,
     ) -> None:
         """Without a counter the calls of this process are not counted."""
         self.once: Final = once
@@ -92,6 +93,7 @@ class Site:
         self.show_results: Final = show_results
         self.trace_url: Final = trace_url
         self.inbox: Final = inbox
+        self.outbox: Final = outbox
         self.static: Final = StaticFiles()
         kind = type(once.store).__name__.removesuffix("Store") or "store"
         self.templates: Final = Templates(
@@ -100,6 +102,7 @@ class Site:
             store_name=kind,
             store_where=where(once.store),
             has_inbox=inbox is not None,
+            has_outbox=outbox is not None,
         )
         self.queries: Final = Queries(once)
         self.examinations: Final = Examinations(once)

@@ -26,6 +26,7 @@ from oncekey.inspection.text import (
 )
 from oncekey.inspection.timeline import Moment, timeline
 from oncekey.messages.dead_letters import DeadMessage
+from oncekey.outbox import DeadLetter, Waiting
 from oncekey.stores.browse import STATUSES, RecordPage
 
 _ENDED: Final = {
@@ -111,19 +112,22 @@ class DeadLetterRow(Struct, frozen=True, kw_only=True):
     """A message that failed for good, wherever it was to go: the list knows no more than this."""
 
     box: str
-    """Whose it is: the consumer of an inbox."""
+    """Whose it is: the consumer of an inbox, or the destination of an outbox."""
     key: str
     kind: str
     attempts: int
     error: str
     first_seen: int
     died: int
-    expires: int
     token: int
     dead: bool
     """Whether it is still dead; it may have been freed since."""
     kept: bool
     """Whether the message itself is kept."""
+    unknown: bool = False
+    """Whether the target may have it all the same."""
+    page: str = ""
+    """The address of its page, if it has one."""
 
 
 def dead_letter_row(letter: DeadMessage) -> DeadLetterRow:
@@ -136,11 +140,70 @@ def dead_letter_row(letter: DeadMessage) -> DeadLetterRow:
         error=letter.error,
         first_seen=letter.first_seen,
         died=letter.died,
-        expires=letter.expires,
         token=letter.token,
         dead=letter.dead,
         kept=letter.letter is not None,
     )
+
+
+def outbox_letter_row(letter: DeadLetter) -> DeadLetterRow:
+    """Return the dead letter of an outbox as a row."""
+    message = letter.message
+    return DeadLetterRow(
+        box=message.to,
+        key=message.id,
+        kind=message.type,
+        attempts=message.tries,
+        error=letter.error,
+        first_seen=round(letter.created * SECOND),
+        died=round(letter.died * SECOND),
+        token=message.token,
+        dead=True,
+        kept=True,
+        unknown=letter.unknown,
+        page=f"/outbox/letter?{urlencode({'id': message.id})}",
+    )
+
+
+class WaitingRow(Struct, frozen=True):
+    """A message that is not sent yet."""
+
+    message: Waiting
+    created: int
+
+
+def waiting_row(message: Waiting) -> WaitingRow:
+    """Return the message as a row."""
+    return WaitingRow(message, round(message.created * SECOND))
+
+
+_LARGEST_EDITED: Final = 64 * 1024
+
+
+def body_of(letter: DeadLetter) -> str | None:
+    """Return the body as text that a form can hold, or None if it is no text or too large."""
+    if len(letter.message.body) > _LARGEST_EDITED:
+        return None
+    try:
+        text = letter.message.body.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text or "\r" in text else text
+
+
+def life_of_letter(
+    letter: DeadLetter, by_hand: Iterable[AuditEntry], *, show: bool
+) -> list[LifeEntry]:
+    """Return what happened to a dead letter of an outbox, in order of time."""
+    tries = letter.message.tries
+    last = f"Try {tries} failed, and it was the last" if tries > 1 else "The only try failed"
+    deeds = [LifeEntry(one.at, done_by_hand(one).capitalize()) for one in by_hand]
+    entries = [
+        LifeEntry(round(letter.created * SECOND), "Put and committed"),
+        LifeEntry(round(letter.died * SECOND), last, "failed", letter.error if show else ""),
+        *deeds,
+    ]
+    return sorted(entries, key=lambda entry: entry.at)
 
 
 # The end of a reference as the OpenTelemetry observer writes it, which is an extra.

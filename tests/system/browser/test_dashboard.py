@@ -1,6 +1,9 @@
 """The dashboard in a real browser: what a person on call does with it, and what others cannot."""
 
 import re
+import sqlite3
+import threading
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
@@ -9,6 +12,7 @@ from playwright.sync_api import expect
 from oncekey import Once, StoreError
 from oncekey.dashboard import Dashboard, queries
 from oncekey.messages import Inbox, Message
+from oncekey.outbox import Outbox, Relay
 from oncekey.stores import SQLiteStore
 from tests.dashboard.conftest import HOLDING, TOKEN, hold
 from tests.dashboard.server import serving
@@ -18,6 +22,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 PAID = Message(id="m-7", type="paid", body=b"{}")
 NASTY = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'>{{7*7}}"
+LETTER = "/outbox/letter?id=o-7"
 PAGES = (
     "/",
     "/records",
@@ -30,6 +35,9 @@ PAGES = (
     "/records?sort=-key",
     "/labels",
     "/dead-letters",
+    "/outbox",
+    LETTER,
+    "/outbox/letter?id=o-7",
     "/audit",
     "/sessions",
 )
@@ -87,9 +95,47 @@ def inbox(tmp_path):
 
 
 @pytest.fixture
-def board(once, inbox):
+def outbox(tmp_path):
+    """The URL of an outbox with a dead letter, and a message that waits behind it."""
+    url = f"sqlite:///{tmp_path / 'outbox.db'}"
+    made = Outbox(url)
+    with closing(sqlite3.connect(tmp_path / "outbox.db", isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for name in ("o-7", "o-8"):
+            message = Message(id=name, type="paid", body={"order": name})
+            made.put(connection, message, to="orders.paid", key="customer-1")
+        connection.execute("COMMIT")
+    made.close()
+    relay(url, refuse, max_tries=1)
+    return url
+
+
+def refuse(_):
+    raise ValueError("no such tenant")
+
+
+def relay(url, target, **options):
+    """Sends what may be sent now."""
+
+    def work():  # this thread has the loop of the browser
+        made = Relay(url, target, **options)
+        made.drain()
+        made.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def board(once, inbox, outbox):
     return Dashboard(
-        once, token=TOKEN, view_token=f"{TOKEN} or look", show_results=True, inbox=inbox
+        once,
+        token=TOKEN,
+        view_token=f"{TOKEN} or look",
+        show_results=True,
+        inbox=inbox,
+        outbox=outbox,
     )
 
 
@@ -382,7 +428,7 @@ def test_a_viewer_finds_nothing_to_press(page, site, complaints):
     expect(page.get_by_text("read only")).to_be_visible()
     assert all("401" in one for one in complaints)
     complaints.clear()
-    for path in ("/records", "/record?at=billing/charge:9", "/dead-letters"):
+    for path in ("/records", "/record?at=billing/charge:9", "/dead-letters", LETTER):
         page.goto(f"{site}{path}")
         assert page.locator("main form[method=post] button").count() == 0, path
         assert page.locator("main .danger").count() == 0, path
@@ -395,6 +441,29 @@ def test_a_dead_letter_is_freed(page, let_in, site):
     page.get_by_role("button", name="Free m-7").click()
     expect(page.locator(".notice")).to_contain_text("is processed when it is delivered")
     expect(page.locator(".c-status")).to_have_text("free")
+
+
+def test_a_letter_of_the_outbox_is_edited_and_sent(page, let_in, site, outbox):
+    let_in(page)
+    page.get_by_role("link", name="Outbox").click()
+    expect(page.get_by_text("ValueError: no such tenant")).to_be_visible()
+    expect(page.get_by_text("may have arrived")).to_be_visible()
+    page.get_by_role("link", name="orders.paid/o-7").click()
+    page.get_by_label("Send another in its place").check()
+    page.get_by_label("Body").fill('{"order": 7,\n"tenant": "a"}')
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("alert")).to_contain_text("consumers get both")
+    page.get_by_label("Why").fill("the tenant was missing")
+    page.get_by_role("button", name="Send it").click()
+    expect(page.locator(".notice")).to_contain_text("The edited message is sent in its place")
+    expect(page.get_by_text("No message has failed for good")).to_be_visible()
+    sent = []
+    relay(outbox, sent.append)
+    assert [one.body for one in sent] == [b'{"order": 7,\n"tenant": "a"}', b'{"order":"o-8"}']
+    assert sent[0].id != "o-7"
+    expect(page.get_by_text("Everything that was committed has been sent")).to_be_visible()
+    page.get_by_role("link", name="Audit").click()
+    expect(page.get_by_text("the tenant was missing")).to_be_visible()
 
 
 def test_a_narrow_screen_shows_everything(new_context, let_in, site):
