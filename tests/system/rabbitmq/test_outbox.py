@@ -4,10 +4,11 @@ from time import monotonic
 
 import aio_pika
 import pytest
+from celery import Celery  # type: ignore[import-untyped]  # it has no types
 
 from oncekey.messages import from_amqp
 from oncekey.outbox import OutboxMessage
-from oncekey.outbox.targets import MessageRefusedError, RabbitMQ, target_of
+from oncekey.outbox.targets import CeleryTasks, MessageRefusedError, RabbitMQ, target_of
 from tests.outbox.kill_run import KillRun
 
 
@@ -17,9 +18,9 @@ async def channel(rabbit_server):
         yield await connection.channel()
 
 
-async def published(target, *names, to):
+async def published(target, *names, to, body=b"7"):
     messages = [
-        OutboxMessage(id=name, to=to, type="paid", attributes={"tenant": "a", "n": 3}, body=b"7")
+        OutboxMessage(id=name, to=to, type="paid", attributes={"tenant": "a", "n": 3}, body=body)
         for name in names
     ]
     return [*await target.publish(messages, monotonic() + 30)]
@@ -89,3 +90,25 @@ async def test_relays_that_die_and_hang_lose_and_double_nothing(postgres_url, ra
     run = KillRun(postgres_url, RabbitReader(rabbit_server.url, "outbox-kills"), messages=800)
     await run.run(kills=8)
     assert (run.killed, run.paused) == (5, 3)
+
+
+async def test_a_job_of_celery_is_confirmed(rabbit_server, channel):
+    """Without confirmation a job that no queue takes would be lost, and count as sent."""
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    exchange = await channel.declare_exchange("outbox-jobs", "direct", durable=True)
+    queue = await channel.declare_queue("outbox-jobs", durable=True, arguments=full)
+    await queue.bind(exchange, "charge")
+    app = Celery("shop", broker=rabbit_server.url, set_as_current=False)
+    app.conf.task_routes = {
+        name: {"exchange": "outbox-jobs", "routing_key": name} for name in ("charge", "lost")
+    }
+    target = CeleryTasks(app)
+    (lost,) = await published(target, "0", to="lost", body=b"[7]")
+    assert isinstance(lost, MessageRefusedError)
+    found = [(await published(target, name, to="charge", body=b"[7]"))[0] for name in ("1", "2")]
+    await target.aclose()
+    assert found[0] is None
+    assert isinstance(found[1], MessageRefusedError)
+    delivered = await queue.get()
+    await delivered.ack()
+    assert delivered.headers["id"] == "1"

@@ -25,7 +25,7 @@ class CeleryTasks:
 
     The body is a JSON array with the arguments, or an object with named ones. The job has the id of
     the message, so that `once_task` knows a second one by its default key. RabbitMQ confirms each
-    job, whatever the settings of the app say.
+    job, and returns one that no queue takes, whatever the settings of the app say.
     """
 
     def __init__(self, app: Any) -> None:
@@ -35,6 +35,7 @@ class CeleryTasks:
         self._app = app
         self._turn = Lock()
         self._connection: Any = None
+        self._options: dict[str, Any] = {}
 
     async def publish(
         self, messages: Sequence[OutboxMessage], deadline: float, /
@@ -47,6 +48,7 @@ class CeleryTasks:
         await call_blocking_async(self._close)
 
     def _send(self, message: OutboxMessage) -> None:
+        from amqp.exceptions import MessageNacked  # type: ignore[import-untyped] # it has no types
         from kombu.exceptions import OperationalError
 
         args, kwargs = job_arguments(message)
@@ -60,9 +62,12 @@ class CeleryTasks:
                 headers=dict(message.attributes),
                 connection=connection,
                 retry=False,
+                **self._options,
             )
         except Exception as error:
             self._close()
+            if isinstance(error.__cause__, MessageNacked):
+                raise MessageRefusedError("RabbitMQ did not take it: a queue is full") from error
             known = (OperationalError, *connection.connection_errors)
             if isinstance(error, known) or is_out_of_reach(error):
                 raise ConnectionError(f"the broker of Celery cannot be used: {error!r}") from error
@@ -76,6 +81,8 @@ class CeleryTasks:
             options = {**_USUAL.get(kind, {}), **self._app.conf.broker_transport_options}
             if kind == "amqp":
                 options["confirm_publish"] = True
+                # RabbitMQ confirms what no queue takes as well, unless it must be returned.
+                self._options = {"mandatory": True, "confirm_timeout": _PATIENCE}
             self._connection = self._app.connection_for_write(
                 connect_timeout=_PATIENCE, transport_options=options
             )
