@@ -37,6 +37,7 @@ OF_OTHERS = {
     "_buckets _sum": ("observe/prometheus.py", "many durations are added at once"),
     "_get_current_object": ("jobs/celery.py", "the task behind Celery's proxy"),
     "_client": ("messages/jetstream.py", "a server is asked for the limits of a consumer"),
+    "_publish": ("messages/faststream.py", "a reply is kept with the command of its publisher"),
     "_enable_auto_commit": ("messages/kafka.py", "a consumer that loses records is refused"),
     "_getframe": ("compat.py", "`inspect` does the same and costs more"),
     "_log_destroy_pending": ("stores/adapters.py", "asyncio.gather silences its tasks so too"),

@@ -16,7 +16,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
@@ -42,13 +42,16 @@ from oncekey.messages.errors import worth_another_try
 from oncekey.messages.inbox_async import AsyncInbox
 from oncekey.messages.limit import DeliveryLimit
 from oncekey.messages.message import Message, from_redis_stream, message_of
+from oncekey.outbox.outbox_async import AsyncOutbox
 from oncekey.policy import Duration, seconds
 
 with needing("faststream", __name__):
+    from fast_depends.pydantic import PydanticSerializer
     from faststream import BaseMiddleware, Context, ContextRepo
     from faststream.exceptions import AckMessage, NackMessage, RejectMessage, StopConsume
+    from faststream.message import encode_message
     from faststream.middlewares import AckPolicy
-    from faststream.response import Response
+    from faststream.response import PublishCommand, PublishType, Response, ensure_response
 
 
 if TYPE_CHECKING:
@@ -633,18 +636,24 @@ class InboxMiddleware:
         *,
         transaction: TransactionBlock | None = None,
         wait: Duration = DEFAULT_WAIT,
+        outbox: AsyncOutbox | None = None,
     ) -> None:
         """Check the options.
 
         `transaction` chooses atomic mode: it gives a connection inside a transaction. `wait` is how
-        long a message stays here while it is in progress elsewhere, before it is put back.
+        long a message stays here while it is in progress elsewhere, before it is put back. With
+        `outbox` a reply is not published, but put there in the transaction of its handler, and a
+        relay sends it to where the publisher would have.
         """
         self._guard = HandlerGuard(inbox, transaction, wait)
+        if outbox is not None:
+            _check_outbox(outbox, transaction)
+        self._outbox = outbox
         self._known: dict[Callable[..., Any], tuple[HandlerGuard, HandlerReplyCodec]] = {}
 
     def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
         """Return the middleware for one message, as FastStream asks for it."""
-        return _OneMessage(msg, context=context, known=self.known)
+        return _OneMessage(msg, context=context, known=self.known, outbox=self._outbox)
 
     def check(self, broker: Any) -> None:
         """Raise UnfitError now, and not at the first message, if a subscriber does not fit.
@@ -653,6 +662,8 @@ class InboxMiddleware:
         """
         for subscriber in broker.subscribers:
             self._guard.check(subscriber)
+            if self._outbox is not None:
+                _check_replies(subscriber)
 
     def known(self, handler: Callable[..., Any]) -> tuple[HandlerGuard, HandlerReplyCodec]:
         """Return the guard for messages of the handler, and the codec for its replies."""
@@ -672,12 +683,17 @@ class _OneMessage(BaseMiddleware[Any, Any]):
         *,
         context: ContextRepo,
         known: Callable[[Callable[..., Any]], tuple[HandlerGuard, HandlerReplyCodec]],
+        outbox: AsyncOutbox | None,
     ) -> None:
         super().__init__(msg, context=context)
         self._of = known
+        self._outbox = outbox
+        self._kept = False
+        """Whether the reply is in the outbox, and not to be published here."""
 
     async def consume_scope(self, call_next: Callable[[Any], Any], msg: StreamMessage[Any]) -> Any:
-        handler = _handler_of(call_next)
+        wrapper = _wrapper_of(call_next)
+        handler = _handler_of(wrapper)
         if handler is None:  # a request for a message or a reply, which waits for it
             return await call_next(msg)
         guard, codec = self._of(handler)
@@ -687,16 +703,94 @@ class _OneMessage(BaseMiddleware[Any, Any]):
                 self.context.scope(_DELIVERY, delivery),
                 self.context.scope(_CONNECTION, connection),
             ):
-                return await call_next(msg)
+                value = await call_next(msg)
+            if self._outbox is not None:
+                reply = ensure_response(delivery.result if delivery.completed else value)
+                reply.correlation_id = reply.correlation_id or msg.correlation_id
+                kept = _ReplyToKeep(self._outbox, connection, delivery, reply)
+                await kept.keep(getattr(wrapper, "_publishers", ()))
+            return value
 
-        return await guard.reply(msg, self.context.get("handler_"), codec, run)
+        subscriber = self.context.get("handler_")
+        if self._outbox is not None:
+            _check_replies(subscriber)
+            self._kept = True  # that of a duplicate was kept the first time
+        return await guard.reply(msg, subscriber, codec, run)
+
+    async def publish_scope(self, call_next: Callable[[Any], Any], cmd: PublishCommand) -> Any:
+        if self._kept and cmd.publish_type is not PublishType.REPLY:
+            return None
+        return await call_next(cmd)
 
 
-def _handler_of(call_next: Any) -> Callable[..., Any] | None:
-    """Return the function behind the middlewares that FastStream has put around it, or None."""
+def _check_outbox(outbox: object, transaction: object) -> None:
+    if not isinstance(outbox, AsyncOutbox):
+        raise ConfigurationError(f"replies are kept in an AsyncOutbox, not in {outbox!r}")
+    if transaction is None:
+        msg = "a reply is kept in the transaction of its handler: give transaction= with outbox="
+        raise ConfigurationError(msg)
+
+
+def _check_replies(subscriber: Any) -> None:
+    """Raise UnfitError if a relay cannot send replies as the subscriber's broker does."""
+    if type(subscriber).__module__.startswith("faststream.redis."):
+        msg = (
+            "FastStream writes entries of Redis in a format of its own, which a relay does not: "
+            "put replies into the outbox yourself, in a router without InboxMiddleware(outbox=...)"
+        )
+        raise UnfitError(msg)
+
+
+class _ReplyToKeep:
+    """What a handler has returned, for the outbox instead of its publishers."""
+
+    def __init__(
+        self, outbox: AsyncOutbox, connection: object, delivery: AsyncDelivery, reply: Response
+    ) -> None:
+        self._outbox = outbox
+        self._connection = connection
+        self._delivery = delivery
+        self._reply = reply
+
+    async def keep(self, publishers: Sequence[Any]) -> None:
+        """Put in what each of the publishers would publish."""
+        for number, publisher in enumerate(publishers, 1):
+            put = functools.partial(self._put, number)
+            await publisher._publish(self._reply.as_publish_command(), _extra_middlewares=[put])
+
+    async def _put(self, number: int, publish: Callable[[Any], Any], command: Any) -> None:
+        """Put one in. This is called instead of the broker's producer, with its command."""
+        producer = getattr(publish, "__self__", None)
+        codec = getattr(producer, "codec", None)
+        serializer = getattr(producer, "serializer", None) or PydanticSerializer()
+        body, kind = (
+            await codec.encode(command.body, serializer)
+            if codec is not None
+            else encode_message(command.body, serializer)
+        )
+        own = getattr(command, "headers_to_publish", None)
+        headers = own() if own else {"correlation_id": command.correlation_id, **command.headers}
+        key = getattr(command, "key", None)
+        await self._outbox.put(
+            self._connection,
+            Message(
+                id=f"reply {number}", attributes={"content-type": kind or "", **headers}, body=body
+            ),
+            to=command.destination,
+            key=key.decode() if isinstance(key, bytes) else key,
+            sender=self._delivery,
+        )
+
+
+def _wrapper_of(call_next: Any) -> Any:
+    """Return what FastStream has made of a handler, behind the middlewares around it, or None."""
     while isinstance(call_next, functools.partial):
         call_next = call_next.args[0]
-    wrapper = getattr(call_next, "__self__", None)
+    return getattr(call_next, "__self__", None)
+
+
+def _handler_of(wrapper: Any) -> Callable[..., Any] | None:
+    """Return the function of the handler, or None if this is none."""
     found: Callable[..., Any] | None = getattr(wrapper, "_original_call", None)
     theirs = getattr(found, "__module__", "").startswith("faststream.")  # of its test brokers
     return None if theirs else found

@@ -1,14 +1,20 @@
 """An outbox whose relays send to RabbitMQ."""
 
+import asyncio
+from functools import partial
 from time import monotonic
 
 import aio_pika
 import pytest
 from celery import Celery  # type: ignore[import-untyped]  # it has no types
+from faststream import AckPolicy
+from faststream.rabbit import RabbitBroker, RabbitMessage
 
-from oncekey.messages import from_amqp
-from oncekey.outbox import OutboxMessage
+from oncekey.messages import AsyncInbox, from_amqp
+from oncekey.messages.faststream import InboxMiddleware
+from oncekey.outbox import AsyncOutbox, AsyncRelay, OutboxMessage
 from oncekey.outbox.targets import CeleryTasks, MessageRefusedError, RabbitMQ, target_of
+from tests.messages.fast import Heard, transaction_to
 from tests.outbox.kill_run import KillRun
 
 
@@ -112,3 +118,34 @@ async def test_a_job_of_celery_is_confirmed(rabbit_server, channel):
     delivered = await queue.get()
     await delivered.ack()
     assert delivered.headers["id"] == "1"
+
+
+async def test_replies_of_faststream_go_through_it(rabbit_server, postgres_url, channel):
+    inbox, outbox = AsyncInbox(postgres_url, "billing"), AsyncOutbox(postgres_url)
+    keeping = InboxMiddleware(
+        inbox, transaction=partial(transaction_to, postgres_url), outbox=outbox
+    )
+    broker, heard = RabbitBroker(rabbit_server.url, middlewares=[keeping], logger=None), Heard()
+    billing = broker.subscriber("outbox-orders", ack_policy=AckPolicy.NACK_ON_ERROR)
+    receipts = broker.publisher("outbox-receipts", headers={"tenant": "a"})
+
+    @billing
+    @receipts
+    async def bill(order: dict[str, int]) -> dict[str, int]:
+        return {"receipt": order["order"]}
+
+    @broker.subscriber("outbox-receipts", ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def read(receipt: dict[str, int], message: RabbitMessage) -> None:
+        await heard.add((receipt, message.headers["tenant"], message.content_type))
+
+    async with broker:
+        await broker.start()
+        await broker.publish({"order": 7}, "outbox-orders", message_id="m-1")
+        relay = AsyncRelay(postgres_url, rabbit_server.url, poll="10ms")
+        running = asyncio.create_task(relay.run())
+        assert await heard.wait_for(1) == [({"receipt": 7}, "a", "application/json")]
+        relay.stop()
+        await running
+        await relay.aclose()
+    await inbox.aclose()
+    await outbox.aclose()

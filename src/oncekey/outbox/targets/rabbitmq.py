@@ -85,8 +85,15 @@ def _message(message: OutboxMessage) -> Any:
         headers=dict(message.attributes),
         message_id=message.id or None,
         type=message.type or None,
+        content_type=_text(message, "content-type"),
+        correlation_id=_text(message, "correlation_id"),
         delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
     )
+
+
+def _text(message: OutboxMessage, name: str) -> str | None:
+    """Return the attribute that is a property of a message of AMQP, too."""
+    return str(message.attributes[name]) if message.attributes.get(name) else None
 
 
 def _meant(error: BaseException | None) -> BaseException | None:
