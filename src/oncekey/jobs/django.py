@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from oncekey.compat import call_blocking_async
 from oncekey.errors import ConfigurationError
 from oncekey.jobs import enqueue
 from oncekey.jobs.argument import ContextProtection, protection_of, without_context
@@ -74,8 +75,14 @@ def enqueue_once(
         return str(task.enqueue(*args, **(kwargs or {}), **headers).id)
 
     rule: EnqueueRule = {"until": until, "ttl": ttl, "per": per}
-    found = enqueue.enqueue_once(once, made, publish, name=name, **rule)
-    return Enqueued(task.get_result(found.handle), duplicate=found.duplicate)
+    while True:
+        found = enqueue.enqueue_once(once, made, publish, name=name, **rule)
+        try:
+            return Enqueued(task.get_result(found.handle), duplicate=found.duplicate)
+        except Exception as error:
+            if not found.duplicate or not _is_gone(error, rule):
+                raise
+        enqueue.forget_ended(once, made, found.handle, name)
 
 
 async def enqueue_once_async(
@@ -95,8 +102,23 @@ async def enqueue_once_async(
         return str((await task.aenqueue(*args, **(kwargs or {}), **headers)).id)
 
     rule: EnqueueRule = {"until": until, "ttl": ttl, "per": per}
-    found = await enqueue.enqueue_once_async(once, made, publish, name=name, **rule)
-    return Enqueued(await task.aget_result(found.handle), duplicate=found.duplicate)
+    while True:
+        found = await enqueue.enqueue_once_async(once, made, publish, name=name, **rule)
+        try:
+            return Enqueued(await task.aget_result(found.handle), duplicate=found.duplicate)
+        except Exception as error:
+            if not found.duplicate or not _is_gone(error, rule):
+                raise
+        await call_blocking_async(enqueue.forget_ended, once, made, found.handle, name)
+
+
+def _is_gone(error: Exception, rule: EnqueueRule) -> bool:
+    """Return whether a task that was enqueued is not there, and another one may be enqueued.
+
+    Its transaction was rolled back. With other rules it may have ended and been pruned.
+    """
+    gone = type(error).__name__ == "TaskResultDoesNotExist"  # each of the two packages has its own
+    return gone and rule["per"] is None and rule["until"] in {"started", "finished"}
 
 
 def _enqueuing(
