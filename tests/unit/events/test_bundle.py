@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,8 @@ def test_the_longest_id_of_as_many_jobs_as_can_be_named_fits():
     assert 4000 < len(text) <= 4096
     places = Places(jobs, text)
     assert [places.start(job).cursor.offset for job in jobs] == [10**13 - 1] * MOST_NAMES
+    page = (Path(__file__).parents[3] / "docs" / "events.md").read_text("utf-8")
+    assert f"enough for {MOST_NAMES} named jobs and topics" in page
 
 
 async def test_what_waits_for_a_client_is_bounded_for_all_its_jobs_together(bus):
