@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oncekey import Once
+from oncekey import Once, StoreError
 from oncekey.core.audit import KEPT
 from oncekey.inspection.bulk import apply_to_all, collect, forgetting, resolving
 from oncekey.inspection.listing import count_records, read_audit
@@ -78,3 +78,22 @@ def test_the_rate_is_kept(once):
     apply_to_all(once, records, act, per_second=0.001, sleep=pauses.append)
     assert pauses[0] == 0
     assert all(2000 * n > pause > 999 * n for n, pause in enumerate(pauses) if n)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [(KeyboardInterrupt(), 130), (StoreError("away", happened=False), 4)]
+)
+def test_what_was_done_before_it_was_cut_off_is_told(once, run, monkeypatch, trouble, code):
+    resolved, left = Once.resolve, iter(range(3))
+
+    def resolve(*arguments, **options):
+        if next(left, None) is None:
+            raise trouble
+        return resolved(*arguments, **options)
+
+    monkeypatch.setattr(Once, "resolve", resolve)
+    done = run("resolve-all", "--label", "refund", "--retry", "--expect", "7")
+    again = "run the command again for the rest, with its number"
+    assert (done.exit_code, held(once)) == (code, 5)
+    said = ", then the store failed: away" if code == 4 else ""
+    assert done.stderr == f"oncekey: 3 of 7 are resolved ({again}){said}\n"

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -166,6 +167,17 @@ def test_a_purge_by_hand_is_kept_too(shop, run):
     (told,) = [json.loads(line) for line in run("audit", "--json").stdout.splitlines()]
     assert (told["action"], told["count"], told["reason"]) == ("purge", 2, "space")
     assert run("audit").stdout.split("  ")[1] == "2 records"
+
+
+def test_an_import_that_fails_on_the_way_is_kept_with_what_it_has_restored(shop, run):
+    assert run("export", "records.jsonl").exit_code == 0
+    first, *_ = Path("records.jsonl").read_bytes().splitlines(keepends=True)
+    Path("half.jsonl").write_bytes(first + b"no line of an export\n")
+    other = ("--store", "sqlite:///other.db")
+    assert run("migrate", *other).exit_code == 0
+    assert run("import", "half.jsonl", "--reason", "moved", *other).exit_code == 2
+    (told,) = [json.loads(line) for line in run("audit", "--json", *other).stdout.splitlines()]
+    assert (told["action"], told["count"], told["reason"]) == ("import", 1, "moved")
 
 
 def test_only_what_was_done_is_kept(shop, run):

@@ -34,7 +34,8 @@ def test_the_page_names_every_option_of_a_command(name):
 
 def test_the_page_has_every_exit_code():
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)]
-    assert codes == [errors.DONE, errors.NOTHING, errors.WRONG, errors.REFUSED, errors.STORE]
+    refusals = [errors.NOTHING, errors.WRONG, errors.REFUSED, errors.STORE]
+    assert codes == [errors.DONE, *refusals, errors.INTERRUPTED]
 
 
 def test_the_picture_fetches_nothing_and_shows_what_watch_draws():

@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from oncekey import Once, Record, StoreError
-from oncekey.cli.errors import NOTHING, STORE, WRONG, CommandError
+from oncekey.cli.errors import INTERRUPTED, NOTHING, STORE, WRONG, CommandError
 from oncekey.cli.ls import Wanted, age_of, status_of
 from oncekey.cli.options import Json, Reason, StoreUrl, opened_records, who
 from oncekey.cli.output import console, print_json
@@ -161,11 +161,15 @@ def _applied(once: Once, records: list[Record], act: Act, done: str, rate: float
         try:
             return apply_to_all(once, records, act, per_second=rate, heard=heard)
         except StoreError as error:
-            msg = (
-                f"{reached.done:,} of {len(records):,} are {done}, then the store failed; the same "
-                f"command goes on with the rest: {error}"
-            )
+            msg = f"{_so_far(reached, records, done)}, then the store failed: {error}"
             raise CommandError(msg, STORE) from None
+        except KeyboardInterrupt:
+            raise CommandError(_so_far(reached, records, done), INTERRUPTED) from None
+
+
+def _so_far(reached: BulkOutcome, records: list[Record], done: str) -> str:
+    again = "run the command again for the rest, with its number"
+    return f"{reached.done:,} of {len(records):,} are {done} ({again})"
 
 
 def _confirm(records: list[Record], expect: int | None, done: str) -> None:

@@ -31,6 +31,8 @@ STORE: Final = 4
 
 Also if the output cannot be written.
 """
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as shells have it. What was done before stays done."""
 
 
 class CommandError(Exception):

@@ -13,7 +13,7 @@ from oncekey.cli.errors import NOTHING, STORE, WRONG, CommandError
 from oncekey.cli.options import Json, Reason, StoreUrl, opened_records, who
 from oncekey.cli.output import console, print_json
 from oncekey.core.audit import AuditEntry
-from oncekey.inspection.transfer import export_records, import_records
+from oncekey.inspection.transfer import ImportOutcome, export_records, import_records
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]
 
@@ -48,13 +48,20 @@ def import_(
     store: StoreUrl = None,
 ) -> None:
     """Restore the records of a file, and read each one back. It may be repeated."""
+    told = ImportOutcome()
     with opened_records(ctx, store) as once:
-        with _progress("read") as heard:
-            told = _checked(lambda: import_records(once.store, file, dry_run=dry_run, heard=heard))
-        audit = getattr(once.store, "audit", None)
-        if told.restored and audit is not None:
-            entry = AuditEntry(action="import", by=who(), reason=reason, count=told.restored)
-            audit(entry.encode())
+        try:
+            with _progress("read") as heard:
+                _checked(
+                    lambda: import_records(
+                        once.store, file, dry_run=dry_run, heard=heard, outcome=told
+                    )
+                )
+        finally:
+            audit = getattr(once.store, "audit", None)
+            if told.restored and audit is not None:
+                entry = AuditEntry(action="import", by=who(), reason=reason, count=told.restored)
+                audit(entry.encode())
     if as_json:
         print_json(asdict(told))
     else:

@@ -151,17 +151,24 @@ def _count(outcome: ExportOutcome, told: ExportedRecord | NewerRecord) -> None:
 
 
 def import_records(
-    store: Store, path: Path, *, dry_run: bool = False, heard: Heard | None = None
+    store: Store,
+    path: Path,
+    *,
+    dry_run: bool = False,
+    heard: Heard | None = None,
+    outcome: ImportOutcome | None = None,
 ) -> ImportOutcome:
     """Restore the records of the file, and read each one back. Return what came of it.
 
-    A record that the store has already is left alone, so that an import can be repeated. Raise
+    `outcome` has it on the way, for whoever must know what was done before an error. A record that
+    the store has already is left alone, so that an import can be repeated. Raise
     ConfigurationError if the store cannot restore records, or if the file is no export.
     """
     restore = getattr(store, "restore", None)
     if restore is None:
         raise ConfigurationError(f"{type(store).__name__} cannot restore records")
-    outcome, digest, count = ImportOutcome(), sha256(), 0
+    outcome = outcome or ImportOutcome()
+    digest, count = sha256(), 0
     for _, line, decoded in _lines(path):
         if isinstance(decoded, ExportEnd):
             outcome.complete = decoded == ExportEnd(count, digest.hexdigest())
