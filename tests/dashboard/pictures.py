@@ -12,6 +12,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+from bench.cases.full_stores import fill_sqlite
 from oncekey import Once
 from oncekey.dashboard import Dashboard
 from oncekey.dashboard.counter import SLOT_SECONDS, SLOTS, CallCounter
@@ -132,6 +133,20 @@ def picture_of_a_store_that_is_down(browser: Any, site: str, board: Dashboard, s
     moved.rename(store.path)
 
 
+def picture_of_a_million(browser: Any, path: Path) -> None:
+    """The overview of as many records, as `oncekey dashboard` shows it."""
+    once = Once(fill_sqlite(path, 1_000_000, time.time_ns() // 1000), observers=())
+    activity(once.store)
+    board = Dashboard(once, token=TOKEN, watch=False)
+    with serving(board) as site:
+        page = browser.new_context(viewport={"width": 1180, "height": 1180}).new_page()
+        page.goto(f"{site}/enter?ticket={board.ticket()}")
+        page.goto(f"{site}/?over=day")
+        page.screenshot(path=IMAGES / "dashboard-million.png", animations="disabled")
+        page.goto("about:blank")
+    once.close()
+
+
 def main() -> None:
     vars(runtime)["COUNT_EVERY"] = 86_400.0  # what fills the shop is not in the charts
     with tempfile.TemporaryDirectory() as folder:
@@ -162,6 +177,7 @@ def main() -> None:
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
             picture_of_a_store_that_is_down(browser, site, board, once.store)
+            picture_of_a_million(browser, Path(folder, "million.db"))
             browser.close()
         once.close()
 
