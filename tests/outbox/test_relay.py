@@ -424,7 +424,7 @@ async def test_what_was_sent_long_ago_is_purged(way, put, open_relay):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"to": "kafka://localhost"}, "not to kafka://"),
+        ({"to": "ftp://localhost"}, "not to ftp://"),
         ({"to": {}}, "needs a target"),
         ({"to": 7}, "a target is a URL"),
         ({"to": Inbox}, "a target is a URL"),
