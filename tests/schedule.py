@@ -27,6 +27,7 @@ SLOW = (
     "tests/messages/test_example.py",
     "tests/messages/test_faststream_kills.py",
     "tests/messages/test_kills.py",
+    "tests/outbox/test_chain.py",
     "tests/outbox/test_kills.py",
     "tests/stores/conformance/test_greenlets.py",
 )

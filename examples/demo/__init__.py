@@ -7,6 +7,7 @@ case.py        a case, and the place it is played at
 cases.py       what is asked, case by case, and what must be true of the answers
 crash.py       the case in which a server is killed
 watched.py     the case in which a job is watched, in memory
+chain.py       the case of three services that send each other messages, and are killed
 stage.py       where it is shown: in colours, as plain text, as JSON
 site.py        two servers on one store, in a temporary folder
 serving.py     the services for a reader with curl and a browser, until Ctrl-C

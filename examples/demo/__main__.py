@@ -1,4 +1,4 @@
-"""Show payments, webhooks and a watched job; exit with 0 if everything claimed was so, else 1."""
+"""Show payments, webhooks, a job and a chain; exit with 0 if everything claimed was so, else 1."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from examples.demo.case import Case, Place
 from examples.demo.cases import CASES
+from examples.demo.chain import CHAINED
 from examples.demo.crash import CRASH
 from examples.demo.serving import serve
 from examples.demo.site import Site
@@ -20,18 +21,18 @@ from examples.demo.watched import WATCHED
 from examples.tour.stage import canvas, picture
 from examples.tour.step import Fact
 
-EVERY = (*CASES, CRASH, WATCHED)
+EVERY = (*CASES, CRASH, WATCHED, CHAINED)
 IN_PICTURE = ("first", "retry", "concurrent", "crash")
 """The cases that fit into a picture."""
 
 OPENING = (
     "A payment service that charges once, however often it is asked. Two servers share one SQLite "
     "file; each case sends real requests and checks its claims against the gateway's own book. The "
-    "last one needs no server: a job is watched."
+    "last two need no server: a job is watched, and three services send each other messages."
 )
 CLOSING = (
-    "make demo-serve keeps the service up for your own requests, with a page that watches a job. "
-    "The README goes on from here."
+    "make demo-serve keeps the service up for your own requests, with pages that show a job and a "
+    "chain. The README goes on from here."
 )
 
 

@@ -13,6 +13,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from examples.chain import site as chain_site
+from examples.chain.site import Show
 from examples.demo.case import Case
 from examples.demo.cases import CASES
 from examples.demo.server import BOOK, Options, listening, services
@@ -23,6 +25,7 @@ from oncekey.events import Memory
 
 TTL = "10s"
 WATCH = "/watch"
+CHAIN = "/chain"
 TITLES = {"retry": "A retry gets the same answer", "concurrent": "Two at once"}
 """Where it matters that one server is asked, and not two."""
 
@@ -39,12 +42,15 @@ def commands(case: Case, base: str) -> Iterator[str]:
         yield command
 
 
-def everything(services: ASGIApp) -> ASGIApp:
-    """The services, and below /watch the page of a job."""
-    watching = Starlette(routes=[Mount(WATCH, make_app(Memory()))])
+def everything(services: ASGIApp, show: Show) -> ASGIApp:
+    """The services, below /watch the page of a job, and below /chain that of a chain."""
+    pages = Starlette(
+        routes=[Mount(WATCH, make_app(Memory())), Mount(CHAIN, chain_site.make_app(show))]
+    )
 
     async def both(scope: Scope, receive: Receive, send: Send) -> None:
-        app = watching if scope.get("path", "").startswith(f"{WATCH}/") else services
+        path = scope.get("path", "")
+        app = pages if path.startswith((f"{WATCH}/", f"{CHAIN}/")) else services
         await app(scope, receive, send)
 
     return both
@@ -61,10 +67,11 @@ def serve(port: int) -> int:
     with listener, tempfile.TemporaryDirectory(prefix="oncekey-demo-") as name:
         folder = Path(name)
         store = f"sqlite:///{folder}/records.db"
-        app = Ending(everything(services(Options(store, folder, ttl=TTL))))
+        show = Show()
+        app = Ending(everything(services(Options(store, folder, ttl=TTL)), show))
         server = Server(app, lifespan="on", log_level="info")
         introduce(f"http://localhost:{listener.getsockname()[1]}")
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.closing(show), contextlib.suppress(KeyboardInterrupt):
             asyncio.run(server.serve([listener]))
         print(f"\nCharges in the gateway's book: {len(Gateway(folder / BOOK).charges())}")
     return 0
@@ -77,5 +84,6 @@ def introduce(base: str) -> None:
         print(f"\n# {number}. {TITLES.get(case.name, case.title)}")
         for command in commands(case, base):
             print(command)
-    print(f"\n# A job to start and to watch, in a browser\n{base}{WATCH}/", flush=True)
+    print(f"\n# A job to start and to watch, in a browser\n{base}{WATCH}/")
+    print(f"\n# Three services that are killed while they work, in a browser\n{base}{CHAIN}/")
     print(flush=True)
