@@ -108,7 +108,7 @@ def exposition(store: Store, outbox: str | None = None) -> str:
     for name, words, values in (*gauges(store), *further):
         lines += [f"# HELP {name} {words}", f"# TYPE {name} gauge"]
         lines += [
-            f'{name}{{status="{status}"}} {value:g}' if status else f"{name} {value!r}"
+            f'{name}{{status="{status}"}} {value:.17g}' if status else f"{name} {value!r}"
             for status, value in values.items()
         ]
     return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from oncekey import ConfigurationError, Once, UnreadableError
+from oncekey.cli.stats import fields_of_counts
 from oncekey.inspection.listing import (
     count_due,
     count_records,
@@ -15,7 +16,7 @@ from oncekey.inspection.listing import (
     measure,
     time_of,
 )
-from oncekey.inspection.text import status_word
+from oncekey.inspection.text import basis_of, number_of, status_word
 from oncekey.stores import MemoryStore, PostgresStore, SQLiteStore, browse
 from oncekey.stores.browse import STATUSES, RecordCounts, RecordQuery
 from oncekey.stores.postgres import browse as postgres_browse
@@ -263,7 +264,14 @@ def test_an_unknown_store_is_counted_page_by_page(unknown_store, monkeypatch):
     filled(unknown_store)
     told = count_records(unknown_store)
     assert (told.total, told.looked_at, told.exact) == (4, 4, False)
-    assert count_records(unknown_store, exact=True).total == 11
+    assert (number_of(told), number_of(told, "held")) == ("at least 4", "at least 1")
+    assert (number_of(told, "completed"), told.held_since) == ("none seen", None)
+    assert basis_of(told) == "counted among the first 4 records; there are more"
+    fields = fields_of_counts(told)
+    assert fields["at_least"]["total"] == 4
+    assert not {"total", "estimated"} & fields.keys()
+    whole = count_records(unknown_store, exact=True)
+    assert (whole.total, number_of(whole)) == (11, "11")
 
 
 def test_what_an_unknown_store_cannot_read_is_said(unknown_store):

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.exporter import NAMES, OUTBOX_NAMES, OutboxGauges, RecordGauges, exposition
+from oncekey.inspection.listing import count_records
 from oncekey.outbox import Message, Outbox, Relay
 from oncekey.outbox.targets import MessageRefusedError
 from oncekey.stores.sqlite import browse
@@ -62,6 +63,14 @@ def test_an_estimate_is_no_count(once, monkeypatch):
     assert ("oncekey_records", "completed") not in found
     assert found["oncekey_estimated_records", "completed"] > 0
     assert ("oncekey_estimated_records", "running") not in found
+
+
+def test_a_large_count_is_not_rounded(once, monkeypatch):
+    told = count_records(once.store)
+    told.by_status["held"] = 1_234_567
+    monkeypatch.setattr("oncekey.exporter.count_records", lambda _: told)
+    found = exported(once)
+    assert found["oncekey_records", "held"] == found["oncekey_held_records", ""] == 1_234_567
 
 
 def test_of_a_store_that_is_away_nothing_else_is_told(once, monkeypatch):

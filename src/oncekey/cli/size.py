@@ -35,9 +35,10 @@ def size(
     each = found.bytes / max(told.total, 1)
     cost = None if found.new is None else round(found.new * days * each)
     if as_json:
+        named = "at_least" if told.at_least else "estimated"
         fields: dict[str, object] = {
-            "records" if told.exact else "estimated_records": told.total,
-            "bytes" if found.exact else "estimated_bytes": found.bytes,
+            "records" if told.exact else f"{named}_records": told.total,
+            "bytes" if found.exact else f"{named}_bytes": found.bytes,
             "estimated_bytes_each": round(each),
             "estimated_new_in_a_day": found.new,
             "ttl": ttl,
@@ -46,7 +47,8 @@ def size(
         print_json(fields)
         return
     typer.echo(f"records            {number_of(told)}")
-    typer.echo(f"they take          {'' if found.exact else 'about '}{_of(found.bytes)}")
+    about = "at least " if told.at_least else "about "
+    typer.echo(f"they take          {'' if found.exact else about}{_of(found.bytes)}")
     typer.echo(f"each takes         about {_of(each)}")
     if found.new is not None and cost is not None:
         typer.echo(f"new in a day       about {estimate(found.new):,}, {_of(found.new * each)}")

@@ -9,7 +9,7 @@ from rich.text import Text
 from oncekey.cli.options import Json, StoreUrl, opened_records
 from oncekey.cli.output import COLOURS, console, print_json
 from oncekey.inspection.listing import count_records
-from oncekey.inspection.text import iso, lapsed_among, length, number_of, printable
+from oncekey.inspection.text import basis_of, iso, lapsed_among, length, number_of, printable
 from oncekey.stores.browse import RecordCounts
 
 _BAR: Final = 30
@@ -47,8 +47,8 @@ def fields_of_counts(told: RecordCounts) -> dict[str, object]:
         fields["lapsed"] = told.lapsed
     fields |= {"by_status": counted, "exact": told.exact, "looked_at": told.looked_at}
     if not told.exact:
-        estimated = {"total": told.total, "by_status": others, "lapsed": told.lapsed or None}
-        fields["estimated"] = estimated
+        named = "at_least" if told.at_least else "estimated"
+        fields[named] = {"total": told.total, "by_status": others, "lapsed": told.lapsed or None}
     return {**fields, "held_since": None if told.held_since is None else iso(told.held_since)}
 
 
@@ -82,7 +82,5 @@ def _percent(share: float) -> str:
 
 def sampled(told: RecordCounts) -> str:
     """Return the remark that says the counts are estimates."""
-    return (
-        f"estimated from {told.looked_at:,} records, so that rare ones may be missed; "
-        f"--exact counts all"
-    )
+    missed = "" if told.at_least else ", so that rare ones may be missed"
+    return f"{basis_of(told)}{missed}; --exact counts all"

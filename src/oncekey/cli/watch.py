@@ -27,7 +27,15 @@ from oncekey.cli.output import COLOURS, console, fields_of, fitting, print_json,
 from oncekey.cli.stats import fields_of_counts
 from oncekey.core.record import Status
 from oncekey.inspection.listing import count_records, fill_page, find_record, list_records
-from oncekey.inspection.text import iso, lapsed_among, moment, now, number_of, printable
+from oncekey.inspection.text import (
+    basis_of,
+    iso,
+    lapsed_among,
+    moment,
+    now,
+    number_of,
+    printable,
+)
 from oncekey.policy import seconds
 from oncekey.stores import Store
 from oncekey.stores.browse import RecordCounts, RecordQuery, ScopeAndKey
@@ -159,7 +167,7 @@ def _remark(view: WatchView | None, trouble: StoreError | None) -> Text:
         return Text(printable(str(trouble)), style="bold red", no_wrap=True, overflow="ellipsis")
     words: list[str] = []
     if view is not None and not view.counts.exact:
-        words.append(f"estimated from {view.counts.looked_at:,} records")
+        words.append(basis_of(view.counts))
     if view is not None and not view.complete:
         words.append("still walking over the store for the newest")
     if view is not None and view.new:

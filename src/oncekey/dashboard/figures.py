@@ -10,7 +10,7 @@ from msgspec import Struct
 from oncekey.dashboard.counter import CallCounts
 from oncekey.dashboard.queries import StoreView
 from oncekey.dashboard.text import number
-from oncekey.inspection.text import lapsed_among, number_of
+from oncekey.inspection.text import basis_of, lapsed_among, number_of
 from oncekey.stores.browse import STATUSES, RecordCounts
 
 # Paths and widths for SVG, which needs no style and no script for them.
@@ -64,6 +64,7 @@ def bar(by_status: Mapping[str, int]) -> list[Piece]:
 
 UNKNOWN: Final = "\N{EM DASH}"
 _SMALL: Final = 10
+_SEPARATOR: Final = "\N{NARROW NO-BREAK SPACE}"
 
 
 class Figures(Struct):
@@ -82,7 +83,7 @@ def figures(look: StoreView, calls: CallCounts | None) -> Figures:
     told = {
         "total": about(counts),
         "change": _change(look),
-        "basis": basis(counts),
+        "basis": basis_of(counts, _SEPARATOR),
         "lapsed": lapsed_among(counts),
         **{f"status-{name}": about(counts, name) for name in STATUSES},
     }
@@ -111,14 +112,7 @@ def figures(look: StoreView, calls: CallCounts | None) -> Figures:
 
 def about(counts: RecordCounts, status: str | None = None) -> str:
     """Return the number of a status, or of all records; with a word if it is an estimate."""
-    return number_of(counts, status, "\N{NARROW NO-BREAK SPACE}")
-
-
-def basis(counts: RecordCounts) -> str:
-    """Return how many records an estimate is based on; empty if the counts are exact."""
-    if counts.exact:
-        return ""
-    return f"estimated from {number(counts.looked_at)} records"
+    return number_of(counts, status, _SEPARATOR)
 
 
 def share(calls: CallCounts) -> str:

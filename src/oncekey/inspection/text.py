@@ -114,8 +114,12 @@ def number_of(told: RecordCounts, status: str | None = None, separator: str = ",
     """
     count = told.total if status is None else told.by_status.get(status, 0)
     if told.exact if status is None else told.counted(status):
-        return f"{count:,}".replace(",", separator)
-    return f"about {estimate(count):,}".replace(",", separator) if count else "none seen"
+        words = f"{count:,}"
+    elif not count:
+        words = "none seen"
+    else:
+        words = f"at least {count:,}" if told.at_least else f"about {estimate(count):,}"
+    return words.replace(",", separator)
 
 
 def estimate(count: int) -> int:
@@ -127,7 +131,19 @@ def lapsed_among(told: RecordCounts) -> str:
     """Return how many of the running records have lapsed: `2 lapsed`. Empty if none was seen."""
     if not told.lapsed:
         return ""
-    return f"{told.lapsed:,} lapsed" if told.exact else f"about {estimate(told.lapsed):,} lapsed"
+    if told.exact or told.at_least:
+        return f"{'' if told.exact else 'at least '}{told.lapsed:,} lapsed"
+    return f"about {estimate(told.lapsed):,} lapsed"
+
+
+def basis_of(told: RecordCounts, separator: str = ",") -> str:
+    """Return from how many records the numbers are; empty if all were counted."""
+    if told.exact:
+        return ""
+    looked_at = f"{told.looked_at:,}".replace(",", separator)
+    if told.at_least:
+        return f"counted among the first {looked_at} records; there are more"
+    return f"estimated from {looked_at} records"
 
 
 SECOND: Final = 1_000_000

@@ -95,6 +95,8 @@ class RecordCounts(Struct, kw_only=True):
     """Whether all numbers were counted."""
     held_exact: bool
     """Whether the held ones were counted, also if the others were not."""
+    at_least: bool = False
+    """Whether only the first records were counted, so that there are more than the numbers say."""
     held_since: int | None = None
     """Since when the oldest one is held; None if none is, or if it is not known."""
     looked_at: int
@@ -233,13 +235,15 @@ def count_records(store: Store, *, exact: bool) -> RecordCounts:
         if page.after is None or (total >= _MOST and not exact):
             break
         request.after = page.after
+    whole = page.after is None
     return RecordCounts(
         total=total,
         by_status=per_status(seen),
         lapsed=over,
-        exact=page.after is None,
-        held_exact=page.after is None,
-        held_since=min(since, default=None),
+        exact=whole,
+        held_exact=whole,
+        at_least=not whole,
+        held_since=min(since, default=None) if whole else None,
         looked_at=total,
         now=now,
     )
