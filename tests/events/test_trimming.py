@@ -4,9 +4,12 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from redis.exceptions import RedisError
 
+from oncekey import StoreError
 from oncekey.events import AsyncBus, BackpressureError, Bus, Router, Stages, shard_of
 from oncekey.events.log import Position
+from oncekey.stores.redis.client import Clients
 from tests.events.ways import collected
 from tests.patience import PATIENCE, until, until_async
 
@@ -65,6 +68,55 @@ def test_a_dead_consumer_loses_nothing_and_publishers_feel_it(bus, client, route
     assert client.xpending(STREAM, "router")["pending"] == 0
     assert bus.publish(JOB, "work", 300, seq=300)
     assert [event.seq for event in bus.read(JOB).events] == list(range(301))
+
+
+def test_a_batch_that_fits_only_in_part_says_so(empty_redis):
+    """The events of one shard are refused, and those of others are appended."""
+    jobs = {shard_of(f"job-{n}", 4): f"job-{n}" for n in range(50)}
+    batch = [(jobs[shard], "work", 1, seq) for shard in (0, 1) for seq in range(3)]
+    with Bus(empty_redis.url, domain="scan", **OPTIONS | {"length": 1, "most": 4}) as bus:
+        for seq in range(10, 14):
+            bus.publish(jobs[1], "work", 1, seq=seq)
+        with pytest.raises(BackpressureError, match=r"all of them again\. 3 of 6 ") as caught:
+            bus.publish_batch(batch)
+        assert (caught.value.happened, caught.value.shard) == (None, 1)
+        assert len(bus.read(jobs[0]).events) == 3
+        with pytest.raises(BackpressureError, match=r"again\. Nothing was appended$") as caught:
+            bus.publish_batch(batch[3:])
+        assert caught.value.happened is False
+
+
+def test_a_batch_that_fills_the_server_says_that_a_part_may_be_there(another_redis):
+    server = another_redis()
+    with server.client() as client, Bus(server.url, domain="scan", **OPTIONS) as bus:
+        bus.publish(JOB, "work", 1, seq=0)
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + 500_000)
+        batch = [(JOB, "work", "x" * 20_000, seq) for seq in range(1, 45)]
+        with pytest.raises(StoreError, match="some of the events may have been appended") as caught:
+            bus.publish_batch(batch)
+        assert (caught.value.happened, "nothing was" in str(caught.value)) == (None, False)
+        assert 1 < len(bus.read(JOB).events) < 45
+        with pytest.raises(StoreError, match=r"full.*nothing was changed") as caught:
+            bus.publish(JOB, "work", "x" * 20_000, seq=45)
+        assert caught.value.happened is False
+        client.config_set("maxmemory", 0)
+        assert len(bus.publish_batch(batch)) == 44
+        assert [event.seq for event in bus.read(JOB).events] == list(range(45))
+
+
+def test_an_event_that_was_appended_is_no_error_of_what_comes_after_it(bus, monkeypatch):
+    """The server goes away between the event and the question whether a router reads it."""
+    ask, asked = Clients.ask, []
+
+    def gone(clients, words):
+        if words[0] == "XINFO":
+            asked.append(words)
+            raise RedisError("Error 111 connecting to localhost:6379. Connection refused.")
+        return ask(clients, words)
+
+    monkeypatch.setattr(Clients, "ask", gone)
+    assert bus.publish(JOB, "work", 1, seq=1)
+    assert asked
 
 
 @pytest.mark.row("E7")

@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 from oncekey.errors import StoreError, UnreadableError, doubted
 from oncekey.events.bundle import Bundle, Topics, names_of, places_of
 from oncekey.events.cursor import Cursor, Resync
-from oncekey.events.errors import refused
+from oncekey.events.errors import partly, refused
 from oncekey.events.event import (
     Append,
     Draft,
@@ -259,13 +259,13 @@ class AsyncBus:
     async def _appended_again(
         self, asks: list[Append], error: StoreError
     ) -> list[Published | LogFull]:
-        """Append the same events again. Raise the error at once if nothing was appended.
+        """Append the same events again. Raise the error at once if the server has refused them.
 
         The marks are the same, so that an event that was appended the first time is recognized as
         ours.
         """
         if error.happened is False:
-            raise error
+            raise error if len(asks) == 1 else partly(error)
         try:
             return await self._log.append(asks)
         except StoreError as again:
@@ -276,9 +276,10 @@ class AsyncBus:
     ) -> list[Published]:
         self._observers.tell_answers(answers)
         made: list[Published] = []
+        missing = sum(isinstance(answer, LogFull) for answer in answers)
         for ask, answer in zip(asks, answers, strict=True):
             if isinstance(answer, LogFull):
-                raise refused(ask.shard, answer.length)
+                raise refused(ask.shard, answer.length, missing=missing, of=len(asks))
             made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
         return made
 

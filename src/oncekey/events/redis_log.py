@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any, Final
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
 from oncekey.events import redis_commands as replies
 from oncekey.events.event import Append, Published
@@ -140,7 +140,7 @@ class RedisLog:
             self._routers_due[shard] = now + _MINUTE
             try:
                 groups = self._clients.ask(("XINFO", "GROUPS", self._names.stream(shard)))
-            except ResponseError:  # there is no stream yet, or no right to ask
+            except replies.TROUBLE:  # no stream yet, no right, or gone: the events are appended
                 continue
             if not groups:
                 _log.warning("%s", replies.unrouted(self._settings.domain, shard))

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
 from oncekey.compat import running_loop
 from oncekey.events import redis_commands as replies
@@ -168,7 +168,7 @@ class AsyncRedisLog:
             self._routers_due[shard] = now + _MINUTE
             try:
                 groups = await self._clients.ask(("XINFO", "GROUPS", self._names.stream(shard)))
-            except ResponseError:  # there is no stream yet, or no right to ask
+            except replies.TROUBLE:  # no stream yet, no right, or gone: the events are appended
                 continue
             if not groups:
                 _log.warning("%s", replies.unrouted(self._settings.domain, shard))
