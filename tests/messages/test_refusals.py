@@ -8,11 +8,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from oncekey import ConfigurationError, InvalidKeyError, Once
+from oncekey import ConfigurationError, InvalidKeyError, Once, StoreError
 from oncekey.messages import AsyncInbox, Inbox, Message
 from oncekey.stores import PostgresStore
 
 ORDER = Message(id="m-1")
+OTHER = Message(id="m-2")
 
 
 def refuses(inbox, connection, words):
@@ -84,6 +85,31 @@ def test_another_schema_of_the_same_database(postgres_url, open_inbox):
             pass
         connection.execute("SET LOCAL search_path = tenant")
         refuses(inbox, connection, "another database")
+
+
+@pytest.mark.parametrize("name", ["psycopg", "sqlite3"])
+def test_a_table_that_was_dropped_is_made_by_the_next_process(way_of, open_inbox, name):
+    """Until then nothing is processed."""
+    way = way_of(name)
+    inbox = open_inbox(way.url)
+    with inbox.leased(ORDER):
+        pass
+    way.execute("DROP TABLE processed_messages")
+    with pytest.raises(StoreError, match="processed_messages"), inbox.leased(ORDER):
+        raise AssertionError
+    if name == "psycopg":  # an atomic block on SQLite makes it
+        with way.transaction() as connection:
+            refuses(inbox, connection, "the table was dropped")
+    open_inbox(way.url).migrate()
+    with inbox.leased(ORDER) as delivery, way.transaction() as connection:
+        way.write(connection, "7")
+        delivery.complete(connection=connection)
+    with way.transaction() as connection, inbox.atomic(connection, OTHER):
+        way.write(connection, "8")
+    for _ in range(2):
+        with way.transaction() as connection, inbox.atomic(connection, OTHER) as delivery:
+            assert delivery.duplicate
+    assert way.orders() == ["7", "8"]
 
 
 def _begun(connection):

@@ -108,8 +108,8 @@ def another_database(given: object, schema: Schema) -> ConfigurationError:
     """Return the error for a connection that does not see the table."""
     msg = (
         f"the {type(given).__name__} does not lead to the table {schema.table} of this "
-        f"{schema.owner}, but to another database, schema or file; give both the same URL and "
-        f"search_path"
+        f"{schema.owner}, but to another database, schema or file, or the table was dropped; give "
+        f"both the same URL and search_path, or start again, which makes the table"
     )
     return ConfigurationError(msg)
 

@@ -79,13 +79,17 @@ class Schema(Struct, frozen=True, kw_only=True):
                 )
                 raise ConfigurationError(msg)
             return known
-        version, oldest, _ = read[0]
+        version, oldest, identity = read[0]
         if oldest > len(known):
             msg = (
                 f"{self.table} was brought to version {version} by a newer release and needs one "
                 f"that knows {oldest}, this one knows {len(known)}; upgrade oncekey here as well"
             )
             raise ConfigurationError(msg)
+        if not found[1]:  # dropped alone. Processes that run know the database by its identity
+            quoted = identity.replace("'", "''")
+            keep = f"UPDATE {self.table}_schema SET identity = '{quoted}';"  # noqa: S608 - a name of ours
+            return (f"DROP TABLE {self.table}_schema;", *known, keep)
         return known[version:]
 
 
