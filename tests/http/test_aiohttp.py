@@ -296,3 +296,27 @@ async def test_of_two_middlewares_the_one_that_covers_a_request_is_claimed_from(
                 assert await first.text() == path
             async with client.post(path, headers=KEY) as again:
                 assert again.headers["Idempotent-Replayed"] == "true"
+
+
+async def test_an_outer_middleware_may_read_the_body():
+    @web.middleware
+    async def reading(request, handler):
+        assert await request.read()
+        return await handler(request)
+
+    async def answer(request):
+        return web.json_response(await request.json())
+
+    async with client_of(counted := Counted(answer), reading) as client:
+        first, again = await twice(client, json={"item": "tea"})
+        async with client.post("/orders", headers=KEY, json={"item": "cake"}) as other:
+            assert other.status == 422
+    assert first[:2] == again[:2] == (200, b'{"item": "tea"}')
+    assert counted.runs == 1
+
+
+async def test_a_handler_that_returns_no_response_has_failed():
+    async with client_of(counted := Counted(lambda request: None)) as client:
+        first, again = await twice(client)
+    assert (first[0], again[0]) == (500, 500)
+    assert counted.runs == 2

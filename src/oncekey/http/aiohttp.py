@@ -251,7 +251,10 @@ class AiohttpExchange(AsyncExchange):
                     raise
                 _log.error("a request failed, and its answer is kept", exc_info=error)
         else:
-            reply = await self._recorded(response)
+            if not isinstance(response, web.StreamResponse):  # aiohttp answers 500, and says why
+                reply = await self.failed(TypeError(f"a handler returned {response!r}"))
+            else:
+                reply = await self._recorded(response)
             if reply is None:
                 return response
         return _response(reply)
@@ -339,7 +342,12 @@ def _inner(request: web.Request) -> web.Request:
     """Return the request for the handler, whose response must not be compressed yet."""
     headers = CIMultiDict(request.headers)
     headers[hdrs.ACCEPT_ENCODING] = "identity"
-    inner = request.clone(headers=headers)
+    read, request._read_bytes = request._read_bytes, None  # else aiohttp refuses to clone it
+    try:
+        inner = request.clone(headers=headers)
+    finally:
+        request._read_bytes = read
+    inner._read_bytes = read  # of an outer middleware, for the handler
     for key in request:
         inner[key] = request[key]
     return inner
