@@ -103,6 +103,10 @@ FILES: Mapping[str, Pair] = {
             "An AsyncSession or AsyncConnection": "A Session or Connection",
         }
     ),
+    "messages/drivers_mysql": Pair(
+        names={"AsyncAsyncmy": "PyMySQL", "asyncmy": "pymysql"},
+        phrases={"driver asyncmy": "driver PyMySQL", "of asyncmy": "of PyMySQL"},
+    ),
     "messages/drivers_psycopg": Pair(phrases={"An AsyncConnection": "A connection"}),
     "outbox/outbox": Pair(),
     "events/bus": Pair(phrases={"read, follow, and": "read, and"}),

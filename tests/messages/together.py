@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from tests.messages.ways import Way
 from tests.patience import until
 
 PRELOADED = [
@@ -11,7 +12,7 @@ PRELOADED = [
     "django.db.backends.postgresql.base",
 ]
 """What the processes of these tests need, imported once for all of them."""
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+WAITING = Way.WAITING
 
 
 @contextmanager
@@ -29,4 +30,4 @@ def lapse(way):
 
 def until_blocked(way, count=1):
     """So many statements wait for a lock of somebody else."""
-    until(lambda: way.execute(WAITING)[0][0] >= count)
+    until(lambda: way.execute(way.WAITING)[0][0] >= count)

@@ -34,6 +34,9 @@ class Order(Base):
 class Way:
     """One driver. `transaction()` gives what the inbox is given."""
 
+    WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    """How many statements wait for a lock of somebody else."""
+
     def __init__(self, url: str) -> None:
         self.connect(url)
         self.execute(ORDERS)

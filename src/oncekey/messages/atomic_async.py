@@ -20,7 +20,7 @@ from oncekey.errors import ConfigurationError, InProgressError, KeyReusedError
 from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import AsyncDelivery
-from oncekey.messages.errors import outside_transaction, worth_another_try
+from oncekey.messages.errors import WHOLE_TRANSACTION, outside_transaction, worth_another_try
 from oncekey.messages.message import Message, letter_of
 from oncekey.messages.rules import (
     KeptResult,
@@ -32,6 +32,7 @@ from oncekey.messages.rules import (
     observed,
     refusal,
 )
+from oncekey.messages.statements import SQLITE, Dialect
 from oncekey.messages.transaction_async import AsyncTransaction
 
 _log = logging.getLogger("oncekey")
@@ -70,16 +71,19 @@ class AsyncAtomic:
             record = unprotected(call).record
             return self._deliver(record, self._message.deliveries or 1)
         table = self._config.tables("atomic mode")
-        if self._rules.max_attempts and table.dialect.name == "sqlite":
-            self._must_be_counted()
+        if self._rules.max_attempts and not table.dialect.counts:
+            self._must_be_counted(table.dialect)
         started = perf_counter()
         await self._transaction.begin()
         try:
             record = await self._claim()
         except BaseException as error:
-            with suppress(Exception):  # the connection may be gone, and the claim with it
+            over = False
+            try:
                 await self._transaction.roll_back()
-            self._refused(error, perf_counter() - started)
+            except Exception as trouble:  # noqa: BLE001 - the connection may be gone, and the claim with it
+                over = outside_transaction(trouble)
+            self._refused(error, perf_counter() - started, over=over)
             raise
         took = perf_counter() - started
         number = self._message.deliveries or record.attempt
@@ -126,11 +130,17 @@ class AsyncAtomic:
         self._delivery = AsyncDelivery(self, self._message, self._call, record, number)
         return self._delivery
 
-    def _must_be_counted(self) -> None:
+    def _must_be_counted(self, dialect: Dialect) -> None:
         if self._message.deliveries is None:
+            where, why = (
+                ("SQLite", "the file has one writer")
+                if dialect is SQLITE
+                else ("MySQL", "a savepoint that is rolled back keeps its locks")
+            )
             msg = (
-                "max_attempts in atomic mode on SQLite needs the broker's count of deliveries: "
-                "the file has one writer, and a rolled back transaction cannot count itself"
+                f"max_attempts in atomic mode on {where} needs the broker's count of deliveries: "
+                f"{why}, and a rolled back transaction cannot count itself; set deliveries= of "
+                f"the message"
             )
             raise ConfigurationError(msg)
 
@@ -143,14 +153,19 @@ class AsyncAtomic:
                 raise error
         return answer.record
 
-    def _refused(self, error: BaseException, took: float) -> None:
+    def _refused(self, error: BaseException, took: float, *, over: bool) -> None:
         """Tell the observers why the claim was refused.
 
-        Raise InProgressError if the database aborted it in favour of another transaction.
+        Raise InProgressError if the database aborted it in favour of another transaction. Leave the
+        error as it is if the whole transaction is over: what the user did before is undone then,
+        which a message that is in progress elsewhere would not say.
         """
         call = self._call
         if worth_another_try(error):
             self._observers.tell("busy", call, seconds=took, detail=str(error))
+            if over:
+                error.add_note(WHOLE_TRANSACTION)
+                return
             raise in_progress(call, call.terms.retry_after) from error
         if isinstance(error, InProgressError):
             self._observers.tell("busy", call, seconds=took)
@@ -238,7 +253,7 @@ class AsyncAtomic:
     async def _count(self, record: Record, error: BaseException) -> None:
         """Record an attempt that was rolled back. After the last one, mark the message as dead."""
         table = self._config.tables("atomic mode")
-        if not self._rules.counts(error) or table.dialect.name == "sqlite":
+        if not self._rules.counts(error) or not table.dialect.counts:
             return
         number = self._delivery.number
         dead = self._rules.is_last(number, error)

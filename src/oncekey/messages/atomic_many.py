@@ -24,7 +24,7 @@ from oncekey.errors import ConfigurationError
 from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Delivery
-from oncekey.messages.errors import outside_transaction, worth_another_try
+from oncekey.messages.errors import WHOLE_TRANSACTION, outside_transaction, worth_another_try
 from oncekey.messages.message import Message
 from oncekey.messages.rules import (
     atomic_claim,
@@ -76,11 +76,7 @@ class AtomicMany:
             try:
                 records = self._claim([calls[key] for key in sorted(calls)])
             except BaseException as error:
-                with suppress(Exception):  # the connection may be gone, and the claims with it
-                    self._transaction.roll_back()
-                if worth_another_try(error):
-                    call = next(iter(calls.values()))
-                    raise in_progress(call, call.terms.retry_after) from error
+                self._undo_claims(error, next(iter(calls.values())))
                 raise
             self._begun = True
             took = (perf_counter() - started) / len(calls)
@@ -121,6 +117,18 @@ class AtomicMany:
             if error is not None:
                 raise error
         return {call.key: answer.record for call, answer in zip(calls, answers, strict=True)}
+
+    def _undo_claims(self, error: BaseException, call: Call) -> None:
+        """Roll back to the savepoint. Raise InProgressError as `AsyncAtomic` does."""
+        over = False
+        try:
+            self._transaction.roll_back()
+        except Exception as trouble:  # noqa: BLE001 - the connection may be gone, and the claims with it
+            over = outside_transaction(trouble)
+        if worth_another_try(error):
+            if not over:
+                raise in_progress(call, call.terms.retry_after) from error
+            error.add_note(WHOLE_TRANSACTION)
 
     def _judged(self, message: Message, call: Call, record: Record) -> Record:
         """Return the record, as a dead one if there were too many attempts at the message."""

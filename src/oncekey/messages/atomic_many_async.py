@@ -22,7 +22,7 @@ from oncekey.errors import ConfigurationError
 from oncekey.messages.config import InboxConfig
 from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import AsyncDelivery
-from oncekey.messages.errors import outside_transaction, worth_another_try
+from oncekey.messages.errors import WHOLE_TRANSACTION, outside_transaction, worth_another_try
 from oncekey.messages.message import Message
 from oncekey.messages.rules import (
     atomic_claim,
@@ -74,11 +74,7 @@ class AsyncAtomicMany:
             try:
                 records = await self._claim([calls[key] for key in sorted(calls)])
             except BaseException as error:
-                with suppress(Exception):  # the connection may be gone, and the claims with it
-                    await self._transaction.roll_back()
-                if worth_another_try(error):
-                    call = next(iter(calls.values()))
-                    raise in_progress(call, call.terms.retry_after) from error
+                await self._undo_claims(error, next(iter(calls.values())))
                 raise
             self._begun = True
             took = (perf_counter() - started) / len(calls)
@@ -119,6 +115,18 @@ class AsyncAtomicMany:
             if error is not None:
                 raise error
         return {call.key: answer.record for call, answer in zip(calls, answers, strict=True)}
+
+    async def _undo_claims(self, error: BaseException, call: Call) -> None:
+        """Roll back to the savepoint. Raise InProgressError as `AsyncAtomic` does."""
+        over = False
+        try:
+            await self._transaction.roll_back()
+        except Exception as trouble:  # noqa: BLE001 - the connection may be gone, and the claims with it
+            over = outside_transaction(trouble)
+        if worth_another_try(error):
+            if not over:
+                raise in_progress(call, call.terms.retry_after) from error
+            error.add_note(WHOLE_TRANSACTION)
 
     async def _judged(self, message: Message, call: Call, record: Record) -> Record:
         """Return the record, as a dead one if there were too many attempts at the message."""

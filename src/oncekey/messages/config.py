@@ -58,9 +58,9 @@ class InboxConfig(Struct, frozen=True, kw_only=True):
         """Return the table. Raise ConfigurationError if there is none."""
         if self.table is None:
             msg = (
-                f"{what} needs the table processed_messages in PostgreSQL or SQLite, but this "
-                f"inbox keeps its marks in {type(self.once.store).__name__}, which shares no "
-                f"transaction with your data"
+                f"{what} needs the table processed_messages in PostgreSQL, MySQL, MariaDB or "
+                f"SQLite, but this inbox keeps its marks in {type(self.once.store).__name__}, "
+                f"which shares no transaction with your data"
             )
             raise ConfigurationError(msg)
         return self.table
@@ -91,7 +91,10 @@ def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxCo
         raise ConfigurationError(msg)
     own = connections_of(target, INBOX_SCHEMA)
     if own is not None and own.dialect.name == "sqlite" and said.lock_timeout is not None:
-        msg = "lock_timeout is for PostgreSQL; on SQLite set the timeout of your own connection"
+        msg = (
+            "lock_timeout is for PostgreSQL and MySQL; on SQLite set the timeout of your own "
+            "connection"
+        )
         raise ConfigurationError(msg)
     table = (
         None if own is None else Table(own, microseconds(seconds(said.grace, "grace", zero=True)))

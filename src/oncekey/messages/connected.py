@@ -36,8 +36,21 @@ def _psycopg_async(connection: Any) -> AsyncConnected:
     return _psycopg_class_async()(connection)
 
 
+def _pymysql(connection: Any) -> Connected:
+    from oncekey.messages.drivers_mysql import PyMySQL
+
+    return PyMySQL(connection)
+
+
+def _asyncmy(connection: Any) -> AsyncConnected:
+    from oncekey.messages.drivers_mysql_async import AsyncAsyncmy
+
+    return AsyncAsyncmy(connection)
+
+
 _KINDS: Final[dict[str, Callable[[Any], Connected]]] = {
     "psycopg": _psycopg,
+    "pymysql": _pymysql,
     "sqlalchemy": SQLAlchemy,
     "scoped": lambda scoped: SQLAlchemy(scoped()),
     "django": Django,
@@ -46,6 +59,7 @@ _KINDS: Final[dict[str, Callable[[Any], Connected]]] = {
 _KINDS_ASYNC: Final[dict[str, Callable[[Any], AsyncConnected]]] = {
     "async psycopg": _psycopg_async,
     "asyncpg": AsyncAsyncpg,
+    "asyncmy": _asyncmy,
     "async sqlalchemy": AsyncSQLAlchemy,
     "async scoped": lambda scoped: AsyncSQLAlchemy(scoped()),
     "async sqlite3": AsyncSQLite,

@@ -57,13 +57,20 @@ _OF_THEIR_CLIENT: Final = (
 """Parameters that say how SQLAlchemy and asyncpg work, and nothing about the database."""
 
 
+_MYSQL: Final = ("mysql", "mariadb")
+_OF_MYSQL: Final = ("ssl", "unix_socket")
+"""Parameters that say something about the server; others are of SQLAlchemy's driver."""
+
+
 def plain_url(url: str) -> str:
     """Return a URL of SQLAlchemy, such as `postgresql+asyncpg://...`, as others write it."""
     scheme, colon, rest = url.partition("://")
     dialect, plus, driver = scheme.partition("+")
-    if not plus or dialect not in ("postgresql", "postgres", "sqlite"):
+    if not plus or dialect not in ("postgresql", "postgres", "sqlite", *_MYSQL):
         return url
     address, mark, query = rest.partition("?")
+    if dialect in _MYSQL:
+        query = "&".join(pair for pair in query.split("&") if pair.startswith(_OF_MYSQL))
     if driver == "asyncpg" and mark:
         pairs = (pair.split("=", 1) for pair in query.split("&"))
         query = "&".join(
@@ -77,20 +84,17 @@ def plain_url(url: str) -> str:
 def connections_of(target: str | Once, schema: Schema) -> Connections | None:
     """Return connections to the database of the target, or None for a store without tables."""
     if isinstance(target, str):
-        target = plain_url(target)
-        if target.startswith(("postgresql://", "postgres://")):
-            return _own_postgres(target, schema)
-        store = open_store(target)
-        if not isinstance(store, SQLiteStore):
-            return None
-        return SQLiteConnections(store.file, store.mode, schema)
+        return _connections_to(plain_url(target), schema)
     if not isinstance(target, Once):
         msg = f"an {schema.owner} needs a Once or the URL of a database, not {target!r}"
         raise ConfigurationError(msg)
     behind: Any = target.core.given
     if isinstance(behind, SQLiteStore):
         return SQLiteConnections(behind.file, behind.mode, schema)
-    if type(behind).__name__ not in ("PostgresStore", "AsyncPostgresStore"):
+    kind = type(behind).__name__
+    if kind in ("MySQLStore", "AsyncMySQLStore"):
+        return _own_mysql(behind.target.url, schema)
+    if kind not in ("PostgresStore", "AsyncPostgresStore"):
         return None
     named = behind.target
     if named.given is not None:
@@ -102,8 +106,27 @@ def connections_of(target: str | Once, schema: Schema) -> Connections | None:
     return _own_postgres(named.conninfo, schema)
 
 
+def _connections_to(url: str, schema: Schema) -> Connections | None:
+    scheme = url.partition("://")[0]
+    if scheme in ("postgresql", "postgres"):
+        return _own_postgres(url, schema)
+    if scheme in _MYSQL:
+        return _own_mysql(url, schema)
+    store = open_store(url)
+    if not isinstance(store, SQLiteStore):
+        return None
+    return SQLiteConnections(store.file, store.mode, schema)
+
+
 def _own_postgres(url: str, schema: Schema) -> Connections:
     with needing("postgres", "PostgreSQL"):
         from oncekey.messages.connections_postgres import PostgresConnections
 
     return PostgresConnections(url, schema)
+
+
+def _own_mysql(url: str, schema: Schema) -> Connections:
+    with needing("mysql", "MySQL or MariaDB"):
+        from oncekey.messages.connections_mysql import MySQLConnections
+
+    return MySQLConnections(url, schema)

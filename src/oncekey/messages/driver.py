@@ -6,10 +6,10 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from oncekey.errors import ConfigurationError
+from oncekey.errors import ConfigurationError, StoreError
 from oncekey.messages.errors import outside_transaction
 from oncekey.messages.schema import Schema
-from oncekey.messages.statements import POSTGRES, SQLITE, Dialect
+from oncekey.messages.statements import MYSQL, POSTGRES, SQLITE, Dialect
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -24,6 +24,8 @@ _CLASSES: Final = {
     ("psycopg", "AsyncConnection"): "async psycopg",
     ("asyncpg", "Connection"): "asyncpg",
     ("asyncpg", "PoolConnectionProxy"): "asyncpg",
+    ("pymysql", "Connection"): "pymysql",
+    ("asyncmy", "Connection"): "asyncmy",
     ("sqlalchemy", "Session"): "sqlalchemy",
     ("sqlalchemy", "Connection"): "sqlalchemy",
     ("sqlalchemy", "scoped_session"): "scoped",
@@ -58,9 +60,9 @@ def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
         code = "async" if needed.startswith("Async") else "blocking"
         return ConfigurationError(f"{name} of {kind} is for {code} code; use {needed}")
     msg = (
-        f"oncekey knows connections of psycopg 3, asyncpg, SQLAlchemy 2 (Session, Connection and "
-        f"their async forms), Django, sqlite3 and aiosqlite, but not {name}; of a pool, pass the "
-        f"connection that it lends"
+        f"oncekey knows connections of psycopg 3, asyncpg, PyMySQL, asyncmy, SQLAlchemy 2 "
+        f"(Session, Connection and their async forms), Django, sqlite3 and aiosqlite, but not "
+        f"{name}; of a pool, pass the connection that it lends"
     )
     return ConfigurationError(msg)
 
@@ -71,7 +73,12 @@ def dialect_named(name: str) -> Dialect:
         return POSTGRES
     if name == "sqlite":
         return SQLITE
-    msg = f"messages are kept in PostgreSQL or SQLite, but the connection is to {name}"
+    if name in ("mysql", "mariadb"):
+        return MYSQL
+    msg = (
+        f"messages are kept in PostgreSQL, MySQL, MariaDB or SQLite, but the connection is to "
+        f"{name}"
+    )
     raise ConfigurationError(msg)
 
 
@@ -104,6 +111,18 @@ def refused(inside: bool, given: Any) -> None:  # noqa: FBT001 - what the connec
     raise ConfigurationError(msg)
 
 
+_IN_TRANSACTION: Final = 1
+
+
+def inside_mysql(connection: Any) -> bool:
+    """Return whether the connection of a MySQL driver does not commit each statement alone.
+
+    Without autocommit the next statement begins a transaction.
+    """
+    told = getattr(connection, "server_status", 0)
+    return bool(told & _IN_TRANSACTION) or not connection.get_autocommit()
+
+
 def another_database(given: object, schema: Schema) -> ConfigurationError:
     """Return the error for a connection that does not see the table."""
     msg = (
@@ -112,6 +131,16 @@ def another_database(given: object, schema: Schema) -> ConfigurationError:
         f"both the same URL and search_path, or start again, which makes the table"
     )
     return ConfigurationError(msg)
+
+
+def made_too_late(schema: Schema) -> StoreError:
+    """Return the error for a transaction of MySQL that is older than the table."""
+    msg = (
+        f"the table {schema.table} was made or changed after this transaction had begun to read, "
+        f"so that MySQL shows it nothing there; nothing was written: begin another transaction, "
+        f"and call migrate() when the program starts"
+    )
+    return StoreError(msg, happened=False)
 
 
 def refused_by_database(error: Exception, given: object) -> None:

@@ -11,8 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from oncekey.messages.driver import BEGIN_FOR_WRITING, as_text_clause, dialect_named, refused
+from oncekey.messages.driver import (
+    BEGIN_FOR_WRITING,
+    as_text_clause,
+    dialect_named,
+    inside_mysql,
+    refused,
+)
 from oncekey.messages.statements import (
+    MYSQL,
     POSTGRES,
     RELEASE,
     ROLL_BACK,
@@ -68,6 +75,8 @@ class Connected(Protocol):
 class OneByOne(ABC):
     """A driver that sends one statement after the other."""
 
+    dialect: Dialect
+
     @abstractmethod
     def savepoint(self) -> None:
         """Set a savepoint, as the driver does it."""
@@ -90,7 +99,14 @@ class OneByOne(ABC):
         return []
 
     def run_last(self, statement: str, values: Values) -> list[Any]:
-        """Run the statement, and release the savepoint if it returned rows. Return the rows."""
+        """Run the statement, and release the savepoint if it returned rows. Return the rows.
+
+        On MySQL release it first, which shows whether it is still there: after a commit inside the
+        block a statement would lock the row, and the lock would outlast the error.
+        """
+        if self.dialect is MYSQL:
+            self.release()
+            return self.run(statement, values)
         rows = self.run(statement, values)
         if rows:
             self.release()
@@ -142,6 +158,7 @@ class SQLAlchemy(OneByOne):
         """Take the connection or session. A session opens its connection when it is needed."""
         self._given = given
         self._nested: Any = None
+        self._released = False
 
     def inside(self) -> bool:
         """Return whether begin() was called, or a statement has begun a transaction."""
@@ -159,6 +176,8 @@ class SQLAlchemy(OneByOne):
         connection = self._core()
         self.dialect = dialect_named(connection.dialect.name)
         raw = connection.connection
+        if self.dialect is MYSQL:
+            refused(inside_mysql(raw.driver_connection), self._given)
         refused(getattr(raw.dbapi_connection, "autocommit", False) is not True, self._given)
         if self.dialect is SQLITE and not raw.driver_connection.in_transaction:
             connection.exec_driver_sql(BEGIN_FOR_WRITING)
@@ -171,16 +190,26 @@ class SQLAlchemy(OneByOne):
     def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
         connection = self._core()
-        result = connection.execute(as_text_clause(statement), values)
-        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+        found: list[Any] = []
+        for step in self.dialect.steps(statement):
+            result = connection.execute(as_text_clause(step), values)
+            if not result.returns_rows:
+                found = self.dialect.rows(result.rowcount)
+            elif found := [tuple(row) for row in result.fetchall()]:
+                break
+        return found
 
     def release(self) -> None:
         """Flush everything and release the savepoint."""
         self._nested.commit()
+        self._released = True
 
     def roll_back(self) -> None:
-        """Roll back to the savepoint. Objects are as they were then."""
-        self._nested.rollback()
+        """Roll back to the savepoint. Objects are as they were then.
+
+        Without the savepoint roll back the transaction, or a part of the block would be kept.
+        """
+        (self._given if self._released else self._nested).rollback()
 
     def _core(self) -> Any:
         session = hasattr(self._given, "get_bind")

@@ -9,8 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from oncekey.messages.driver import BEGIN_FOR_WRITING, as_text_clause, dialect_named, refused
+from oncekey.messages.driver import (
+    BEGIN_FOR_WRITING,
+    as_text_clause,
+    dialect_named,
+    inside_mysql,
+    refused,
+)
 from oncekey.messages.statements import (
+    MYSQL,
     POSTGRES,
     RELEASE,
     ROLL_BACK,
@@ -66,6 +73,8 @@ class AsyncConnected(Protocol):
 class AsyncOneByOne(ABC):
     """A driver that sends one statement after the other."""
 
+    dialect: Dialect
+
     @abstractmethod
     async def savepoint(self) -> None:
         """Set a savepoint, as the driver does it."""
@@ -88,7 +97,14 @@ class AsyncOneByOne(ABC):
         return []
 
     async def run_last(self, statement: str, values: Values) -> list[Any]:
-        """Run the statement, and release the savepoint if it returned rows. Return the rows."""
+        """Run the statement, and release the savepoint if it returned rows. Return the rows.
+
+        On MySQL release it first, which shows whether it is still there: after a commit inside the
+        block a statement would lock the row, and the lock would outlast the error.
+        """
+        if self.dialect is MYSQL:
+            await self.release()
+            return await self.run(statement, values)
         rows = await self.run(statement, values)
         if rows:
             await self.release()
@@ -140,6 +156,7 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         """Take the connection or session. A session opens its connection when it is needed."""
         self._given = given
         self._nested: Any = None
+        self._released = False
 
     def inside(self) -> bool:
         """Return whether begin() was called, or a statement has begun a transaction."""
@@ -160,6 +177,8 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         raw = await connection.get_raw_connection()
         if False:  # sync only
             raw = connection.connection
+        if self.dialect is MYSQL:
+            refused(inside_mysql(raw.driver_connection), self._given)
         refused(getattr(raw.dbapi_connection, "autocommit", False) is not True, self._given)
         if self.dialect is SQLITE and not raw.driver_connection.in_transaction:
             await connection.exec_driver_sql(BEGIN_FOR_WRITING)
@@ -172,16 +191,26 @@ class AsyncSQLAlchemy(AsyncOneByOne):
     async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
         connection = await self._core()
-        result = await connection.execute(as_text_clause(statement), values)
-        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+        found: list[Any] = []
+        for step in self.dialect.steps(statement):
+            result = await connection.execute(as_text_clause(step), values)
+            if not result.returns_rows:
+                found = self.dialect.rows(result.rowcount)
+            elif found := [tuple(row) for row in result.fetchall()]:
+                break
+        return found
 
     async def release(self) -> None:
         """Flush everything and release the savepoint."""
         await self._nested.commit()
+        self._released = True
 
     async def roll_back(self) -> None:
-        """Roll back to the savepoint. Objects are as they were then."""
-        await self._nested.rollback()
+        """Roll back to the savepoint. Objects are as they were then.
+
+        Without the savepoint roll back the transaction, or a part of the block would be kept.
+        """
+        await (self._given if self._released else self._nested).rollback()
 
     async def _core(self) -> Any:
         session = hasattr(self._given, "get_bind")

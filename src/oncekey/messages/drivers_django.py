@@ -6,7 +6,8 @@ from typing import Any
 
 from oncekey.messages.driver import dialect_named, pyformat
 from oncekey.messages.drivers import OneByOne
-from oncekey.messages.statements import Values
+from oncekey.messages.errors import TransactionOverError
+from oncekey.messages.statements import MYSQL, Values
 
 
 class _UndoneError(Exception):
@@ -20,6 +21,7 @@ class Django(OneByOne):
         """Take the connection. Its alias tells Django which one it is."""
         self._connection = connection
         self._atomic: Any = None
+        self._released = False
         self.dialect = dialect_named(connection.vendor)
 
     def inside(self) -> bool:
@@ -41,14 +43,31 @@ class Django(OneByOne):
 
     def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
+        found: list[Any] = []
         with self._connection.cursor() as cursor:
-            cursor.execute(pyformat(statement), values)
-            return list(cursor.fetchall()) if cursor.description else []
+            for step in self.dialect.steps(statement):
+                cursor.execute(pyformat(step), values)
+                if not cursor.description:
+                    found = self.dialect.rows(cursor.rowcount)
+                elif found := list(cursor.fetchall()):
+                    break
+        return found
 
     def release(self) -> None:
-        """Release the savepoint."""
+        """Release the savepoint. Raise TransactionOverError if it is gone."""
         self._atomic.__exit__(None, None, None)
+        self._released = True
 
     def roll_back(self) -> None:
-        """Roll back to the savepoint and release it."""
+        """Roll back to the savepoint and release it.
+
+        Without the savepoint let Django roll back the transaction, or a part of the block would be
+        kept. Raise TransactionOverError if MySQL has no such savepoint any more.
+        """
+        if self._released:
+            self._connection.set_rollback(True)
+            return
         self._atomic.__exit__(_UndoneError, _UndoneError(), None)
+        if self.dialect is MYSQL and self._connection.needs_rollback:  # all that Django tells
+            msg = "the savepoint is gone, and the transaction with it"
+            raise TransactionOverError(msg)

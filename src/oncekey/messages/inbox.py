@@ -58,11 +58,11 @@ class Inbox:
     ) -> None:
         """Configure the inbox. The first use opens the connections.
 
-        `target` is a `Once`, or the URL of the database that has your data: PostgreSQL and SQLite
-        get the table `processed_messages`, other stores serve leased mode. A URL of SQLAlchemy, as
-        `postgresql+asyncpg://...`, will do. `dead_letter` is called
-        with each message that failed `max_attempts` times. `lock_timeout` is how long a duplicate
-        waits in atomic mode. Rows stay for `grace` after they expired.
+        `target` is a `Once`, or the URL of the database that has your data: PostgreSQL, MySQL,
+        MariaDB and SQLite get the table `processed_messages`, other stores serve leased mode. A URL
+        of SQLAlchemy, as `postgresql+asyncpg://...`, will do. `dead_letter` is called with each
+        message that failed `max_attempts` times. `lock_timeout` is how long a duplicate waits in
+        atomic mode, in whole seconds on MySQL. Rows stay for `grace` after they expired.
         """
         self.config = configure(
             target,

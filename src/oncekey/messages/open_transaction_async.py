@@ -10,8 +10,13 @@ from oncekey.messages import schema
 from oncekey.messages.connected import connected_async
 from oncekey.messages.connections import Connections
 from oncekey.messages.connections_sqlite import SQLiteConnections
-from oncekey.messages.driver import another_database, refused, refused_by_database
-from oncekey.messages.errors import table_is_missing
+from oncekey.messages.driver import (
+    another_database,
+    made_too_late,
+    refused,
+    refused_by_database,
+)
+from oncekey.messages.errors import table_is_missing, table_is_too_young
 from oncekey.messages.statements import SQLITE, Values
 from oncekey.stores.sqlite.schema import statements_of
 
@@ -60,7 +65,7 @@ class AsyncOpenTransaction:
         """Run the statement, as the connection does or with another method of it.
 
         Return its rows. Raise ConfigurationError if the database says that there is no transaction,
-        or no such table.
+        or no such table, and StoreError if the table was made after the transaction began to read.
         """
         try:
             found: list[Any] = await (run or self.connection.run)(statement, values)
@@ -68,6 +73,8 @@ class AsyncOpenTransaction:
             refused_by_database(error, self._given)
             if table_is_missing(error):
                 raise self.elsewhere() from error
+            if table_is_too_young(error):
+                raise made_too_late(self._own.schema) from error
             raise
         return found
 

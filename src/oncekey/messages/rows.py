@@ -36,13 +36,13 @@ def granted(row: Row, ask: Claim, lives: int) -> Record:
         scope=ask.scope,
         key=ask.key,
         status="running",
-        fingerprint=fingerprint,
+        fingerprint=text(fingerprint),
         token=token,
         nonce=ask.nonce,
         attempt=attempt,
         lease_end=now + ask.lease,
         error=_bytes(error),
-        uncertain=row[6] == LAPSED,
+        uncertain=text(row[6]) == LAPSED,
         label=ask.label,
         reference=ask.reference,
         created=as_micros(created),
@@ -56,6 +56,7 @@ def read(row: Row, scope: str | None, key: str) -> tuple[str, int, Record | None
     """Return the identity of the database, its time, and the record or None."""
     identity, now, status, dead, fingerprint, token, nonce, attempt, lease_end = row[:9]
     result, error, _, label, reference, created, started, updated, finished, expires = row[9:]
+    identity = text(identity)
     if status is None:
         return identity, as_micros(now), None
     return (
@@ -64,17 +65,17 @@ def read(row: Row, scope: str | None, key: str) -> tuple[str, int, Record | None
         Record(
             scope=scope,
             key=key,
-            status=_status(status, dead=bool(dead)),
-            fingerprint=fingerprint,
+            status=_status(text(status), dead=bool(dead)),
+            fingerprint=text(fingerprint),
             token=token,
-            nonce=nonce,
+            nonce=text(nonce),
             attempt=attempt,
             lease_end=as_micros(lease_end),
             result=_bytes(result),
             error=_bytes(error),
-            uncertain=row[11] == LAPSED,
-            label=label,
-            reference=reference,
+            uncertain=text(row[11]) == LAPSED,
+            label=text(label),
+            reference=text(reference),
             created=as_micros(created),
             started=as_micros(started),
             updated=as_micros(updated),
@@ -90,6 +91,11 @@ def _status(status: str, *, dead: bool) -> Status:
     if status == "completed":
         return "completed"
     return "failed" if dead else "released"
+
+
+def text(value: Any) -> Any:
+    """Return the text or None. MySQL gives bytes, which no character set of a session changes."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _bytes(value: Any) -> bytes | None:

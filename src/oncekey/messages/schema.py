@@ -24,6 +24,9 @@ _FIND: Final = {
     "COALESCE(bool_or(relname = '{0}'), false) FROM pg_class "
     "WHERE relname IN ('{0}', '{0}_schema') AND pg_table_is_visible(oid)",
     "sqlite": "SELECT max(name = '{0}_schema'), max(name = '{0}') FROM sqlite_master",
+    "mysql": "SELECT COALESCE(MAX(table_name = '{0}_schema'), 0), "
+    "COALESCE(MAX(table_name = '{0}'), 0) FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name IN ('{0}', '{0}_schema')",
 }
 
 
@@ -45,8 +48,21 @@ class Schema(Struct, frozen=True, kw_only=True):
 
     @property
     def locked(self) -> str:
-        """The statement that waits for other migrations."""
+        """The statement of PostgreSQL that waits for other migrations."""
         return f"SELECT pg_advisory_xact_lock({self.lock})"
+
+    def locked_by_name(self, seconds: int) -> str:
+        """Return the statement of MySQL that waits for other migrations, and tells 1 then."""
+        return f"SELECT GET_LOCK(LEFT(CONCAT('oncekey {self.owner} ', DATABASE()), 64), {seconds})"
+
+    @property
+    def engines(self) -> str:
+        """The query for the storage engines of the tables in MySQL."""
+        return (
+            "SELECT table_name, engine FROM information_schema.tables "  # noqa: S608 - as above
+            "WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' "
+            f"AND table_name LIKE '{self.table}%'"
+        )
 
     def bump(self, dialect: Dialect) -> str:
         """Return the statement that says that all migrations of this release are done."""

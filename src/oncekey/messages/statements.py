@@ -1,4 +1,4 @@
-"""The SQL statements of the inbox, and the differences between PostgreSQL and SQLite."""
+"""The SQL statements of the inbox, and the differences between databases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from msgspec import Struct
 
 from oncekey.policy import SECOND
 
-# What differs between PostgreSQL and SQLite: times, parameters, and the parsing of text.
+# What differs between databases: times, parameters, and the parsing of text.
 #
-# Statements are written once, with parameters as `:name`. A duration is a number of seconds that
-# PostgreSQL adds to its own clock. SQLite has no server and no clock that counts microseconds, so
-# it is given the time by the machine, which all users of the file share.
+# Statements are written once for PostgreSQL and SQLite, with parameters as `:name`. A duration is a
+# number of seconds that PostgreSQL adds to its own clock. SQLite has no server and no clock that
+# counts microseconds, so it is given the time by the machine, which all users of the file share.
+#
+# MySQL and MariaDB have statements of their own, in `statements_mysql.py`. Texts and bytes go there
+# as hexadecimal digits, which mean the same in every character set and under every `sql_mode`.
 
 
 Values = dict[str, Any]
@@ -30,7 +33,7 @@ _FORM: Final = "%Y-%m-%d %H:%M:%S.%f"
 class Dialect(Struct, frozen=True, kw_only=True):
     """The SQL expressions of one kind of database."""
 
-    name: Literal["postgres", "sqlite"]
+    name: Literal["postgres", "sqlite", "mysql"]
     moment: str
     """The current time, read once for a statement."""
     micros: str
@@ -52,6 +55,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     On PostgreSQL its commit waits for synchronous standbys, whatever the session has been told.
     """
+    counts: bool = False
+    """Whether a rolled back attempt can be counted while the transaction around it is open."""
 
     def after(self, name: str) -> str:
         """Return the time that is the duration `:name` after now."""
@@ -65,10 +70,35 @@ class Dialect(Struct, frozen=True, kw_only=True):
         """Return the parameters of a statement. Durations are microseconds."""
         if self.name == "postgres":
             return {**values, **{name: took / SECOND for name, took in durations.items()}}
+        if self.name == "mysql":
+            return {**{name: as_hex(value) for name, value in values.items()}, **durations}
         now = time.time_ns() // 1000
         moments = {name: as_text(now + took) for name, took in durations.items()}
         ago = {f"{name}_ago": as_text(now - took) for name, took in durations.items()}
         return {**values, **moments, **ago, "now": as_text(now), "now_us": now}
+
+    def steps(self, statement: str) -> tuple[str, ...]:
+        """Return what the driver sends. The last step counts, or the first that finds rows."""
+        return _steps(statement) if self.name == "mysql" else (statement,)
+
+    def rows(self, changed: int) -> list[Any]:
+        """Return the rows of a statement without any: one for each that it has changed.
+
+        MySQL has no RETURNING.
+        """
+        return [()] * max(0, changed) if self.name == "mysql" else []
+
+
+@cache
+def _steps(statement: str) -> tuple[str, ...]:
+    return tuple(statement.split(";\n"))
+
+
+def as_hex(value: object) -> object:
+    """Return a text or bytes as hexadecimal digits, and other values as they are."""
+    if isinstance(value, str):
+        value = value.encode()
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def as_text(moment: int) -> str:
@@ -101,6 +131,7 @@ POSTGRES: Final = Dialect(
     limited="set_config('lock_timeout', '1s', true) || set_config('synchronous_commit', "
     "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' "
     "ELSE 'on' END, true)",
+    counts=True,
 )
 SQLITE: Final = Dialect(
     name="sqlite",
@@ -116,9 +147,25 @@ SQLITE: Final = Dialect(
     among="(processed_messages.rowid IN (SELECT rowid",
     limited="1",
 )
+# The clock of a transaction of the user: its session may be in any time zone. It stands still while
+# a statement waits, so that no statement may wait and then read it.
+MYSQL: Final = Dialect(
+    name="mysql",
+    moment="UTC_TIMESTAMP(6)",
+    micros="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {})",
+    later="t.now + INTERVAL :{name} MICROSECOND",
+    earlier="UTC_TIMESTAMP(6) - INTERVAL :{name} MICROSECOND",
+    greatest="GREATEST",
+    find="",
+    number="SIGNED",
+    octets="BINARY",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+    among="",
+    limited="",
+)
 
 
-# The statements of the inbox, one text for each database.
+# The statements of the inbox, one text for PostgreSQL and SQLite.
 #
 # The claim is one INSERT that takes over what may be taken over and returns no row otherwise. Every
 # later write checks token and nonce. Each statement names the identity of the database with our
@@ -156,15 +203,17 @@ class Statements(Struct, frozen=True, kw_only=True):
     claim: str
     """The claim in the user's transaction, which waits for a locked row."""
     claim_many: str
-    """The claims of a batch, on PostgreSQL."""
+    """The claims of a batch, not on SQLite."""
     claim_alone: str
     """The claim in its own transaction, which does not wait long."""
     read: str
+    read_here: str
+    """The same in the user's transaction: the row as committed last, not as of a snapshot."""
     read_many: str
-    """The rows of a batch, on PostgreSQL."""
+    """The rows of a batch, not on SQLite."""
     complete: str
     complete_many: str
-    """The completions of a batch, on PostgreSQL."""
+    """The completions of a batch, not on SQLite."""
     settle: str
     confirm: str
     """A write that changes nothing, so that its commit waits for the standbys of PostgreSQL."""
@@ -183,6 +232,10 @@ class Statements(Struct, frozen=True, kw_only=True):
 @cache
 def statements(dialect: Dialect) -> Statements:
     """Return the statements for one kind of database."""
+    if dialect.name == "mysql":
+        from oncekey.messages.statements_mysql import MYSQL_STATEMENTS
+
+        return MYSQL_STATEMENTS
 
     def said(text: str) -> str:
         return text.format(
@@ -222,6 +275,7 @@ def statements(dialect: Dialect) -> Statements:
         claim_many=said(_CLAIM_MANY.replace("{source}", "{now}")),
         claim_alone=said(_CLAIM.replace("{source}", "{limited}")),
         read=said(_READ),
+        read_here=said(_READ),
         read_many=said(_READ_MANY),
         complete=said(_COMPLETE),
         complete_many=said(_COMPLETE_MANY),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from oncekey.core import machine
@@ -10,13 +11,20 @@ from oncekey.errors import StoreError
 from oncekey.messages import rows
 from oncekey.messages.config import InboxConfig
 from oncekey.messages.open_transaction_async import AsyncOpenTransaction
-from oncekey.messages.statements import SQLITE, Values
+from oncekey.messages.statements import MYSQL, SQLITE, Values
 
 _TRIES: Final = 8
 _LIMIT: Final = (
     "SELECT current_setting('lock_timeout'), set_config('lock_timeout', CAST(:limit AS text), true)"
 )
 _RESTORE: Final = "SELECT set_config('lock_timeout', CAST(:limit AS text), true)"
+
+# Of MySQL, which counts whole seconds, and takes nothing back when a savepoint is rolled back.
+_LIMIT_MYSQL: Final = (
+    "SET @oncekey_patience = @@SESSION.innodb_lock_wait_timeout, "
+    "SESSION innodb_lock_wait_timeout = :limit"
+)
+_RESTORE_MYSQL: Final = "SET SESSION innodb_lock_wait_timeout = @oncekey_patience"
 
 
 class AsyncTransaction:
@@ -60,10 +68,25 @@ class AsyncTransaction:
             found = found or await self._open.run(table.sql.claim, values)
         else:
             await self._open.run("", {}, self._savepoint)
-            ((before, _),) = await self._open.run(_LIMIT, {"limit": f"{self._limit}ms"})
-            found = await self._open.run(table.sql.claim, values)
-            await self._open.run(_RESTORE, {"limit": before})
+            found = await self._in_time(table.sql.claim, values)
         return await self._answer(ask, found)
+
+    async def _in_time(self, statement: str, values: Values) -> list[Any]:
+        """Run the statement, which waits for locked rows no longer than the user wants."""
+        limit = self._limit
+        if limit is None:
+            return await self._open.run(statement, values)
+        if self._table.dialect is MYSQL:
+            await self._open.run(_LIMIT_MYSQL, {"limit": -(-limit // 1000)})
+            try:
+                return await self._open.run(statement, values)
+            finally:
+                with suppress(Exception):  # the connection may be gone
+                    await self._open.run(_RESTORE_MYSQL, {})
+        ((before, _),) = await self._open.run(_LIMIT, {"limit": f"{limit}ms"})
+        found = await self._open.run(statement, values)
+        await self._open.run(_RESTORE, {"limit": before})
+        return found
 
     async def _savepoint(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - as the transaction runs it
         await self._connection.savepoint()
@@ -89,20 +112,16 @@ class AsyncTransaction:
     async def claim_many(self, asks: list[Claim]) -> list[Answer]:
         """Claim the messages after a savepoint, in the order of their keys. Return the answers.
 
-        PostgreSQL claims all of them with one statement. SQLite is in this process, so that one
+        A server claims all of them with the same statements. SQLite is in this process, so that one
         statement for each costs no round trips.
         """
         table = self._table
         await self._open.run("", {}, self._savepoint)
         if table.dialect is SQLITE:
             return [await self._answer(ask, []) for ask in asks]
-        before = ""
-        if self._limit is not None:
-            ((before, _),) = await self._open.run(_LIMIT, {"limit": f"{self._limit}ms"})
         values = rows.of_claims(table.dialect, asks, self._open.identity)
-        found = {row[0]: row[1:] for row in await self._open.run(table.sql.claim_many, values)}
-        if self._limit is not None:
-            await self._open.run(_RESTORE, {"limit": before})
+        claimed = await self._in_time(table.sql.claim_many, values)
+        found = {rows.text(row[0]): row[1:] for row in claimed}
         known = await self._read_many([ask for ask in asks if ask.key not in found])
         answers: list[Answer] = []
         for ask in asks:
@@ -128,7 +147,7 @@ class AsyncTransaction:
             identity, now, record = rows.read(row, scope, key)
             if identity != self._open.identity:
                 raise self._open.elsewhere()
-            read[key] = now, record
+            read[rows.text(key)] = now, record
         if not read:
             raise self._open.elsewhere()
         return read
@@ -145,6 +164,9 @@ class AsyncTransaction:
                     return False
         else:
             values = rows.of_settles(table.dialect, asks, self._open.identity)
+            if table.dialect is MYSQL:  # as `run_last` does
+                await self._connection.release()
+                return len(await self._open.run(table.sql.complete_many, values)) == len(asks)
             if len(await self._open.run(table.sql.complete_many, values)) != len(asks):
                 return False
         await self._connection.release()
@@ -171,7 +193,7 @@ class AsyncTransaction:
         Raise ConfigurationError if this is another database than the table's.
         """
         table = self._table
-        found = await self._open.run(table.sql.read, rows.of_place(table.dialect, scope, key))
+        found = await self._open.run(table.sql.read_here, rows.of_place(table.dialect, scope, key))
         identity, now, record = rows.read(found[0], scope, key)
         if identity != self._open.identity:
             raise self._open.elsewhere()

@@ -5,8 +5,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from oncekey.messages import Inbox
 from oncekey.stores import AsyncMySQLStore, MySQLStore
 from oncekey.testing.conformance.base import OnRunner
+from tests.messages.ways import ORDERS
 from tests.servers.shared import started_once
 from tests.system.mariadb.moved_time import TABLES
 from tests.system.mariadb.server import MariaDBServer, serving
@@ -47,6 +49,24 @@ def url(mariadb, _schema):
     """One database for many tests, with the schema and without records."""
     mariadb.say(*(f"DELETE FROM {table}" for table in TABLES), database=_schema)  # noqa: S608 - constants
     return mariadb.url(_schema)
+
+
+@pytest.fixture(scope="module")
+def _messages(mariadb):
+    name = mariadb.new_database()
+    for table in (Inbox(mariadb.url(name), "nobody"),):
+        table.migrate()
+        table.close()
+    mariadb.say(ORDERS, database=name)
+    return name
+
+
+@pytest.fixture
+def inbox_url(mariadb, _messages):
+    """One database for many tests, with the tables of inbox, outbox and business, all empty."""
+    for table in ("processed_messages", "orders"):
+        mariadb.say(f"DELETE FROM {table}", database=_messages)  # noqa: S608 - constants
+    return mariadb.url(_messages)
 
 
 @pytest.fixture(params=["blocking", "coroutines"])

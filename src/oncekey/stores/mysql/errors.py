@@ -22,7 +22,8 @@ _PRIVILEGES: Final = frozenset({1142, 1143, 1227, 1370})
 _READ_ONLY: Final = frozenset({1290, 1792, 1836})
 _NO_SUCH: Final = frozenset({1146, 1305})
 """No such table, no such procedure."""
-_CONFLICTS: Final = frozenset({1205, 1213})
+_DEADLOCK: Final = 1213
+_CONFLICTS: Final = frozenset({1205, _DEADLOCK})
 """A lock that was waited for too long, and a deadlock. The procedure has rolled back."""
 _BUSY: Final = _CONFLICTS | {1040, 1203, 1226}
 _INTERRUPTED: Final = frozenset({1180, 1317, 1969, 3024})
@@ -102,6 +103,11 @@ def pause_after(error: BaseException, longest: float) -> float:
     if number_of(error) not in _CONFLICTS:
         raise error
     return uniform(0, longest)  # noqa: S311 - a pause is no secret
+
+
+def is_deadlock(error: BaseException) -> bool:
+    """Return whether the server ended the statement in favour of another one at once."""
+    return number_of(error) == _DEADLOCK
 
 
 def schema_is_gone(error: BaseException) -> bool:
