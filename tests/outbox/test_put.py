@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from django.db import transaction  # type: ignore[import-untyped]  # Django brings no types
 
 from oncekey import ConfigurationError, Once, current
 from oncekey.messages import Inbox
@@ -174,3 +175,23 @@ def test_a_delivery_of_an_inbox_sends_under_its_key(way_of, open_outbox):
     inbox.close()
     assert len(found) == 1
     assert kept(way) == []
+
+
+@pytest.mark.parametrize("name", ["django", "django on sqlite"])
+def test_django_needs_no_on_commit(way_of, open_outbox, name):
+    way = way_of(name)
+    outbox = open_outbox(way.url)
+    outbox.migrate()
+
+    def lost():
+        raise _UndoneError  # as if the process died between the commit and what follows it
+
+    with pytest.raises(_UndoneError), way.transaction() as connection:
+        connection.on_commit(lost)
+        way.write(connection, 7)
+        outbox.put(connection, Message(id="kept"), to="orders.paid")
+        with pytest.raises(ZeroDivisionError), transaction.atomic(connection.alias):
+            outbox.put(connection, Message(id="gone"), to="orders.paid")
+            raise ZeroDivisionError
+    assert way.orders() == ["7"]
+    assert [row[0] for row in kept(way)] == ["kept"]
