@@ -20,6 +20,7 @@ from bench.cases import (
     many,
     memory,
     observe,
+    outbox,
     peers,
     postgres,
     redis,
@@ -91,6 +92,10 @@ PARTS: Final = {
     "inbox": Part(
         lambda place: inbox.inbox_rows(place.folder, place.settings, place.tick),
         lambda told: told.rounds * 6,
+    ),
+    "outbox": Part(
+        lambda place: outbox.outbox_rows(place.folder, place.settings, place.tick),
+        outbox.turns,
     ),
     "jobs": Part(
         lambda place: jobs.jobs_rows(place.server, place.settings, place.tick),
