@@ -361,21 +361,20 @@ async def _beside_faststream(url: str, places: Places, settings: Settings) -> li
                 await put(session, order)
         return settings.commits / (time.perf_counter() - began)
 
-    async with (
-        peers.faststream(url, engine, places.nats.url, _SUBJECT) as theirs,
-        _Running(url, places.nats.url) as relay,
-    ):
+    async with peers.faststream(url, engine, places.nats.url, _SUBJECT) as theirs:
         for _ in range(_relayed(settings)):
             puts["ours"].append(await transactions(put))
             puts["theirs"].append(await transactions(theirs.put))
-            await asyncio.to_thread(_fill, url, count)
-            rates["ours"].append(count / await relay.seconds(count))
-            began = time.perf_counter()
-            await theirs.fill(count)
-            filled = time.perf_counter() - began  # it begins to send when this is committed
-            await theirs.sent()
-            rates["theirs"].append(count / (time.perf_counter() - began - filled))
-            places.tick()
+        await theirs.start()
+        async with _Running(url, places.nats.url) as relay:
+            for _ in range(_relayed(settings)):
+                await asyncio.to_thread(_fill, url, count)
+                rates["ours"].append(count / await relay.seconds(count))
+                await theirs.fill(count)
+                began = time.perf_counter()  # it begins to send when that is committed
+                await theirs.sent()
+                rates["theirs"].append(count / (time.perf_counter() - began))
+                places.tick()
     await outbox.aclose()
     await engine.dispose()
     return [_figures(**_sides(puts)), _figures(**_sides(rates))]
@@ -401,7 +400,6 @@ def _django(places: Places) -> list[Figures | None]:
         outbox.migrate()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(_TABLE)
-        relay = runner.run(_Running(url, _take).__aenter__())
 
         def ours(order: str) -> None:
             message = Message(type="order.paid", body={"order": order})
@@ -420,7 +418,9 @@ def _django(places: Places) -> list[Figures | None]:
         for _ in range(_relayed(settings)):
             puts["ours"].append(transactions(ours))
             puts["theirs"].append(transactions(theirs.put))
-            theirs.relay()  # what was put
+        theirs.relay()  # what was put
+        relay = runner.run(_Running(url, _take).__aenter__())
+        for _ in range(_relayed(settings)):
             _fill(url, count)
             theirs.fill(count)
             rates["ours"].append(count / runner.run(relay.seconds(count)))

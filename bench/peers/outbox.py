@@ -53,6 +53,7 @@ class FastStreamOutbox(NamedTuple):
     """How a message is put, how many are, and how they are waited for."""
 
     put: Callable[[AsyncSession, str], Awaitable[object]]
+    start: Callable[[], Awaitable[None]]
     fill: Callable[[int], Awaitable[None]]
     sent: Callable[[], Awaitable[None]]
 
@@ -61,7 +62,7 @@ class FastStreamOutbox(NamedTuple):
 async def faststream(
     url: str, engine: AsyncEngine, nats_url: str, subject: str
 ) -> AsyncIterator[FastStreamOutbox]:
-    """A relay to a stream of JetStream, which confirms each message. It runs during the block."""
+    """A relay to a stream of JetStream, which confirms each message, once it is started."""
     from faststream.nats import NatsBroker
 
     peer: Any = import_module("faststream_outbox")
@@ -101,9 +102,9 @@ async def faststream(
                 await asyncio.sleep(0.002)
 
         await nats.connect()
-        await broker.start()
+        await broker.connect()
         try:
-            yield FastStreamOutbox(put, fill, sent)
+            yield FastStreamOutbox(put, broker.start, fill, sent)
         finally:
             await broker.stop()
             await nats.stop()
