@@ -537,3 +537,27 @@ async def test_fifty_writers_some_of_them_slow(postgres_url):
         await relay.aclose()
         await outbox.aclose()
     assert len(set(got)) == 200
+
+
+async def test_a_lease_waits_for_no_disk_and_a_mark_does(way_of, open_outbox):
+    """On PostgreSQL. Without a lease a message is sent again; without a mark it was for nothing."""
+    way = way_of("psycopg")
+    outbox = open_outbox(way.url)
+    outbox.migrate()
+    for statement in (
+        "CREATE TABLE waited (what text, setting text)",
+        """
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO waited VALUES (NEW.status, current_setting('synchronous_commit'));
+            RETURN NEW;
+        END $$
+        """,
+        "CREATE TRIGGER note AFTER UPDATE ON outbox_messages FOR EACH ROW EXECUTE FUNCTION note()",
+    ):
+        way.execute(statement)
+    with way.transaction() as connection:
+        outbox.put(connection, Message(id="a"), to="orders")
+    relay = AsyncRelay(way.url, lambda message: None)
+    assert await relay.drain() == 1
+    await relay.aclose()
+    assert way.execute("SELECT * FROM waited") == [("pending", "off"), ("sent", "on")]

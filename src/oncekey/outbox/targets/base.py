@@ -59,14 +59,23 @@ async def one_by_one(
     end = end_of(deadline)
 
     async def begin(message: OutboxMessage) -> None:
-        left = end - monotonic()
-        if left <= 0:
+        if monotonic() >= end:
             raise TimeoutError(_TOO_LATE)
-        async with asyncio.timeout(left):
-            await publish(message)
+        await publish(message)
 
-    answers = await asyncio.gather(*map(begin, messages), return_exceptions=True)
-    return [one if isinstance(one, BaseException) else None for one in answers]
+    tasks = [asyncio.create_task(begin(message)) for message in messages]
+    if not tasks:
+        return []
+    try:
+        _, late = await asyncio.wait(tasks, timeout=max(0.0, end - monotonic()))
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return [TimeoutError() if task.cancelled() else task.exception() for task in tasks]
 
 
 async def called_with(message: OutboxMessage, function: Callable[[OutboxMessage], Any]) -> Any:
