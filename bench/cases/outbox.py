@@ -79,11 +79,11 @@ class Places(NamedTuple):
 
 def turns(settings: Settings) -> int:
     """How often a run with all servers and peers ticks."""
-    return settings.rounds * 8 + _relayed(settings) * 3 + settings.rounds + 2
+    return _rounds(settings) * (4 + 1 + 1 + 2 + 1 + 1) + 2
 
 
-def _relayed(settings: Settings) -> int:
-    """How often a relay empties an outbox, each time with as many messages."""
+def _rounds(settings: Settings) -> int:
+    """How often each side takes its turn: fewer times than elsewhere, for more messages each."""
     return max(2, settings.rounds // 3)
 
 
@@ -125,7 +125,7 @@ def _put(places: Places) -> Timings:
             for side, puts in {"raw": False, "put": True}.items():
                 work = _transactions(connection, outbox if puts else None)
                 sides[f"{side}{name}"] = Side(work, settings.commits)
-        return interleave(sides, rounds=settings.rounds, tick=places.tick)
+        return interleave(sides, rounds=_rounds(settings), tick=places.tick)
 
 
 def _transactions(connection: psycopg.Connection, outbox: Outbox | None) -> Callable[[int], None]:
@@ -197,7 +197,7 @@ async def _relay_and_bare(places: Places) -> Figures:
     outbox = AsyncOutbox(url)
     await outbox.migrate()
     async with _Running(url, places.nats.url) as relay:
-        for _ in range(_relayed(settings)):
+        for _ in range(_rounds(settings)):
             await asyncio.to_thread(_fill, url, count)
             ours.append(count / await relay.seconds(count))
             with without_collector():
@@ -266,7 +266,7 @@ def _latency(places: Places) -> Figures:
             return begun
 
         with _relaying(url, places.nats.url):
-            for _ in range(settings.rounds):
+            for _ in range(_rounds(settings)):
                 ours.append(statistics.median(runner.run(one(put)) for _ in range(_SAMPLES)))
                 bare.append(statistics.median(runner.run(one(publish)) for _ in range(_SAMPLES)))
                 places.tick()
@@ -300,10 +300,10 @@ def _growth(places: Places) -> Timings:
             connection = opened.enter_context(psycopg.connect(url, autocommit=True))
             connection.execute(_TABLE)
             relay = AsyncRelay(url, _take)
-            opened.callback(lambda relay=relay: runner.run(relay.aclose()))
+            opened.callback(_close, relay, runner)
             sides[name] = Side(_puts_and_sends(connection, outbox, relay, runner), settings.commits)
             places.tick()
-        return interleave(sides, rounds=settings.rounds, tick=places.tick)
+        return interleave(sides, rounds=_rounds(settings), tick=places.tick)
 
 
 def _puts_and_sends(
@@ -316,6 +316,10 @@ def _puts_and_sends(
         assert runner.run(relay.drain()) == calls
 
     return work
+
+
+def _close(relay: AsyncRelay, runner: asyncio.Runner) -> None:
+    runner.run(relay.aclose())
 
 
 async def _take(message: OutboxMessage) -> None:
@@ -362,12 +366,12 @@ async def _beside_faststream(url: str, places: Places, settings: Settings) -> li
         return settings.commits / (time.perf_counter() - began)
 
     async with peers.faststream(url, engine, places.nats.url, _SUBJECT) as theirs:
-        for _ in range(_relayed(settings)):
+        for _ in range(_rounds(settings)):
             puts["ours"].append(await transactions(put))
             puts["theirs"].append(await transactions(theirs.put))
         await theirs.start()
         async with _Running(url, places.nats.url) as relay:
-            for _ in range(_relayed(settings)):
+            for _ in range(_rounds(settings)):
                 await asyncio.to_thread(_fill, url, count)
                 rates["ours"].append(count / await relay.seconds(count))
                 await theirs.fill(count)
@@ -389,7 +393,7 @@ def _django(places: Places) -> list[Figures | None]:
     if not peers.installed(peers.DJANGO):
         return [None, None]
     url, settings = places.postgres.new_database(), places.settings
-    count = settings.commits * 20
+    count = settings.commits * 5  # the peer takes its time
     puts: dict[str, list[float]] = {"ours": [], "theirs": []}
     rates: dict[str, list[float]] = {"ours": [], "theirs": []}
     with (
@@ -415,12 +419,12 @@ def _django(places: Places) -> list[Figures | None]:
                     put(order)
             return settings.commits / (time.perf_counter() - began)
 
-        for _ in range(_relayed(settings)):
+        for _ in range(_rounds(settings)):
             puts["ours"].append(transactions(ours))
             puts["theirs"].append(transactions(theirs.put))
         theirs.relay()  # what was put
         relay = runner.run(_Running(url, _take).__aenter__())
-        for _ in range(_relayed(settings)):
+        for _ in range(_rounds(settings)):
             _fill(url, count)
             theirs.fill(count)
             rates["ours"].append(count / runner.run(relay.seconds(count)))

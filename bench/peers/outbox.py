@@ -74,8 +74,7 @@ async def faststream(
     nats = NatsBroker(nats_url, logger=None)
     publisher = nats.publisher(f"{subject}.peer", stream=subject)
 
-    @publisher
-    @broker.subscriber(
+    subscriber: Any = broker.subscriber(
         "orders",
         max_workers=WORKERS,
         fetch_batch_size=_AT_ONCE,
@@ -83,8 +82,11 @@ async def faststream(
         min_fetch_interval=0.01,
         max_fetch_interval=0.05,
     )
+
     async def relay(body: dict[str, str]) -> dict[str, str]:
         return body
+
+    publisher(subscriber(relay))
 
     async def put(session: AsyncSession, order: str) -> None:
         await broker.publish({"order": order}, queue="unread", session=session)
