@@ -222,6 +222,19 @@ def test_a_job_that_is_tried_again_is_still_enqueued(site):
 
 
 @pytest.mark.row("J9")
+def test_a_job_that_is_repeated_is_still_enqueued(site):
+    order = site.order()
+    options = {"key": BY_ORDER, "repeat": Repeat(times=1, interval=3600)}
+    first, again = (
+        enqueue_once(site.queue.native, module.charge, (order, 40), **options) for _ in "12"
+    )
+    site.settled(lambda: first.handle.get_status() == "scheduled")  # its first round is done
+    later = enqueue_once(site.queue.native, module.charge, (order, 40), **options)
+    assert again.duplicate
+    assert later.duplicate
+    first.handle.delete()
+
+
 def test_from_its_start_another_may_be_enqueued(site):
     order = site.order()
     first = site.queue.put_once("patient_started", order)

@@ -106,6 +106,11 @@ class RqDelivery:
             self.job.queue = native.origin
             self.job.native = native
 
+    @property
+    def succeeded(self) -> JobMoment | None:
+        """What it means for the tag that the function has succeeded: nothing if it is repeated."""
+        return None if getattr(self.native, "repeats_left", None) else "succeeded"
+
     def ended(self, error: BaseException) -> Ending:
         """Return how the delivery ends: with a requested retry, a later try, or a failure."""
         job = self.native
@@ -120,7 +125,7 @@ class RqDelivery:
             return self._put_back(job, seconds_until(error, self._guard), error)
         if isinstance(error, ResultNotKeptError) and not self.begun and not _awaited(job):
             _log.warning("%s[%s] returns None: %s", self.job.name, job.id, error)
-            return Ending(moment="succeeded")
+            return Ending(moment=self.succeeded)
         return Ending(error=error, moment=None if job.should_retry else "failed")
 
     def _put_back(self, job: NativeJob, seconds: float, why: BaseException) -> Ending:
@@ -273,7 +278,7 @@ class RqProtection:
         except BaseException as error:  # noqa: BLE001 - it is raised again, or means something to RQ
             ending = delivery.ended(error)
         else:
-            ending = Ending(value=outcome.value, moment="succeeded")
+            ending = Ending(value=outcome.value, moment=delivery.succeeded)
             if not delivery.begun:
                 free_tagged(self.once, delivery.tag, "started")
         if ending.moment is not None:
@@ -300,7 +305,7 @@ class RqProtection:
         except BaseException as error:  # noqa: BLE001 - it is raised again, or means something to RQ
             ending = delivery.ended(error)
         else:
-            ending = Ending(value=outcome.value, moment="succeeded")
+            ending = Ending(value=outcome.value, moment=delivery.succeeded)
             if not delivery.begun:
                 await free_tagged_async(self.once, delivery.tag, "started")
         if ending.moment is not None:
