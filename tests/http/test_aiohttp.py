@@ -320,3 +320,16 @@ async def test_a_handler_that_returns_no_response_has_failed():
         first, again = await twice(client)
     assert (first[0], again[0]) == (500, 500)
     assert counted.runs == 2
+
+
+async def test_an_object_is_no_owner(caplog):
+    @web.middleware
+    async def authentication(request, handler):
+        request[USER] = object()  # instead of its id
+        return await handler(request)
+
+    handler = Counted(lambda request: web.Response())
+    async with client_of(handler, authentication, scope=by_user) as client:
+        first, again = await twice(client)
+    assert (first[0], again[0], handler.runs) == (500, 500, 0)
+    assert "scope= must find a name" in caplog.text

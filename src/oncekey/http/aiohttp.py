@@ -24,7 +24,7 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange_async import AsyncExchange
-from oncekey.http.request import Headers, Request, nobody
+from oncekey.http.request import Headers, Request, nobody, owner_of
 from oncekey.http.response import Reply, Unkept
 from oncekey.http.routers import of_aiohttp
 from oncekey.http.rules import Asked, Rules, Settings
@@ -333,7 +333,7 @@ def _request_of(request: web.Request, headers: Headers | None = None) -> Request
         request.rel_url.raw_query_string.encode(),
         headers or [(name.lower(), value) for name, value in request.raw_headers],
         request,
-        (lambda: None if user is None else str(user)) if USER in request else nobody,
+        (lambda: None if user is None else owner_of(user)) if USER in request else nobody,
         _root(request),
     )
 

@@ -109,9 +109,26 @@ def named(principal: object) -> Any:
         return NOBODY
     if principal is EVERYBODY:
         return None
-    if isinstance(principal, (str, int, UUID)):
+    if isinstance(principal, (str, int, UUID)) and not isinstance(principal, bool):
         return str(principal)
     msg = f"scope= must be a name, a number or EVERYBODY, but it is {type(principal).__name__}"
+    raise ConfigurationError(msg)
+
+
+def owner_of(found: object) -> Any:
+    """Return the owner that a scope function has found, as text. Return NOBODY for None.
+
+    Raise ConfigurationError for what is no name. The text of a plain object or a coroutine is
+    another one for each request, so that nothing would be protected.
+    """
+    if isinstance(found, str):
+        return found
+    if found is None:
+        return NOBODY
+    is_named = isinstance(found, int) or type(found).__str__ is not object.__str__
+    if is_named and not isinstance(found, bool):
+        return str(found)
+    msg = f"scope= must find a name, a number or None, but it found {found!r:.60}"
     raise ConfigurationError(msg)
 
 

@@ -28,7 +28,7 @@ from oncekey.core.codec import UnreadableBytesError
 from oncekey.core.key import readable
 from oncekey.core.record import Record
 from oncekey.errors import ConfigurationError, InvalidKeyError
-from oncekey.functions import UNSET
+from oncekey.functions import UNSET, is_async
 from oncekey.http import keys
 from oncekey.http.body import Body
 from oncekey.http.errors import MissingKeyError, MissingMemberError, UnprotectedError
@@ -45,6 +45,7 @@ from oncekey.http.request import (
     named,
     of_request,
     of_route,
+    owner_of,
 )
 from oncekey.http.response import (
     NEVER_REPLAYED,
@@ -245,6 +246,8 @@ def scoping(profile: Profile, given: object, *, by_handler: bool) -> str | Scopi
     Raise ConfigurationError if the profile needs a scope and none is given.
     """
     scope: Any = profile.scope if given is UNSET else given
+    if is_async(scope):
+        raise ConfigurationError("scope must be a plain function, not a coroutine function")
     if scope is None or callable(scope):
         return scope  # type: ignore[no-any-return]  # a callable of the user's
     if scope == GIVEN:
@@ -349,6 +352,10 @@ class Rules:
             if function is not None and not callable(function):
                 msg = f"{name} must be a function, but it is {function!r}"
                 raise ConfigurationError(msg)
+        if is_async(when):
+            raise ConfigurationError(
+                "when must be a plain function, but it is a coroutine function"
+            )
         self._counts = _header_names("fingerprint_headers", fingerprint_headers)
         if self._counts and self.profile.fingerprint is None:
             msg = f"the profile {self.profile.name!r} has no fingerprint for fingerprint_headers"
@@ -558,8 +565,8 @@ class Rules:
         if scope is None:
             return None
         if callable(scope):
-            found = scope(asked.request)
-            return NOBODY if found is None else str(found)
+            owner: str | None = owner_of(scope(asked.request))
+            return owner
         if scope == GIVEN:
             msg = "claim needs scope=: whose request it is, or EVERYBODY"
             raise ConfigurationError(msg)
@@ -610,8 +617,8 @@ class Rules:
         pointing = self.status.read(request.path, request.root)
         if pointing is None:
             return None
-        found = self._scope(request) if callable(self._scope) else None
-        principal = None if found is None else str(found)  # the same as in `_principal`
+        owner = owner_of(self._scope(request)) if callable(self._scope) else None
+        principal = None if owner is NOBODY else owner
         pointing.scope = self.status.scope_of(pointing, principal)
         return pointing
 

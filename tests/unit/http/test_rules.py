@@ -1,9 +1,11 @@
 """The rules of a middleware."""
 
 import json
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
+from starlette.authentication import SimpleUser
 
 from oncekey import (
     ConfigurationError,
@@ -352,6 +354,9 @@ def test_what_is_not_for_clients_is_raised():
 # Settings
 
 
+async def coroutine(request): ...
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -370,11 +375,28 @@ def test_what_is_not_for_clients_is_raised():
         ({"fingerprint_headers": ["If-Match"], "profile": "webhook"}, "has no fingerprint"),
         ({"never_replay": [7]}, "never_replay is a list"),
         ({"status_path": "/requests", "claim": "handler"}, "status_path needs"),
+        ({"scope": coroutine}, "scope must be a plain function"),
+        ({"when": coroutine}, "when must be a plain function"),
     ],
 )
 def test_wrong_settings_are_refused_at_once(settings, words):
     with pytest.raises(ConfigurationError, match=words):
         rules_of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("found", "scope"),
+    [(7, "7"), (UUID(int=7), f"{UUID(int=7)}"), (Decimal(7), "7"), ("", "%"), ("a:b", "a%3Ab")],
+)
+def test_the_owner_is_a_name_or_what_has_one(found, scope):
+    assert call_of(rules_of(scope=lambda _: found)).scope == f"{scope}:POST:/orders"
+
+
+@pytest.mark.parametrize("found", [object(), True, False, {"id": 7}, ("a", 7), SimpleUser("ann")])
+def test_an_owner_without_a_name_of_its_own_is_refused(found):
+    """The text of an object is another one for each request, so that each would run."""
+    with pytest.raises(ConfigurationError, match=r"scope= must find a name, .* but it found"):
+        call_of(rules_of(scope=lambda _: found))
 
 
 @pytest.mark.parametrize("profile", ["ietf", "stripe"])
