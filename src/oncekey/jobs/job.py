@@ -231,6 +231,11 @@ def _filled(job: Job, name: str) -> str:
         except KeyError:
             msg = f"the job has no field {name!r} to make its key from"
             raise InvalidKeyError(msg) from None
+    kind: Any = type(value)
+    if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
+        # Its text is its address, which another object may have next.
+        msg = f"the field {name!r} of the job has no text of its own; name a field of it"
+        raise InvalidKeyError(msg)
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     if value is None or not text:
         msg = f"the field {name!r} of the job is empty, so that it can be no key"

@@ -103,4 +103,9 @@ def _escaped(text: str) -> str:
 
 
 def _plain(value: Any) -> str:
+    kind: Any = type(value)
+    if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
+        # Its text is its address, which another object may have next.
+        msg = f"a {kind.__name__} has no text of its own to make a key from; name a field of it"
+        raise InvalidKeyError(msg)
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from oncekey import ConfigurationError, InvalidKeyError
 from oncekey.jobs import Job, by_entity, by_fields, by_payload, by_task_id
@@ -68,6 +69,14 @@ def test_members_of_objects_are_found():
 def test_a_key_that_cannot_be_made_is_refused(key, job):
     with pytest.raises(InvalidKeyError):
         key(job)
+
+
+def test_an_object_without_a_text_of_its_own_is_no_key():
+    """Its address would be, which is another one in the next delivery."""
+    job = Job(arguments={"order": object()})
+    for key in (by_fields("order"), by_entity("order")):
+        with pytest.raises(InvalidKeyError, match="'order' of the job has no text of its own"):
+            key(replace(job, name="charge"))
 
 
 @pytest.mark.parametrize("names", [(), ("",), (7,)])

@@ -55,6 +55,14 @@ def test_fields_of_decoded_bodies_and_of_objects():
     assert key(Message(body='{"user_id": 7}'), by_fields("user_id")) == sha256(b"7").hexdigest()
 
 
+def test_an_object_without_a_text_of_its_own_is_no_key():
+    """Its address would be, which is another one in the next delivery."""
+    message = Message(id="m-1", body={"order": object()}, attributes={"request_id": object()})
+    for strategy in (by_fields("order"), by_attribute()):
+        with pytest.raises(InvalidKeyError, match="object has no text of its own"):
+            key(message, strategy)
+
+
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=2))
 def test_neighbouring_fields_do_not_run_together(values):
     one = Message(type="t", body={"a": values[0], "b": values[1]})
