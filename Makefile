@@ -126,7 +126,7 @@ test-without-fast-paths: export HYPOTHESIS_PROFILE := modest
 test-without-fast-paths: $(STAMP_DEV) ## Stores and surfaces without wires, crowds, group commits and the cache
 	$(PYTEST) --without-fast-paths $(STORES_AND_SURFACES)
 
-test-servers: $(STAMP_DEV) ## What needs Debian packages (RabbitMQ, PgBouncer, Prometheus, Chromium, npm; root installs them) or pins of its own
+test-servers: $(STAMP_DEV) ## What needs Debian packages (RabbitMQ, PgBouncer, Prometheus, nginx, Caddy, Chromium, npm; root installs them) or pins of its own
 	@$(PY) -m tests.system.packages
 	$(PYTEST) tests/system
 

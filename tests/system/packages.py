@@ -37,14 +37,26 @@ def find_mariadb() -> str | None:
     return shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
+def find_nginx() -> str | None:
+    """Return the path of nginx, which Debian puts where only root's PATH looks."""
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+def find_caddy() -> str | None:
+    """Return the path of Caddy."""
+    return shutil.which("caddy")
+
+
 def find_prometheus() -> str | None:
     """Return the path of Prometheus."""
     return shutil.which("prometheus")
 
 
 FINDERS: Mapping[str, Callable[[], str | None]] = {
+    "caddy": find_caddy,
     "chromium": find_chromium,
     "mariadb-server": find_mariadb,
+    "nginx-light": find_nginx,
     "npm": lambda: shutil.which("npm"),
     "pgbouncer": find_pgbouncer,
     "prometheus": find_prometheus,
