@@ -62,7 +62,7 @@ def site():
         yield site
 
 
-@pytest.fixture(params=["nginx", "nginx, HTTP/2", "caddy"])
+@pytest.fixture(params=["nginx", "nginx, HTTP/2", "nginx, not set up", "caddy"])
 def proxy(request, site, tmp_path):
     """The address of the proxy, and whether it speaks HTTP/2."""
     port, kind = free_port(), request.param
@@ -79,14 +79,18 @@ def proxy(request, site, tmp_path):
         settings.write_text(CADDY.format(recipe=recipe, **told))
         command = [find_caddy(), "run", "--adapter", "caddyfile", "--config", settings]
     else:
-        recipe = of_docs(r"^location /events/ \{.*(?:\n .*)*\n\}", site)
+        recipe = (
+            ""
+            if kind.endswith("not set up")
+            else of_docs(r"^location /events/ \{.*(?:\n .*)*\n\}", site)
+        )
         tls = " ssl http2" if kind.endswith("2") else ""
         settings.write_text(NGINX.format(recipe=recipe, tls=tls, **told))
         command = [find_nginx(), "-p", tmp_path, "-c", settings, "-e", tmp_path / "error.log"]
     assert command[0] is not None, f"no {kind}: run make test-servers, which installs it"
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
-    secured = kind != "nginx"
+    secured = kind in ("nginx, HTTP/2", "caddy")
     yield f"http{'s' if secured else ''}://127.0.0.1:{port}", secured, process
     process.terminate()
     process.wait()
