@@ -7,7 +7,10 @@ import signal
 import subprocess
 
 import pytest
+import redis
+from redis.sentinel import SentinelManagedSSLConnection
 
+from oncekey.cli import router
 from oncekey.events import Bus, Draft, Router, Stages
 from tests.cli.page import environment
 from tests.cli.test_terminal import Terminal
@@ -166,3 +169,49 @@ def test_the_command_needs_a_domain(run):
     done = run("router")
     assert done.exit_code == 2
     assert "--domain" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--cluster",), ("--sentinel", "shop")])
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("redis://:secret/word@localhost", "in more than one way"),
+        ("redis://ann:secret@localhost:secret", "in more than one way"),
+        ("redis://ann:secret@localhost:1/0?bogus=1", "the unknown option 'bogus'"),
+        ("redis://ann:secret@localhost:1/db", "which is no number"),
+    ],
+)
+def test_no_password_is_said_of_a_cluster_or_a_sentinel(run, option, url, complaint):
+    done = run("router", "--domain", "scan", *option, "--store", url)
+    assert (done.exit_code, "secret" in done.output + done.stderr) == (2, False)
+    assert complaint in done.stderr
+
+
+def test_a_cluster_that_is_away_is_one_sentence(run):
+    url = "redis://ann:secret@127.0.0.1:1/0"
+    done = run("router", "--domain", "scan", "--cluster", "--store", url)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("oncekey: the cluster at redis://127.0.0.1:1/0 cannot be used: ")
+    assert "secret" not in done.stderr
+
+
+def test_a_sentinel_that_is_away_is_told_without_all_its_settings(start):
+    process = start("--sentinel", "shop", "--store", "redis://ann:secret@127.0.0.1:1/0", "--json")
+    process.stdout.readline()
+    line = process.stderr.readline()
+    assert "No master found for 'shop'" in line
+    assert "<redis" not in line
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+
+
+def test_a_sentinel_over_tls_leads_to_a_primary_over_tls():
+    """No password is sent in clear because the URL names a Sentinel."""
+    client = router._client(
+        "rediss://ann:x@localhost/0?ssl_ca_certs=a", cluster=False, sentinel="shop"
+    )
+    pool = client.connection_pool
+    assert pool.connection_class is SentinelManagedSSLConnection
+    [asked] = pool.sentinel_manager.sentinels
+    assert asked.connection_pool.connection_class is redis.SSLConnection
+    assert asked.connection_pool.connection_kwargs["ssl_ca_certs"] == "a"

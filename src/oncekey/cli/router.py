@@ -13,6 +13,7 @@ from oncekey.cli.service import stopped_by_signals, told
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.policy import seconds
+from oncekey.stores.url import safe_url
 
 if TYPE_CHECKING:
     from oncekey.events.observers import Happening
@@ -129,16 +130,25 @@ def _client(url: str, *, cluster: bool, sentinel: str | None) -> Any:
         return url
     with needing("redis", "a router"):
         import redis
-        from redis.exceptions import RedisError
+        from redis.exceptions import RedisClusterException, RedisError
         from redis.sentinel import Sentinel
 
-    try:
-        if cluster:
+        from oncekey.stores.redis.client import Clients
+
+    Clients.of_url(url)  # raises an error that tells no password, if the URL is not understood
+    if cluster:
+        try:
             return redis.RedisCluster.from_url(url)
-        pool = redis.ConnectionPool.from_url(url)
-        facts = dict(pool.connection_kwargs)
-        place = (facts.pop("host", "localhost"), facts.pop("port", 26379))
-        found: Any = Sentinel([place])  # type: ignore[no-untyped-call]  # redis-py has no types here
-        return found.master_for(sentinel, **facts)
-    except (RedisError, ValueError) as error:
-        raise ConfigurationError(f"the cluster or Sentinel cannot be used: {error}") from error
+        except (RedisError, RedisClusterException) as error:
+            msg = f"the cluster at {safe_url(url)} cannot be used: {error}"
+            raise ConfigurationError(msg) from error
+    pool = redis.ConnectionPool.from_url(url)
+    facts = dict(pool.connection_kwargs)
+    if "path" in facts:
+        raise ConfigurationError("a Sentinel has a host and a port; give redis:// or rediss://")
+    place = (facts.pop("host", "localhost"), facts.pop("port", 26379))
+    secure = {name: value for name, value in facts.items() if name.startswith("ssl_")}
+    if issubclass(pool.connection_class, redis.SSLConnection):
+        secure["ssl"] = facts["ssl"] = True
+    found: Any = Sentinel([place], sentinel_kwargs=secure)  # type: ignore[no-untyped-call]  # redis-py has no types here
+    return found.master_for(sentinel, **facts)

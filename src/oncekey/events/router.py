@@ -26,7 +26,7 @@ from oncekey.events.settings import BusOptions, BusSettings, settings_of
 from oncekey.policy import Duration, seconds
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
-from oncekey.stores.redis.errors import CAUGHT, explain
+from oncekey.stores.redis.errors import CAUGHT, explain, words_of
 
 # An entry of a shard's stream, as a router reads it.
 
@@ -402,9 +402,9 @@ class Router:
                 if _group_is_gone(error):
                     joined = False
                     _log.warning(_GONE, self._clients.where)
-                elif str(error) != said:  # once, however long it lasts
-                    _log.warning("a router of %s waits: %s", self._clients.where, error)
-                said = str(error)
+                elif words_of(error) != said:  # once, however long it lasts
+                    _log.warning("a router of %s waits: %s", self._clients.where, words_of(error))
+                said = words_of(error)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if joined:
@@ -414,7 +414,8 @@ class Router:
         try:
             shard.leave()
         except CAUGHT as error:  # other routers take our entries later
-            _log.warning("a router of %s left without a word: %s", self._clients.where, error)
+            why = words_of(error)
+            _log.warning("a router of %s left without a word: %s", self._clients.where, why)
 
 
 def _group_is_gone(error: Exception) -> bool:

@@ -89,7 +89,7 @@ def explain(error: Exception, where: str, *, sent_once: bool) -> StoreError:
     `sent_once` is False for a client that retries by itself: if it cannot connect now, or is
     refused, the outcome of its first try is still unknown.
     """
-    text = str(error)
+    text = words_of(error)
     word = _word(error, text)
     if word in _FORBIDDEN:
         msg = f"Redis at {where} {_FORBIDDEN[word]}"
@@ -111,6 +111,11 @@ def explain(error: Exception, where: str, *, sent_once: bool) -> StoreError:
         return StoreError(msg, happened=False if sent_once else None, unreachable=True)
     msg = f"Redis at {where} failed, and nobody knows whether it did what it was told: {text}"
     return StoreError(msg, happened=None, unreachable=isinstance(error, TimeoutError))
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an error of redis-py says, without the settings of all clients of a Sentinel."""
+    return str(error).partition(" : <redis.")[0]
 
 
 def elsewhere(error: BaseException) -> bool:
