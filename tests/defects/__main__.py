@@ -18,7 +18,7 @@ from tests.defects.patch import apply
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-COPIED = ("src", "tests", "docs", "examples", "pyproject.toml")
+COPIED = ("src", "tests", "docs", "examples", "npm", "Makefile", "pyproject.toml")
 FAILED = 1  # pytest's exit code for tests that ran and failed; an error has another
 HUNG = -1
 PATIENCE = 900
