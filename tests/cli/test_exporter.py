@@ -60,7 +60,7 @@ def text_of(url):
 def test_what_can_have_no_outbox_is_said(shop, run):
     done = run("exporter", "--outbox", "redis://localhost")
     assert done.exit_code == 2
-    assert "an outbox needs PostgreSQL or SQLite" in done.stderr
+    assert "an outbox needs PostgreSQL, MySQL, MariaDB or SQLite" in done.stderr
 
 
 def test_a_port_that_is_taken_is_said(shop, run):

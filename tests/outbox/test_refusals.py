@@ -68,7 +68,7 @@ def test_what_is_no_connection_of_this_colour(postgres_url, open_outbox):
 
 @pytest.mark.parametrize("target", ["memory://", "redis://localhost", Once("memory://")])
 def test_what_has_no_transactions(target):
-    with pytest.raises(ConfigurationError, match="needs PostgreSQL or SQLite"):
+    with pytest.raises(ConfigurationError, match="needs PostgreSQL, MySQL, MariaDB or SQLite"):
         Outbox(target)
 
 

@@ -12,6 +12,7 @@ _OURS: Final = (
     "processed_messages_schema",
     "outbox_messages",
     "outbox_messages_schema",
+    "outbox_messages_turns",
 )
 _PREFIX: Final = "oncekey_"
 

@@ -15,7 +15,8 @@ _LOCKED_MYSQL: Final = 1205
 _AGAIN_MYSQL: Final = frozenset({1020, 1213})
 """A row that has changed since the snapshot, and a deadlock."""
 _NO_SAVEPOINT: Final = 1305
-_NO_TABLE_MYSQL: Final = 1146
+_NO_TABLE_MYSQL: Final = frozenset({1048, 1146})
+"""There is no such table, or it has another identity, so that a column of ours is NULL."""
 _NO_HISTORY: Final = frozenset({159, 1412})
 """A table that is younger than the snapshot of the transaction."""
 _DRIVERS_MYSQL: Final = ("pymysql", "asyncmy", "MySQLdb", "django")
@@ -90,10 +91,10 @@ def outside_transaction(error: BaseException) -> bool:
 
 
 def table_is_missing(error: BaseException) -> bool:
-    """Return whether the database, or the search path, has no such table."""
+    """Return whether the database, or the search path, has no such table of ours."""
     return (
         _state(error) == _NO_TABLE
-        or _number(error) == _NO_TABLE_MYSQL
+        or _number(error) in _NO_TABLE_MYSQL
         or _sqlite(error, "no such table")
     )
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from oncekey.compat import call_blocking
 from oncekey.errors import ConfigurationError
+from oncekey.messages import rows
 from oncekey.messages.connections import Connections, connections_of
 from oncekey.messages.message import Message
 from oncekey.messages.open_transaction import OpenTransaction
@@ -40,10 +41,10 @@ class Outbox:
     ) -> None:
         """Configure the outbox. The first use opens the connections.
 
-        `target` is the URL of the database that has your data, PostgreSQL or SQLite, or a `Once`
-        whose store is there. It gets the table `outbox_messages`. `destinations` are the names that
-        `put` accepts, or starts of names as in `"orders.*"`; any, unless you say so. `max_size` is
-        how many bytes a message may have.
+        `target` is the URL of the database that has your data, PostgreSQL, MySQL, MariaDB or
+        SQLite, or a `Once` whose store is there. It gets the table `outbox_messages`.
+        `destinations` are the names that `put` accepts, or starts of names as in `"orders.*"`; any,
+        unless you say so. `max_size` is how many bytes a message may have.
         """
         self._own = own_connections(target)
         self._table = OutboxTable(self._own)
@@ -85,7 +86,7 @@ class Outbox:
         values = self._values(given, transaction.identity)
         if not transaction.run(statement, values):
             (found,) = transaction.run(OUTBOX_SCHEMA.read, {}) or [(0, 0, "")]
-            if found[2] != transaction.identity:
+            if rows.text(found[2]) != transaction.identity:
                 raise transaction.elsewhere()
         return given.id
 
@@ -177,8 +178,8 @@ def own_connections(target: str | Once) -> Connections:
     own = connections_of(target, OUTBOX_SCHEMA)
     if own is None:
         msg = (
-            "an outbox needs PostgreSQL or SQLite, where its messages are part of your "
-            "transactions; give the URL of the database that has your data"
+            "an outbox needs PostgreSQL, MySQL, MariaDB or SQLite, where its messages are part of "
+            "your transactions; give the URL of the database that has your data"
         )
         raise ConfigurationError(msg)
     return own

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from oncekey.messages.schema import Schema
 from oncekey.messages.statements import Dialect
+from oncekey.outbox import statements_mysql as mysql
 
 OUTBOX_SCHEMA: Final = Schema(
     table="outbox_messages",
@@ -29,6 +30,11 @@ class OutboxStatements(Struct, frozen=True, kw_only=True):
     """Messages that may be sent now. Of each key only the first one that was not sent."""
     lease_past_dead: str
     """The same, but a dead message does not keep others back."""
+    free: str = ""
+    """Only MySQL looks first and takes then. Messages without a key that may be sent now."""
+    heads: str = ""
+    """Some keys, and the first unsent message of each."""
+    heads_past_dead: str = ""
     listening: str
     """An idle relay wants to be told of each message for a while."""
     sent: str
@@ -50,6 +56,8 @@ class OutboxStatements(Struct, frozen=True, kw_only=True):
 @cache
 def outbox_statements(dialect: Dialect) -> OutboxStatements:
     """Return the statements for one kind of database."""
+    if dialect.name == "mysql":
+        return _MYSQL
     sqlite = dialect.name == "sqlite"
 
     def said(text: str, *, first_of: str = _UNSENT) -> str:
@@ -100,6 +108,26 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
         drop=said(_DROP),
     )
 
+
+_MYSQL: Final = OutboxStatements(
+    put=mysql.PUT,
+    put_in_order=mysql.PUT_IN_ORDER,
+    lease=mysql.TAKE,
+    lease_past_dead=mysql.TAKE,
+    free=mysql.FREE,
+    heads=mysql.HEADS,
+    heads_past_dead=mysql.HEADS_PAST_DEAD,
+    listening="",
+    sent=mysql.SENT,
+    failed=mysql.FAILED,
+    purge=mysql.PURGE,
+    figures=mysql.FIGURES,
+    waiting=mysql.WAITING,
+    dead=mysql.DEAD,
+    revive=mysql.REVIVE,
+    edit=mysql.EDIT,
+    drop=mysql.DROP,
+)
 
 CHANNEL: Final = "oncekey_outbox"
 """The channel of PostgreSQL on which idle relays listen."""

@@ -9,12 +9,13 @@ from typing import Any, Final, Literal
 from msgspec import Struct, json
 
 from oncekey.messages.connections import Connections
-from oncekey.messages.statements import Values, as_micros, as_text
+from oncekey.messages.statements import MYSQL, Values, as_micros, as_text
 from oncekey.outbox.outgoing import Outgoing
 from oncekey.outbox.statements import outbox_statements
 from oncekey.policy import SECOND
 
 _LONGEST_ERROR: Final = 1000
+_ENTRIES: Final = 1000
 
 
 class OutboxMessage(Struct, frozen=True, kw_only=True):
@@ -109,18 +110,42 @@ class OutboxTable:
 
         There are at most `limit` without a key, and as many keys that sort after `behind`.
         """
+        where = {"routes": self._patterns(routes), "resting": self._patterns(resting)}
         values = partial(
             self._dialect.values,
             {"lease": round(lease * SECOND)},
             nonce=nonce,
             limit=limit,
             behind=behind,
-            routes=self._patterns(routes),
-            resting=self._patterns(resting),
+            **where,
         )
         self.own.identity()
+        if self._dialect is MYSQL:
+            found = self._found(limit, behind, where, past_dead=past_dead)
+            if not found:
+                return []
+            values = partial(values, batch=_json({"n": number} for number in sorted(found)))
         statement = self._sql.lease_past_dead if past_dead else self._sql.lease
         return sorted(map(_leased, self.own.run(statement, values)), key=lambda one: one.number)
+
+    def _found(
+        self, limit: int, behind: str, where: dict[str, Any], *, past_dead: bool
+    ) -> list[int]:
+        """Return the numbers of messages that may be sent now, as MySQL looks for them.
+
+        `_ENTRIES` of the index are looked at with one question, and all of them with several.
+        """
+        values = self._dialect.values({}, limit=limit, **where)
+        found: list[int] = [number for (number,) in self.own.run(self._sql.free, values)]
+        heads = self._sql.heads_past_dead if past_dead else self._sql.heads
+        most, seen = limit + len(found), _ENTRIES
+        while len(found) < most and seen == _ENTRIES:
+            values = self._dialect.values({}, limit=_ENTRIES, behind=behind, **where)
+            keys = self.own.run(heads, values)
+            found += [number for number, _, _, may in keys if may][: most - len(found)]
+            seen = sum(entries for _, _, entries, _ in keys)
+            behind = keys[-1][1] if keys else behind
+        return found
 
     def sent(self, nonce: str, messages: Iterable[OutboxMessage]) -> set[int]:
         """Mark messages as sent. Return the numbers of those that this relay still had."""
@@ -213,14 +238,19 @@ class OutboxTable:
                 rows = [
                     {**one, "pause": as_text(now + round(one["pause"] * SECOND))} for one in batch
                 ]
-            return {**given, "batch": json.encode(rows).decode()}
+            return {**given, **self._dialect.values({}, batch=_json(rows))}
 
         return {number for (number,) in self.own.run(statement, values)}
 
     def _patterns(self, patterns: Iterable[str]) -> Any:
         if self._dialect.name == "sqlite":
-            return json.encode([_glob(one) for one in patterns]).decode()
-        return [_like(one) for one in patterns]
+            return _json(map(_glob, patterns))
+        found = map(_like, patterns)
+        return _json(found) if self._dialect is MYSQL else [*found]
+
+
+def _json(rows: Iterable[Any]) -> str:
+    return json.encode([*rows]).decode()
 
 
 def _leased(row: Sequence[Any]) -> OutboxMessage:

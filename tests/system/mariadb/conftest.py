@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from oncekey.messages import Inbox
+from oncekey.outbox import Outbox
 from oncekey.stores import AsyncMySQLStore, MySQLStore
 from oncekey.testing.conformance.base import OnRunner
 from tests.messages.ways import ORDERS
@@ -54,7 +55,7 @@ def url(mariadb, _schema):
 @pytest.fixture(scope="module")
 def _messages(mariadb):
     name = mariadb.new_database()
-    for table in (Inbox(mariadb.url(name), "nobody"),):
+    for table in (Inbox(mariadb.url(name), "nobody"), Outbox(mariadb.url(name))):
         table.migrate()
         table.close()
     mariadb.say(ORDERS, database=name)
@@ -64,7 +65,7 @@ def _messages(mariadb):
 @pytest.fixture
 def inbox_url(mariadb, _messages):
     """One database for many tests, with the tables of inbox, outbox and business, all empty."""
-    for table in ("processed_messages", "orders"):
+    for table in ("processed_messages", "outbox_messages", "orders"):
         mariadb.say(f"DELETE FROM {table}", database=_messages)  # noqa: S608 - constants
     return mariadb.url(_messages)
 
