@@ -150,7 +150,9 @@ class _Running:
     def __init__(self, url: str, to: Any) -> None:
         self._url = url
         self._sent, self._wanted, self._done = 0, 1, asyncio.Event()
-        self._relay = AsyncRelay(url, {f"{_SUBJECT}.*": to}, observers=[self._happened])
+        # It must not look by itself: what it sent before the clock ran would not be counted.
+        where = {f"{_SUBJECT}.*": to}
+        self._relay = AsyncRelay(url, where, poll="1h", observers=[self._happened])
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
