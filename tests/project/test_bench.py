@@ -83,6 +83,15 @@ ROWS = {
     "inbox-statements": "4: claim, completion, savepoint, release",
     "inbox-purge": "at least 100,000",
     "inbox-beside-purge": "at least 0.8x",
+    "outbox-put": "at most 1.25x the time",
+    "outbox-relay": "at least 0.4x",
+    "outbox-latency": "at most 5x",
+    "outbox-growth": "at most 1.2x the time",
+    **{
+        f"outbox-{k}-{p}": "at least 1.0x"
+        for k in ("put", "relay")
+        for p in ("faststream", "django")
+    },
     **{f"where-{s}-{k}": "" for s in ("memory", "sqlite", "redis") for k in KINDS},
     **{f"growth-{store}-{size}": "at most 1.2x" for store in STORES for size in ("many", "most")},
     **{f"peers-{place}": "at least 1.0x" for place in PLACES},
@@ -128,7 +137,7 @@ QUICK_GROUPS = {
 }
 LONG_GROUPS = {
     "processes": ("events", "where"),
-    "postgres": ("postgres", "postgres-many", "inbox"),
+    "postgres": ("postgres", "postgres-many", "inbox", "outbox"),
     "growth": ("growth",),
     "peers": ("peers",),
 }
