@@ -30,8 +30,8 @@ FORKS = multiprocessing.get_context("forkserver")
 class Broker:
     """Delivers every message to each consumer, and again whatever was not acknowledged."""
 
-    def __init__(self, arguments, numbers, kills, seed):
-        self.arguments = arguments
+    def __init__(self, arguments, numbers, kills, seed, target=consume):
+        self.arguments, self.target = arguments, target
         self.numbers = numbers
         self.kills = kills
         self.seed = seed
@@ -63,7 +63,7 @@ class Broker:
     def _consumer(self, waiting, lives):
         """One process: it is killed after so many answers, wherever it is then."""
         ours, theirs = FORKS.Pipe()
-        process = FORKS.Process(target=consume, args=(theirs, *self.arguments))
+        process = FORKS.Process(target=self.target, args=(theirs, *self.arguments))
         with self.lock:  # whoever starts a process also looks after those of others
             process.start()
         theirs.close()
@@ -104,10 +104,12 @@ class Broker:
         ("psycopg", "leased", 60, 1),
         ("sqlalchemy", "leased", 150, 3),
         ("django", "atomic", 40, 1),
+        ("asyncpg", "atomic", 60, 1),
+        ("asyncpg", "leased", 40, 1),
     ],
 )
 def test_every_message_is_processed_once(way_of, open_inbox, name, mode, count, kills):  # noqa: PLR0917 - a table of cases
-    way = way_of(name)
+    way = way_of("psycopg" if name == "asyncpg" else name)
     open_inbox(way.url).migrate()
     FORKS.set_forkserver_preload(PRELOADED)
     if MESSAGES:
