@@ -50,7 +50,7 @@ class MySQLConnections:
         """Parse the URL. The first statement opens a connection."""
         self.schema = schema
         self.target = MySQLTarget.of(url, 1, "5s", "5s")
-        self._here = PerProcess(partial(_Lines, self.target, schema))
+        self._here = PerProcess(partial(_MySQLLines, self.target, schema))
 
     def run(self, statement: str, values: Given, *, keeper: bool = False) -> list[Any]:  # noqa: ARG002 - SQLite tells the keeper apart
         """Run the statement and commit it. Return its rows, one for each changed row if none."""
@@ -74,7 +74,7 @@ class MySQLConnections:
         self._here.here().close()
 
 
-class _Lines:
+class _MySQLLines:
     def __init__(self, target: MySQLTarget, schema: Schema) -> None:
         self._target = target
         self._schema = schema
