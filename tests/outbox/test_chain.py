@@ -32,7 +32,8 @@ def test_each_order_is_charged_and_mailed_once_whenever_somebody_dies(moments, t
         until(over)
         totals = chain.totals()
     assert (totals.orders, totals.charges, totals.mails) == (ORDERS, ORDERS, ORDERS)
-    assert (totals.lost, totals.doubled, totals.kills) == (0, 0, 3)
+    assert (totals.lost, totals.doubled) == (0, 0)
+    assert totals.kills >= 3  # one that cannot reach a slow broker ends, too, and is started again
     assert totals.repeats > 0  # somebody died after the broker had the message
 
 
@@ -51,5 +52,6 @@ def test_on_two_brokers_and_postgres(tmp_path):
         until(over)
         totals = run.chain.totals()
     assert (totals.orders, totals.charges, totals.mails) == (ORDERS, ORDERS, ORDERS)
-    assert (totals.lost, totals.doubled, totals.kills) == (0, 0, 3)
+    assert (totals.lost, totals.doubled) == (0, 0)
+    assert totals.kills >= 3  # one that cannot reach a slow broker ends, too, and is started again
     assert totals.repeats > 0
