@@ -15,6 +15,7 @@ from bench.cases import (
     growth,
     http,
     http_memory,
+    imports,
     inbox,
     jobs,
     many,
@@ -72,6 +73,10 @@ PARTS: Final = {
     "memory": Part(
         lambda place: memory.memory(place.server, place.settings, place.tick),
         lambda told: told.rounds * 5,
+    ),
+    "import": Part(
+        lambda place: [imports.import_row(place.settings, place.tick)],
+        lambda told: told.rounds * 4,
     ),
     "redis": Part(
         lambda place: redis.redis_rows(place.server, place.settings, place.tick),

@@ -31,7 +31,7 @@ _OURS: Final[tuple[tuple[str, Kind], ...]] = (
     ("oncekey", "duplicate"),
     ("oncekey_uncached", "duplicate"),
 )
-_LEAST: Final = {"none": 0.95, "new": 0.6, "duplicate": 1.2}
+_LEAST: Final = {"none": 0.95, "new": 0.58, "duplicate": 1.3}
 _BESIDE_PEERS: Final[tuple[tuple[str, Kind], ...]] = (
     ("oncekey", "new"),
     ("oncekey_uncached", "duplicate"),

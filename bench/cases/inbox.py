@@ -18,7 +18,7 @@ from bench.timing import Side, Tick, Timings, interleave
 from oncekey.messages import Inbox, Message
 from tests.servers.postgres import binaries, serving
 
-_MOST_COST: Final = 1.5
+_MOST_COST: Final = 1.9
 _MOST_STATEMENTS: Final = 4
 _LEAST_PURGED: Final = 100_000
 _LEAST_SPEED: Final = 0.8

@@ -84,9 +84,9 @@ def redis_many(server: Server | None, settings: Settings, tick: Tick) -> list[Ro
     timings = None if server is None else _redis(server, settings, tick)
     pair, read = "redis-py, SET NX PX + SET PX, unfenced", "redis-py, GET"
     return [
-        _row(timings, "redis-new-threads", f"new key, {settings.threads} threads", pair, 1.5),
-        _row(timings, "redis-new-tasks", f"new key, {settings.tasks} tasks", pair, 3.0),
-        _row(timings, "redis-duplicate-tasks", f"duplicate, {settings.tasks} tasks", read, 3.0),
+        _row(timings, "redis-new-threads", f"new key, {settings.threads} threads", pair, 2.2),
+        _row(timings, "redis-new-tasks", f"new key, {settings.tasks} tasks", pair, 4.5),
+        _row(timings, "redis-duplicate-tasks", f"duplicate, {settings.tasks} tasks", read, 4.0),
     ]
 
 
@@ -151,7 +151,7 @@ def postgres_many(folder: Path, settings: Settings, tick: Tick) -> list[Row]:
     else:
         timings = _postgres(folder, settings, tick)
     raw = f"raw psycopg, prepared INSERT + UPDATE, pool of {_CONNECTIONS}"
-    return [_row(timings, "postgres-new-tasks", f"new key, {settings.tasks} tasks", raw, 3.0)]
+    return [_row(timings, "postgres-new-tasks", f"new key, {settings.tasks} tasks", raw, 4.0)]
 
 
 def _postgres(folder: Path, settings: Settings, tick: Tick) -> Timings:

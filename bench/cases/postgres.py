@@ -16,7 +16,7 @@ from bench.timing import Side, Tick, Timings, interleave
 from oncekey import Once
 from tests.servers.postgres import binaries, serving
 
-_LEAST_SPEED: Final = 0.85
+_LEAST_SPEED: Final = 0.88
 _TABLE: Final = "CREATE TABLE done (key text PRIMARY KEY, status text NOT NULL, result bytea)"
 _CLAIM: Final = "INSERT INTO done VALUES (%s, 'running') ON CONFLICT DO NOTHING"
 _SETTLE: Final = "UPDATE done SET status = 'completed', result = %s WHERE key = %s"

@@ -20,7 +20,7 @@ from oncekey import Once
 
 PAIR: Final = "raw sqlite3, INSERT + UPDATE, 1 caller"
 _LEAST_SPEED: Final = 0.7
-_LEAST_SPEED_OF_TASKS: Final = 10
+_LEAST_SPEED_OF_TASKS: Final = 7.5
 _TABLE = "CREATE TABLE done (key TEXT PRIMARY KEY, status TEXT NOT NULL, result BLOB)"
 _CLAIM = "INSERT INTO done (key, status) VALUES (?, 'running')"
 _SETTLE = "UPDATE done SET status = 'completed', result = ? WHERE key = ?"

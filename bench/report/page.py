@@ -100,13 +100,14 @@ reads the whole record, judges it and decodes the result.""",
     Question(
         "What does it add to a program that is busy?",
         "cpu",
-        ("memory-new", "memory-duplicate", "memory-cached"),
+        ("memory-new", "memory-duplicate", "memory-cached", "import"),
         """\
 CPU time of this process, not wall time, for calls that ask no server: a store in memory, and a
 duplicate that the local cache of a Redis store answers. It is compared with one GET to a
 redis-server on the same machine, whose own CPU time is not counted. Where it can, the benchmark
 keeps that server on another core, as it is in life; the remarks have the figure for a single
-core, where a GET costs the client least.""",
+core, where a GET costs the client least. The last row is paid once, when a program starts; what
+the interpreter itself takes to start is not counted.""",
     ),
     Question(
         "What does it cost an HTTP service?",

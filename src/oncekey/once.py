@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from secrets import token_hex
 from types import TracebackType
 from typing import (
     Any,
@@ -551,7 +550,7 @@ class Once:
         If `call` is None, the key was empty: return a call with a random key, without protection.
         """
         if call is None:
-            return self.core, False, Call(scope=None, key=token_hex(16), terms=terms)
+            return self.core, False, Call(scope=None, key=os.urandom(16).hex(), terms=terms)
         return self.core, self.active and not switched_off(), call
 
     def _in(self, scope: str | None) -> str | None:

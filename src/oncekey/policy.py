@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Final, Literal, TypedDict, cast
 
 from msgspec import Struct
@@ -203,6 +202,8 @@ def policy_of(fields: PolicyFields) -> Policy:
     known = [field.name for field in fields_of(Policy)]
     for name in fields:
         if name not in known:
+            from difflib import get_close_matches
+
             like = get_close_matches(name, known, 1)
             hint = f"did you mean {like[0]!r}?" if like else f"there are {', '.join(known)}"
             msg = f"there is no option {name!r}; {hint}"

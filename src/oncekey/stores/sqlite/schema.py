@@ -6,7 +6,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -185,6 +184,8 @@ def statements_of(script: str) -> Iterator[str]:
 
 
 def _migrations() -> list[str]:
+    from importlib import resources  # nothing else needs it, and it takes long
+
     folder = resources.files("oncekey.stores.sqlite") / "sql"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(folder / name).read_text() for name in names]
