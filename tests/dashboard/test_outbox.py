@@ -125,13 +125,13 @@ async def test_a_letter_is_edited_and_gets_a_new_id(memory, dashboard, inside, u
     found = await sent(url)
     (new,) = [name for name, to, _ in found if to == "orders.mended"]
     assert new not in ("m-1", "")
-    assert (new, "orders.mended", '{"order":\n"mended"}') == found[0]
+    assert (new, "orders.mended", '{"order":\n"mended"}') in found
     (entry,) = read_audit(memory.store, 10)
     assert entry.became == f"edited, and sent as {new}"
     certain, form = await asked(browser, "edit", "/outbox/letter?id=m-3", to="elsewhere", type="")
     assert "consumers get both" not in certain.text
     await browser.post("/outbox/decide", data=form)
-    assert [one[1:] for one in await sent(url)] == [("elsewhere", '{"order":"m-3"}')]
+    assert ("elsewhere", '{"order":"m-3"}') in [one[1:] for one in await sent(url)]
 
 
 async def test_what_cannot_be_sent_is_said_beside_what_was_typed(memory, dashboard, inside, url):

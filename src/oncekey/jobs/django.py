@@ -118,7 +118,7 @@ def _is_gone(error: Exception, rule: EnqueueRule) -> bool:
     Its transaction was rolled back. With other rules it may have ended and been pruned.
     """
     gone = type(error).__name__ == "TaskResultDoesNotExist"  # each of the two packages has its own
-    return gone and rule["per"] is None and rule["until"] in {"started", "finished"}
+    return gone and rule.get("per") is None and rule.get("until") in {"started", "finished"}
 
 
 def _enqueuing(

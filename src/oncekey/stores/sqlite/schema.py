@@ -93,13 +93,14 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float, mode: int) -> 
     try:
         connection = sqlite3.connect(
             path,
-            timeout=busy_timeout,
+            timeout=0,
             isolation_level=None,
             check_same_thread=False,
             factory=Connection,
         )
         try:
-            _prepare(connection, synchronous, busy_timeout)
+            when_unlocked(lambda: _prepare(connection, synchronous), busy_timeout)
+            connection.execute(f"PRAGMA busy_timeout = {round(busy_timeout * 1000)}")
             connection.watch(path)
         except BaseException:
             connection.close()
@@ -111,8 +112,13 @@ def connect(path: Path, *, synchronous: str, busy_timeout: float, mode: int) -> 
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, synchronous: str, busy_timeout: float) -> None:
-    _use_wal(connection, busy_timeout)
+def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
+    """Switch to WAL and apply what is missing. Raise at once if the file is locked.
+
+    Then it is called again, and looks at the schema again: another process may have brought it up
+    to date, and write so much that this one would never get the lock.
+    """
+    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     if synchronous == "NORMAL":  # only checkpoints wait for the disk then: make them rarer
         connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")
@@ -137,11 +143,6 @@ def _schema(connection: sqlite3.Connection) -> int:
         return 0
     (version,) = connection.execute("SELECT version FROM oncekey_schema").fetchone()
     return int(version)
-
-
-def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Switch to WAL. This needs exclusive access, for which SQLite itself does not wait."""
-    when_unlocked(lambda: connection.execute("PRAGMA journal_mode = WAL"), busy_timeout)
 
 
 def when_unlocked(run: Callable[[], T], busy_timeout: float) -> T:

@@ -1,5 +1,10 @@
 """The tables of a SQLite file: how they are made, and when a record is due."""
 
+import sqlite3
+import time
+from contextlib import closing
+from types import SimpleNamespace
+
 import pytest
 
 from oncekey.core import machine
@@ -60,6 +65,27 @@ def test_a_file_of_an_older_release_is_brought_up_to_date(store, clock, monkeypa
 
 
 # When a record is due
+
+
+def test_a_file_that_is_ready_opens_though_somebody_writes_all_the_time(tmp_path, monkeypatch):
+    path = tmp_path / "records.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as busy:
+        busy.execute("PRAGMA journal_mode = WAL")
+        busy.execute("BEGIN IMMEDIATE")
+
+        def make_ready_and_go_on(_):
+            for script in schema._migrations():
+                for statement in schema.statements_of(script):
+                    busy.execute(statement)
+            busy.execute("UPDATE oncekey_schema SET version = 1")
+            busy.execute("COMMIT")
+            busy.execute("BEGIN IMMEDIATE")
+
+        clock = SimpleNamespace(sleep=make_ready_and_go_on, monotonic=time.monotonic)
+        monkeypatch.setattr(schema, "time", clock)
+        store = SQLiteStore(path)
+        assert store.get("shop", "k") is None
+        store.close()
 
 
 @pytest.mark.fast_path("what a writer does while nobody else writes")

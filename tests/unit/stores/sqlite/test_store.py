@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -269,10 +270,10 @@ def test_changing_the_mode_is_tried_again_while_others_change_it(monkeypatch):
     """Seen with six processes that open a new file at once: no busy handler is asked there."""
     paused = []
     monkeypatch.setattr(schema.time, "sleep", paused.append)
-    schema._use_wal(Locked(3), 10.0)
+    schema.when_unlocked(partial(Locked(3).execute, "PRAGMA journal_mode = WAL"), 10.0)
     assert len(paused) == 3
     with pytest.raises(sqlite3.OperationalError):
-        schema._use_wal(Locked(3), -1.0)
+        schema.when_unlocked(partial(Locked(3).execute, "PRAGMA journal_mode = WAL"), -1.0)
 
 
 def test_opening_does_not_wait_for_ever(store, path):
