@@ -168,7 +168,8 @@ def counts(folder: Path, settings: Settings) -> list[Row]:
                     value=per_key,
                     unit="commits",
                     target=target,
-                    met=per_key == float(target) if target else None,
+                    # the keeper adds a commit every ten seconds, for the charts
+                    met=round(per_key, 1) == float(target) if target else None,
                 )
             )
 

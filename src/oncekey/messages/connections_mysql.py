@@ -163,7 +163,7 @@ class _MySQLLines:
             if self._steps(connection):
                 self._migrate(connection)
                 self._check_engines(connection)
-            return str(_rows(connection, self._schema.read, {})[0][2].decode())
+            return self._read(connection)[0][2]
         except FAILURES as error:
             raise explain_preparing(error, self._target.where) from error
         finally:
@@ -194,8 +194,12 @@ class _MySQLLines:
 
     def _steps(self, connection: Connection) -> tuple[str, ...]:
         (found,) = _rows(connection, self._schema.find(MYSQL), {})
-        read = _rows(connection, self._schema.read, {}) if found[0] else []
-        return self._schema.missing(found, read, MYSQL)
+        return self._schema.missing(found, self._read(connection) if found[0] else [], MYSQL)
+
+    def _read(self, connection: Connection) -> list[tuple[int, int, str]]:
+        """Return the row of the version table. Names have a binary collation, and come as bytes."""
+        rows = _rows(connection, self._schema.read, {})
+        return [(version, oldest, identity.decode()) for version, oldest, identity in rows]
 
 
 def _statements(script: str) -> list[str]:

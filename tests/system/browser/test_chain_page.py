@@ -31,6 +31,7 @@ def show():
 
 @pytest.fixture
 def site(show):
+    """The page. Tests ask for it first, so that theirs end before it does."""
     with serving(make_app(show)) as site:
         yield site
 
@@ -49,11 +50,11 @@ def play(page, site):
     assert page.locator("td.doubled").count() == 0
 
 
-def test_a_person_kills_a_service_and_each_order_arrives_once(page, site):
+def test_a_person_kills_a_service_and_each_order_arrives_once(site, page):
     play(page, site)
 
 
-def test_without_scripts_it_works_by_reloading(new_context, site, show):
+def test_without_scripts_it_works_by_reloading(site, new_context, show):
     page = new_context(java_script_enabled=False).new_page()
     page.goto(site)
     page.get_by_role("button", name="Place").click()
@@ -66,7 +67,7 @@ def test_without_scripts_it_works_by_reloading(new_context, site, show):
 
 
 @pytest.mark.parametrize("width", [390, 1000])
-def test_a_picture_shows_no_more_than_fits(new_context, site, show, width):
+def test_a_picture_shows_no_more_than_fits(site, new_context, show, width):
     dark = {"color_scheme": "dark"} if width == 390 else {}
     page = new_context(viewport={"width": width, "height": 844}, **dark).new_page()
     play(page, site)

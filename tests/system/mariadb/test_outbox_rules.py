@@ -144,7 +144,9 @@ def test_a_migration_that_was_cut_off_is_done_again(new_url, open_outbox):
     way.execute("DROP TABLE outbox_messages")
     way.execute("DELETE FROM outbox_messages_turns WHERE turn > 7")
     way.execute("UPDATE outbox_messages_schema SET version = 0")
-    put(way, open_outbox(new_url), "a", key="7")
+    again = open_outbox(new_url)
+    again.migrate()
+    put(way, again, "a", key="7")
     assert way.execute("SELECT count(*) FROM outbox_messages_turns") == [(65536,)]
     assert way.execute("SELECT message_id FROM outbox_messages") == [("a",)]
 
