@@ -78,7 +78,7 @@ class MariaDBServer:
         while self.process.poll() is None:
             try:
                 self.connected().close()
-            except pymysql.err.OperationalError:
+            except pymysql.OperationalError:
                 assert time.monotonic() < give_up, "MariaDB does not answer"
                 time.sleep(0.02)
             else:

@@ -418,7 +418,7 @@ def test_a_purge_leaves_out_what_is_locked(inbox_url, inbox):
 
 def test_looking_makes_no_table(new_url):
     assert (due_messages(new_url), purge_messages(new_url)) == (None, 0)
-    with pytest.raises(pymysql.err.ProgrammingError, match="processed_messages"):
+    with pytest.raises(pymysql.ProgrammingError, match="processed_messages"):
         WAYS["pymysql"](new_url).marks()
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 import asyncmy
 import asyncmy.errors
 import pymysql
-import pymysql.err
 
 from oncekey.stores.mysql.address import MySQLTarget
 from oncekey.stores.mysql.schema import SESSION
@@ -27,7 +26,7 @@ AsyncConnection: TypeAlias = asyncmy.Connection
 C = TypeVar("C")
 
 FAILURES: Final = (
-    pymysql.err.Error,
+    pymysql.Error,  # `pymysql.err` may be a copy of the module, which Django has imported
     asyncmy.errors.Error,
     OSError,  # with TimeoutError
     EOFError,

@@ -1,5 +1,8 @@
 """What an error of a driver says about whether the verb happened."""
 
+import subprocess
+import sys
+
 import pytest
 from pymysql.err import InterfaceError, InternalError, OperationalError, ProgrammingError
 
@@ -68,3 +71,14 @@ def test_a_database_that_was_made_again_is_migrated_again():
     assert schema_is_gone(ProgrammingError(1146, "no such table"))
     assert schema_is_gone(OperationalError(1305, "no such procedure"))
     assert not schema_is_gone(OperationalError(1213, "Deadlock found"))
+
+
+def test_errors_are_known_where_django_has_loaded_the_driver_a_second_time():
+    """`install_as_MySQLdb` gives the driver another name, under which Django imports its parts."""
+    code = (
+        "import pymysql; pymysql.install_as_MySQLdb(); import MySQLdb.converters;"
+        "assert pymysql.err is not pymysql.connections.err;"
+        "from oncekey.stores.mysql.drivers import FAILURES;"
+        "assert issubclass(pymysql.connections.err.OperationalError, FAILURES)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
