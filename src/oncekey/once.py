@@ -32,6 +32,7 @@ from oncekey.engine import run as blocking
 from oncekey.engine import run_async as awaiting
 from oncekey.engine.run import Run
 from oncekey.engine.run_async import AsyncRun
+from oncekey.engine.run_base import running
 from oncekey.engine.runtime import Core
 from oncekey.errors import ConfigurationError
 from oncekey.functions import (
@@ -73,19 +74,18 @@ from oncekey.stores.sqlalchemy import AnyEngine
 class AttemptBlock:
     """The block of one attempt: use it with `with` in blocking code, `async with` in coroutines."""
 
-    _run: Run
-    _run_async: AsyncRun
-
     def __init__(self, view: Once, call: Call) -> None:
         """Prepare the attempt. Nothing is claimed before the block is entered."""
         self._view = view
         self._call = call
+        self._entered: list[Any] = []
 
     def __enter__(self) -> Attempt:
         """Claim the key. Return the attempt, which runs or is a duplicate with its result."""
         core, active, call = self._view.use(self._call, self._call.terms)
-        self._run = blocking.enter(core.engine(), call, active=active)
-        return attempt_of(self._run.__enter__())
+        run = blocking.enter(core.engine(), call, active=active)
+        self._entered.append(run)
+        return attempt_of(run.__enter__())
 
     def __exit__(
         self,
@@ -94,14 +94,15 @@ class AttemptBlock:
         trace: TracebackType | None,
     ) -> None:
         """End the attempt, unless it has ended: complete it, or fail it with the error."""
-        self._run.__exit__(kind, error, trace)
+        run: Run = self._left()
+        run.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncAttempt:
         """Claim the key. Return the attempt, which runs or is a duplicate with its result."""
         core, active, call = self._view.use(self._call, self._call.terms)
-        engine = core.engine_async()
-        self._run_async = await awaiting.enter(engine, call, active=active)
-        return attempt_of(await self._run_async.__aenter__())
+        run = await awaiting.enter(core.engine_async(), call, active=active)
+        self._entered.append(run)
+        return attempt_of(await run.__aenter__())
 
     async def __aexit__(
         self,
@@ -110,7 +111,15 @@ class AttemptBlock:
         trace: TracebackType | None,
     ) -> None:
         """End the attempt, unless it has ended: complete it, or fail it with the error."""
-        await self._run_async.__aexit__(kind, error, trace)
+        run: AsyncRun = self._left()
+        await run.__aexit__(kind, error, trace)
+
+    def _left(self) -> Any:
+        """Return the run that this code has entered. Others may have entered the block too."""
+        mine = running.get()
+        run = mine if mine in self._entered else self._entered[-1]
+        self._entered.remove(run)
+        return run
 
 
 _STATUSES: Final = ("running", "completed", "failed", "released", "held")

@@ -3,6 +3,7 @@
 import pytest
 
 from oncekey import LeaseLostError, OutcomeUnknownError, current
+from oncekey.engine import single_flight
 from tests.functions.calls import CardDeclinedError, answer_two, fail_definitely, start
 
 
@@ -120,3 +121,22 @@ def test_the_token_grows_and_the_downstream_key_does_not_change(once):
     off.active = False
     off.run("fence", note_key, 5)
     assert unprotected[1] == key
+
+
+def test_those_who_share_a_block_end_their_own_attempts(once, clock, gate, monkeypatch):
+    monkeypatch.setattr(single_flight, "FRESH_FOR", 0.0)
+    block = once.options(heartbeat=False, wait=0).attempt("nightly")
+
+    def hang():
+        with block:
+            gate.enter()
+
+    hung = start(hang)
+    gate.until_inside()
+    clock.advance("6min")
+    with pytest.raises(ZeroDivisionError), block:
+        gate.go_on.set()
+        with pytest.raises(LeaseLostError):
+            hung.outcome()
+        raise ZeroDivisionError
+    assert once.get("nightly").status == "released"
