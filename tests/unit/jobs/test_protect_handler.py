@@ -2,15 +2,19 @@
 
 import json
 import logging
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from oncekey import ConfigurationError, InProgressError, InvalidKeyError, Once, StoreError, current
+from oncekey.engine import single_flight
 from oncekey.jobs import by_entity, by_fields, by_payload, by_task_id, handler
 from oncekey.stores import MemoryStore
 from oncekey.testing import FakeClock
 from tests.faulty import FaultyStore
+from tests.functions.calls import start
+from tests.patience import PATIENCE
 
 BY_ORDER = by_fields("order")
 MESSAGE = SimpleNamespace(id="7")
@@ -192,6 +196,30 @@ def test_a_job_that_runs_elsewhere_is_not_waited_for(once, store):
         return "once"
 
     assert handler(once, BY_ORDER, inside, scope="ship")({"order": 1}) == "once"
+
+
+@pytest.mark.row("W9")
+def test_a_handler_that_hangs_loses_its_key_in_its_own_process(store, clock, runs, monkeypatch):
+    monkeypatch.setattr(single_flight, "FRESH_FOR", 0.0)
+    once = Once(store, heartbeat=False, lease="5min")
+    inside, go_on = threading.Event(), threading.Event()
+
+    @handler(once, BY_ORDER)
+    def ship(job):
+        runs.append(job)
+        if len(runs) == 1:
+            inside.set()
+            assert go_on.wait(PATIENCE)
+        return len(runs)
+
+    hung = start(lambda: ship({"order": 1}))
+    assert inside.wait(PATIENCE)
+    with pytest.raises(InProgressError):
+        ship({"order": 1})
+    clock.advance("6min")
+    assert ship({"order": 1}) == 2
+    go_on.set()
+    assert hung.outcome() == 2
 
 
 def test_a_key_function_that_fails_fails_the_job(once, runs, store):
