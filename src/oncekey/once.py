@@ -136,6 +136,13 @@ def _checked_status(status: object) -> Any:
     return status
 
 
+def _checked_prefix(prefix: object) -> str | None:
+    if prefix is not None and not isinstance(prefix, str):
+        msg = f"prefix must be a string, but it is {prefix!r}"
+        raise ConfigurationError(msg)
+    return prefix
+
+
 def _is_function(thing: object) -> bool:
     return callable(thing) or isinstance(thing, (classmethod, staticmethod))
 
@@ -212,7 +219,10 @@ class Once:
         base = Options(policy=environment).having(policy=policy, fields=fields)
         self._scope = checked_scope(scope)
         self._options = base if scope is None else base.having(scope=scope)
-        self.prefix = prefix or os.environ.get("ONCEKEY_PREFIX") or DEFAULT_PREFIX
+        self.prefix = _checked_prefix(prefix) or os.environ.get("ONCEKEY_PREFIX") or DEFAULT_PREFIX
+        if not isinstance(active, bool):
+            msg = f"active must be True or False, but it is {active!r}"
+            raise ConfigurationError(msg)
         self.active = active and not off_in_environment()
         told = (LogObserver(),) if observers is None else observers
         self.core = Core(store, told, cache, self.prefix)

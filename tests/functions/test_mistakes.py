@@ -67,6 +67,20 @@ def test_a_client_of_redis_instead_of_a_store():
         Once(redis.asyncio.Redis())
 
 
+def test_the_class_of_a_store_instead_of_a_store():
+    with pytest.raises(
+        ConfigurationError, match=r"is a class; write Once\(MemoryStore\(\.\.\.\)\)"
+    ):
+        Once(MemoryStore)
+
+
+def test_a_prefix_is_a_string_and_active_is_true_or_false():
+    with pytest.raises(ConfigurationError, match="prefix must be a string, but it is b'x:'"):
+        Once("memory://", prefix=b"x:")
+    with pytest.raises(ConfigurationError, match="active must be True or False, but it is 'no'"):
+        Once("memory://", active="no")
+
+
 def test_a_coroutine_under_another_library_is_refused_before_anything_is_claimed():
     """A loop that is not of asyncio, such as that of trio, drives the coroutine."""
     store = MemoryStore()

@@ -148,6 +148,9 @@ def _chosen(store: str | Store | AsyncStore | AnyEngine | None, prefix: str) -> 
         return open_store(store, prefix=prefix)
     if is_engine(store):
         return store_on(store)
+    if isinstance(store, type):
+        msg = f"{store.__name__} is a class; write Once({store.__name__}(...))"
+        raise ConfigurationError(msg)
     missing = [verb for verb in VERBS if not callable(getattr(store, verb, None))]
     if missing:
         if type(store).__module__.partition(".")[0] == "redis":
