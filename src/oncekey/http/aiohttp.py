@@ -25,7 +25,7 @@ from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.request import Headers, Request, nobody, owner_of
-from oncekey.http.response import Reply, Unkept
+from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import of_aiohttp
 from oncekey.http.rules import Asked, Rules, Settings
 from oncekey.once import Once
@@ -275,7 +275,8 @@ class AiohttpExchange(AsyncExchange):
             body is None or isinstance(body, (bytes, bytearray))
         ):
             kept = self.rules.kept(response.status, headers, bytes(body or b""))
-        reply = await self.end(response.status, kept)
+        later = says_when(response.status, headers)
+        reply = await self.end(response.status, kept, later=later)
         self.sent = True
         for name, value in self.echo:
             response.headers.setdefault(name.decode(), value.decode("latin-1"))

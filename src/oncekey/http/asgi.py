@@ -21,7 +21,7 @@ from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError, TooLargeError
 from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.request import Headers, Request, nobody, placed
-from oncekey.http.response import Reply, Unkept
+from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import of_asgi
 from oncekey.http.rules import Asked, Rules, Sent, Settings
 from oncekey.once import Once
@@ -40,6 +40,7 @@ PLACE: Final = "oncekey.exchange"
 """The key of the exchange in the ASGI scope."""
 
 _GONE: Final = 400
+_REFUSED: Final = 400
 _HELD_FOR: Final = 1.0
 _IDENTITY: Final = (b"accept-encoding", b"identity")
 # With these extensions parts of the response would bypass the middleware.
@@ -419,7 +420,9 @@ class ASGIExchange(AsyncExchange):
         if self._parts is not None:
             body = b"".join([*self._parts, body])
             message = {"type": "http.response.body", "body": body}
-        reply = await self.end(status, self.rules.kept(status, self._headers, body))
+        kept = self.rules.kept(status, self._headers, body)
+        later = status >= _REFUSED and says_when(status, self._headers)
+        reply = await self.end(status, kept, later=later)
         if reply is None:
             if not self._deaf:
                 await self._to_client(self._started())

@@ -32,7 +32,7 @@ from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.openapi import describe
 from oncekey.http.profiles import PROFILES
 from oncekey.http.request import EVERYBODY, Headers, Request, nobody
-from oncekey.http.response import Reply, Unkept
+from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import Path, of_django
 from oncekey.http.rules import Asked, Rules
 from oncekey.once import Once
@@ -346,7 +346,8 @@ class DjangoExchange(Exchange):
         if self.error is not None and status >= _BROKEN:
             reply = self.failed(self.error)
             return response if reply is None else _instead_of(response, reply)
-        reply = self.end(status, self._kept(response))
+        later = says_when(status, _answered_headers(response))
+        reply = self.end(status, self._kept(response), later=later)
         if reply is not None:
             return _instead_of(response, reply)
         _add_headers(response, self.echo)
@@ -443,7 +444,8 @@ class AsyncDjangoExchange(AsyncExchange):
         if self.error is not None and status >= _BROKEN:
             reply = await self.failed(self.error)
             return response if reply is None else _instead_of(response, reply)
-        reply = await self.end(status, await self._kept(response))
+        later = says_when(status, _answered_headers(response))
+        reply = await self.end(status, await self._kept(response), later=later)
         if reply is not None:
             return _instead_of(response, reply)
         _add_headers(response, self.echo)

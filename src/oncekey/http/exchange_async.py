@@ -74,15 +74,18 @@ class AsyncExchange:
         run = self.run
         return None if run is None or run.ended or self._concluded else run
 
-    async def end(self, status: int, kept: bytes | Unkept) -> Reply | None:
-        """Record how the request ended. Return a reply if it is sent instead of the response."""
+    async def end(self, status: int, kept: bytes | Unkept, *, later: bool = False) -> Reply | None:
+        """Record how the request ended. Return a reply if it is sent instead of the response.
+
+        `later` is whether the response is a refusal that says when to ask again.
+        """
         run, rules = self.run, self.rules
         assert run is not None  # noqa: S101 - only a claimed request is held back
         self._concluded = True  # from here on the work counts as done, even after an error
         try:
             if run.ended:
                 pass  # the handler has ended it itself
-            elif run.keeps or rules.keeps(status):
+            elif run.keeps or (rules.keeps(status) and not later):
                 recorded = await run.engine.settle(run.ticket, run.settlement(kept))
                 run.settled(kept, recorded=recorded)
             else:

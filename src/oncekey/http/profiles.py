@@ -133,6 +133,7 @@ _PROBLEMS: Final[dict[Situation, Words]] = {
 # Several depend on headers, which are not part of the fingerprint.
 _NO_EFFECT: Final = frozenset(
     {
+        *(307, 308),  # the same request is to be sent elsewhere
         *(400, 401, 403, 404, 405, 406, 408, 411, 412, 413, 415, 417, 421, 422, 423, 425, 426),
         *(428, 429, 431),
     }

@@ -97,6 +97,11 @@ def endless(headers: Headers) -> bool:
     return False
 
 
+def says_when(status: int, headers: Headers) -> bool:
+    """Return whether this is a refusal that says when to ask again: the answer may change."""
+    return 400 <= status < 500 and any(name == b"retry-after" for name, _ in headers)  # noqa: PLR2004 - as known
+
+
 @lru_cache(256)
 def _is_endless(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() in _ENDLESS

@@ -25,7 +25,7 @@ from oncekey.http.body import Body, LateBody
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange import Exchange
 from oncekey.http.request import Headers, Request, nobody
-from oncekey.http.response import Reply, Unkept
+from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import of_wsgi
 from oncekey.http.rules import Asked, Rules, Sent, Settings
 from oncekey.once import Once
@@ -228,7 +228,8 @@ class WSGIExchange(Exchange):
         """Record the whole response. Return a reply if it is to be sent instead."""
         if self._error is not None:
             return self.failed(self._error)
-        return self.end(status, self.rules.kept(status, headers, body))
+        kept = self.rules.kept(status, headers, body)
+        return self.end(status, kept, later=says_when(status, headers))
 
     def not_replayable(self, status: int, why: str) -> Reply | None:
         """Record that the response cannot be replayed. Return a reply if it is sent instead."""

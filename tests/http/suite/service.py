@@ -60,6 +60,12 @@ def status(site: Site, asked: Asked) -> Answer:
     return Answer(int(asked.parameter), (JSON,), json.dumps({"run": len(site.runs)}).encode())
 
 
+def later(site: Site, asked: Asked) -> Answer:
+    """The status that the path asks for, from a handler that asks the client to come again."""
+    answer = status(site, asked)
+    return answer._replace(headers=(*answer.headers, ("retry-after", "1")))
+
+
 def empty(site: Site, asked: Asked) -> Answer:
     return Answer(204)
 
@@ -216,6 +222,7 @@ ROUTES: dict[str, Handler] = {
     "/boom": boom,
     "/timeout": timeout,
     "/status/{parameter}": status,
+    "/later/{parameter}": later,
     "/empty": empty,
     "/redirect": redirect,
     "/cookies": cookies,

@@ -9,7 +9,9 @@ from oncekey.policy import FUNCTION, SECOND, terms
 
 HEADERS = {406, 411, 412, 417, 421, 423, 426, 428, 431}
 """They depend on headers, which may be others the next time."""
-NEVER = {400, 401, 403, 404, 405, 408, 413, 415, 422, 425, 429} | HEADERS
+ELSEWHERE = {307, 308}
+"""The client sends the same request to another address, with the same key."""
+NEVER = {400, 401, 403, 404, 405, 408, 413, 415, 422, 425, 429} | HEADERS | ELSEWHERE
 
 
 @pytest.mark.parametrize(
