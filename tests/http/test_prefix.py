@@ -1,7 +1,9 @@
 """An application that is served below a prefix, as frameworks and servers have it."""
 
+import hmac
 import importlib
 import logging
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +22,7 @@ from starlette.routing import Mount, Route
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from oncekey import ConfigurationError, Once
-from oncekey.http import aiohttp
+from oncekey.http import aiohttp, presets
 from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.http.flask import install
 from tests.http.conftest import NUMBERS, SHELLS
@@ -137,6 +139,21 @@ def test_a_status_url_leads_through_the_prefix(below, status_path):
     site.gate.go_on.set()
     assert first.result().status_code == 201
     assert site.client.get(inside).content == first.result().content
+
+
+def test_a_signature_covers_the_url_that_the_provider_has_called(below):
+    site = below(profile=presets.twilio("token"))
+    host, port = site.address
+    signed = f"http://{host}:{port}/api/orders?a=%20b" + "Bodytea"
+    signature = b64encode(hmac.digest(b"token", signed.encode(), "sha1")).decode()
+    headers = {"x-twilio-signature": signature, "i-twilio-idempotency-token": "t-1"}
+    for path, body, status in (
+        ("/orders?a=%20b", "tea", 201),
+        ("/orders?a=%20b", "tea", 200),  # a duplicate
+        ("/orders?a=%20b", "milk", 401),
+        ("/orders?a=%20c", "tea", 401),
+    ):
+        assert site.post(path, headers=headers, data={"Body": body}).status_code == status
 
 
 # Around FastAPI, which sets the prefix itself further inside

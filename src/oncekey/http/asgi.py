@@ -20,7 +20,7 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body
 from oncekey.http.errors import AnsweredError, TooLargeError
 from oncekey.http.exchange_async import AsyncExchange
-from oncekey.http.request import Headers, Request, nobody, placed
+from oncekey.http.request import Headers, Request, called, nobody, placed
 from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import of_asgi
 from oncekey.http.rules import Asked, Rules, Sent, Settings
@@ -546,8 +546,9 @@ def _url_of(scope: Scope) -> str:
     headers = dict(scope["headers"])
     host = headers.get(b"host", b"localhost").decode("latin-1")
     query = scope.get("query_string", b"").decode("latin-1")
-    path = scope.get("raw_path") or scope["path"].encode()
-    url = f"{scope.get('scheme', 'http')}://{host}{path.decode('latin-1')}"
+    raw = scope.get("raw_path") or scope["path"].encode()
+    path = called(raw.decode("latin-1"), scope.get("root_path", ""))
+    url = f"{scope.get('scheme', 'http')}://{host}{path}"
     return f"{url}?{query}" if query else url
 
 

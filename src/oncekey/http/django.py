@@ -31,7 +31,7 @@ from oncekey.http.exchange import Exchange
 from oncekey.http.exchange_async import AsyncExchange
 from oncekey.http.openapi import describe
 from oncekey.http.profiles import PROFILES
-from oncekey.http.request import EVERYBODY, Headers, Request, nobody
+from oncekey.http.request import EVERYBODY, Headers, Request, called, nobody
 from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import Path, of_django
 from oncekey.http.rules import Asked, Rules
@@ -634,7 +634,12 @@ def _user(request: DjangoRequest) -> str | None:
 
 def _url_of(rules: Rules, request: DjangoRequest) -> str:
     """Return the URL that was called, or an empty text if there is no signature to check."""
-    return "" if rules.profile.signature is None else request.build_absolute_uri()
+    if rules.profile.signature is None:
+        return ""
+    seen = request.get_full_path()
+    target = called(seen, _placed(request)[1])
+    url: str = request.build_absolute_uri(None if target == seen else target)
+    return url
 
 
 # The body

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from msgspec import Struct
@@ -75,6 +75,17 @@ def placed(path: str, root: str) -> tuple[str, str]:
     rest = path.removeprefix(root)
     inside = rest if not rest or rest[0] == "/" else path
     return (inside, "") if prefix == "/" else (prefix + inside, prefix)
+
+
+def called(target: str, root: str) -> str:
+    """Return path and query, still quoted, as the client called them: with the prefix `root`.
+
+    Some servers pass on the path that the client called, and some what a proxy has left of it.
+    """
+    prefix = root.strip("/")
+    if not prefix or f"{unquote(target.partition('?')[0])}/".startswith(f"/{prefix}/"):
+        return target
+    return f"/{quote(prefix)}{target}"
 
 
 def by_user(request: Request) -> str | None:

@@ -24,7 +24,7 @@ from oncekey.functions import UNSET
 from oncekey.http.body import Body, LateBody
 from oncekey.http.errors import AnsweredError
 from oncekey.http.exchange import Exchange
-from oncekey.http.request import Headers, Request, nobody
+from oncekey.http.request import Headers, Request, called, nobody
 from oncekey.http.response import Reply, Unkept, says_when
 from oncekey.http.routers import of_wsgi
 from oncekey.http.rules import Asked, Rules, Sent, Settings
@@ -543,7 +543,7 @@ def _url_of(environ: Environ) -> str:
     if not raw.startswith("/"):
         return whole
     scheme, _, rest = whole.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}{raw}"
+    return f"{scheme}://{rest.partition('/')[0]}{called(raw, _placed(environ)[1])}"
 
 
 def _plain(status: int, text: bytes) -> Reply:
