@@ -97,7 +97,8 @@ class IdempotencyMiddleware:
         if runs is None:
             await self._pass(scope, receive, send)
         elif runs:
-            call = exchange.call(self.app, _inner(scope, exchange), self._when_over)
+            inner = _inner(scope, exchange, chooses=sent.chooses)
+            call = exchange.call(self.app, inner, self._when_over)
             task = loop.create_task(call)
             over = self._running[task] = loop.create_future()
             task.add_done_callback(self._when_over)
@@ -188,6 +189,7 @@ class ASGIExchange(AsyncExchange):
     _changing: asyncio.Lock | None = None  # needed only if there is a timer
     _start: Message
     _headers: Headers  # the headers of the start, names in lower case
+    _ordinary = False  # whether they are kept and sent as they are
     _parts: list[bytes] | None = None
     _held = 0
     _finished = False
@@ -205,7 +207,9 @@ class ASGIExchange(AsyncExchange):
 
     # The claim
 
-    async def enter(self, scope: Scope, sent: Sent) -> bool | None:
+    async def enter(  # noqa: C901 - each request takes this way, and a hop costs more than a branch
+        self, scope: Scope, sent: Sent
+    ) -> bool | None:
         """Read and claim the request. Return whether the application is to run.
 
         Return None if the request is not covered. After False the client has its answer, or is
@@ -213,7 +217,9 @@ class ASGIExchange(AsyncExchange):
         """
         rules = self.rules
         try:
-            asked = _find(rules, scope, sent)
+            path, root = _placed(scope) if scope.get("root_path") else (scope["path"], "")
+            request = partial(_request_of, scope, path, root)
+            asked = rules.find(scope["method"], path, root, sent, request)
         except OncekeyError as error:
             await _send_reply(self._to_client, rules.answers.refusal(error))
             return False
@@ -226,7 +232,11 @@ class ASGIExchange(AsyncExchange):
             self._unclaimed, self._body = (asked, body), body
             return True
         try:
-            if not await self._read(body):
+            message = await self._from_client()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                self._whole = True  # as most are
+                body.feed(message.get("body", b""))
+            elif not await self._read(body, message):
                 return False  # nothing has begun
             if rules.profile.signature is not None:
                 rules.verify(asked, body, _url_of(scope))
@@ -244,23 +254,31 @@ class ASGIExchange(AsyncExchange):
             await _send_reply(self._to_client, reply)
         return runs
 
-    async def _ask(self, asked: Asked, principal: str | None) -> Reply | None:
+    def _ask(self, asked: Asked, principal: str | None) -> Awaitable[Reply | None]:
         """Claim the request. Return the reply if it must not run, else None."""
         body = asked.body
-        if body.heavy:  # not on the event loop
-            await asyncio.to_thread(getattr, body, "fingerprint")
+        if body.heavy:
+            return self._ask_on_a_thread(asked, principal)
+        return self.claim(asked, body, self.rules.call(asked, body, principal))
+
+    async def _ask_on_a_thread(self, asked: Asked, principal: str | None) -> Reply | None:
+        """Do the same after the fingerprint was made on a thread, not on the event loop."""
+        body = asked.body
+        await asyncio.to_thread(getattr, body, "fingerprint")
         return await self.claim(asked, body, self.rules.call(asked, body, principal))
 
-    async def _read(self, body: Body) -> bool:
+    async def _read(self, body: Body, message: Message | None = None) -> bool:
         """Read what is left of the body. Return False if the client is gone before its end.
 
-        Raise TooLargeError if the body is too large.
+        `message` is the next one, if it has come already. Raise TooLargeError if the body is too
+        large.
         """
         while not self._whole and self._too_large is None:
-            message = await self._from_client()
+            message = message or await self._from_client()
             if message["type"] == "http.disconnect":
                 return False
             self._feed(body, message)
+            message = None
         if self._too_large is not None:
             raise self._too_large
         return True
@@ -329,13 +347,11 @@ class ASGIExchange(AsyncExchange):
                     await self._reply(reply)
                 raise
         else:
-            await self._returned()
+            if self.open() is not None:
+                await self.over()
+            self._end_waiting(finished=True)
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
             self._leave()
-            if self._body is not None:
-                self._body.close()
         if self.answer is not None:
             await self._reply(self.answer)
         task: asyncio.Task[None] | None = asyncio.current_task()
@@ -343,21 +359,19 @@ class ASGIExchange(AsyncExchange):
             when_over(task)  # at once: the callback would take another turn of the loop
 
     def _leave(self) -> None:
-        """Cut the references of the run to its context and its loop.
+        """Close the body, and cut the references of the run to its context and its loop.
 
         Otherwise every request would leave a reference cycle to the garbage collector.
         """
+        if self._timer is not None:
+            self._timer.cancel()
         run = self.run
         if run is not None:
             run.abandon()
             run.stop_being_current()
             run.loop = None
-
-    async def _returned(self) -> None:
-        await self.over()
-        self._finished = self._sending = True
-        if self._listening is not None:
-            self._listening.set()
+        if self._body is not None:
+            self._body.close()
 
     # The request, for the application
 
@@ -404,9 +418,13 @@ class ASGIExchange(AsyncExchange):
                 message = await self._unprotected(message, *self._unclaimed)
             await self._forward(message)
         elif kind == "http.response.start":
-            self._start, self._headers = message, _lowered(message.get("headers", ()))
-            if self.rules.endless(self._headers):
-                await self._let_through("the response is a stream")
+            headers = list(message.get("headers", ()))
+            self._ordinary = self.rules.ordinary(headers)
+            self._start, self._headers = message, headers
+            if not self._ordinary:
+                self._headers = _lowered(headers)
+                if self.rules.endless(self._headers):
+                    await self._let_through("the response is a stream")
         elif kind != "http.response.body":
             await self._forward(message)
         elif message.get("more_body", False):
@@ -420,13 +438,15 @@ class ASGIExchange(AsyncExchange):
         if self._parts is not None:
             body = b"".join([*self._parts, body])
             message = {"type": "http.response.body", "body": body}
-        kept = self.rules.kept(status, self._headers, body)
+        kept = self.rules.kept(status, self._headers, body, ordinary=self._ordinary)
         later = status >= _REFUSED and says_when(status, self._headers)
         reply = await self.end(status, kept, later=later)
         if reply is None:
             if not self._deaf:
                 await self._to_client(self._started())
-            await self._forward(message)
+            if not self._deaf:
+                await self._to_client(message)
+            self._end_waiting(finished=True)
         else:
             await self._reply(reply)
         self.sent = True
@@ -473,6 +493,9 @@ class ASGIExchange(AsyncExchange):
     def _started(self) -> Message:
         """Return the start of the response, with the key if it is sent back."""
         headers = self._headers
+        if self._ordinary:
+            headers += self.echo
+            return {**self._start, "headers": headers}
         for pair in self.echo:
             for name, _ in headers:
                 if name == pair[0]:
@@ -489,18 +512,15 @@ class ASGIExchange(AsyncExchange):
     async def _forward(self, message: Message) -> None:
         if not self._deaf:
             await self._to_client(message)
-        if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self._finished = True
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self._end_waiting(finished=last)
+
+    def _end_waiting(self, *, finished: bool) -> None:
+        """Let the application that waits for a message hear that the response goes out."""
+        self._finished = self._finished or finished
         self._sending = True
         if self._listening is not None:
             self._listening.set()
-
-
-def _find(rules: Rules, scope: Scope, sent: Sent) -> Asked | None:
-    """Return the request if it is covered, else None."""
-    path, root = _placed(scope) if scope.get("root_path") else (scope["path"], "")
-    request = partial(_request_of, scope, path, root)
-    return rules.find(scope["method"], path, root, sent, request)
 
 
 def _placed(scope: Scope) -> tuple[str, str]:
@@ -552,11 +572,15 @@ def _url_of(scope: Scope) -> str:
     return f"{url}?{query}" if query else url
 
 
-def _inner(scope: Scope, exchange: object) -> Scope:
-    """Return the scope for the application, so that its response is uncompressed and comes here."""
-    headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
-    headers.append(_IDENTITY)
-    seen = {**scope, "headers": headers, PLACE: exchange}
+def _inner(scope: Scope, exchange: object, *, chooses: bool) -> Scope:
+    """Return the scope for the application, so that its response is uncompressed and comes here.
+
+    `chooses` is whether the request may have an Accept-Encoding.
+    """
+    headers = scope["headers"]
+    if chooses:
+        headers = [pair for pair in headers if pair[0] != b"accept-encoding"]
+    seen = {**scope, "headers": [*headers, _IDENTITY], PLACE: exchange}
     extensions = scope.get("extensions")
     if extensions:
         seen["extensions"] = {name: one for name, one in extensions.items() if name not in _PAST_US}

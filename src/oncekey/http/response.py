@@ -29,6 +29,16 @@ NEVER_REPLAYED: Final = frozenset(
     }
 )
 
+# Most responses have only these and a content type. They are kept, in lower case, as they are.
+ORDINARY: Final = frozenset(
+    {
+        *(b"cache-control", b"content-disposition", b"content-encoding", b"content-language"),
+        *(b"content-length", b"etag", b"expires", b"last-modified", b"link", b"location"),
+        *(b"referrer-policy", b"retry-after", b"strict-transport-security", b"vary"),
+        *(b"x-content-type-options", b"x-frame-options", b"x-process-time", b"x-request-id"),
+    }
+)
+
 # Headers that begin with "access-control-" are of one client, too: those between these two.
 _CORS: Final = b"access-control-"
 _AFTER_CORS: Final = b"access-control."
@@ -92,7 +102,7 @@ def kept_headers(headers: Headers, never: frozenset[bytes] = NEVER_REPLAYED) -> 
 def endless(headers: Headers) -> bool:
     """Return whether a response with these headers is a stream that may never end."""
     for name, value in headers:  # noqa: SIM110 - it costs less
-        if name == b"content-type" and _is_endless(value):
+        if name == b"content-type" and is_endless(value):
             return True
     return False
 
@@ -103,15 +113,20 @@ def says_when(status: int, headers: Headers) -> bool:
 
 
 @lru_cache(256)
-def _is_endless(content_type: bytes) -> bool:
+def is_endless(content_type: bytes) -> bool:
+    """Return whether a response of this type is a stream that may never end."""
     return content_type.partition(b";")[0].strip().lower() in _ENDLESS
 
 
 def packed(
-    status: int, headers: Headers, body: bytes, never: frozenset[bytes] = NEVER_REPLAYED
+    status: int, headers: Headers, body: bytes, never: frozenset[bytes] | None = NEVER_REPLAYED
 ) -> bytes:
-    """Return the bytes of a response as they are stored, without the headers `never`."""
-    return _encode(Reply(status, kept_headers(headers, never), body))
+    """Return the bytes of a response as they are stored, without the headers `never`.
+
+    With None all of these headers are known to be kept.
+    """
+    kept = headers if never is None else kept_headers(headers, never)
+    return _encode(Reply(status, kept, body))
 
 
 def unpacked(data: bytes) -> Reply:

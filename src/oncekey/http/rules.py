@@ -49,12 +49,14 @@ from oncekey.http.request import (
 )
 from oncekey.http.response import (
     NEVER_REPLAYED,
+    ORDINARY,
     REPLAYED,
     REPLIES,
     UNPROTECTED,
     Reply,
     Unkept,
     endless,
+    is_endless,
     kept_headers,
     packed,
     unpacked,
@@ -285,6 +287,8 @@ class Sent(Struct):
     """The value of Content-Type."""
     encoding: bytes = b""
     """The value of Content-Encoding."""
+    chooses: bool = True
+    """Whether it may have an Accept-Encoding."""
 
 
 class Asked(Struct):
@@ -356,28 +360,30 @@ class Rules:
             raise ConfigurationError(
                 "when must be a plain function, but it is a coroutine function"
             )
+        self._headers = {
+            name.lower().encode("latin-1"): name
+            for name in self.profile.keys
+            if not name.startswith("/")
+        }
         self._counts = _header_names("fingerprint_headers", fingerprint_headers)
         if self._counts and self.profile.fingerprint is None:
             msg = f"the profile {self.profile.name!r} has no fingerprint for fingerprint_headers"
             raise ConfigurationError(msg)
         self._never = NEVER_REPLAYED.union(_header_names("never_replay", never_replay))
+        self._ordinary = ORDINARY.difference(self._never, self._headers)
         self._when = when
         self._reconcile = reconcile
         self._scope = scoping(self.profile, scope, by_handler=self.by_handler)
         self.may_be_unowned: Final = self.by_handler or callable(scope)
         """Whether it can happen that nobody knows whose a request is, or that none claims it."""
         self.status: Final = self._status(status_path)
-        self._headers = {
-            name.lower().encode("latin-1"): name
-            for name in self.profile.keys
-            if not name.startswith("/")
-        }
         self._pointers = [name for name in self.profile.keys if name.startswith("/")]
         self._without_header = bool(self.required or self._pointers or self.status)
         """Whether a request without a key in its headers may be covered, or asks for a status."""
         self._replies = lru_cache(_REMEMBERED)(self._reply_of)
         self._answered: dict[Identity, tuple[Told, Call]] = {}
-        self._read = frozenset((*self._headers, b"content-type", b"content-encoding"))
+        others = (b"content-type", b"content-encoding", b"accept-encoding")
+        self._read = frozenset((*self._headers, *others))
 
     def _status(self, path: str | None) -> Status | None:
         if path is None:
@@ -394,16 +400,18 @@ class Rules:
 
         Return None if the request is not covered for certain, as most are.
         """
-        sent, kind, encoding, counts = [], b"", b"", self._read
+        sent, kind, encoding, chooses, counts = [], b"", b"", False, self._read
         for pair in headers:
             if pair[0] in counts:
                 if pair[0] == b"content-type":
                     kind = kind or pair[1]
                 elif pair[0] == b"content-encoding":
                     encoding = pair[1]
+                elif pair[0] == b"accept-encoding":
+                    chooses = True
                 else:
                     sent.append(pair)
-        return Sent(sent, kind, encoding) if sent or self._without_header else None
+        return Sent(sent, kind, encoding, chooses) if sent or self._without_header else None
 
     def covers(self, method: str, path: str) -> bool:
         """Return whether requests for this path, or template of paths, are covered."""
@@ -634,11 +642,29 @@ class Rules:
             return self.answers.say("unknown-request")
         return self.replay(record, [])
 
-    def kept(self, status: int, headers: Headers, body: bytes) -> bytes | Unkept:
-        """Return the bytes to keep of a response, or why it is not kept."""
+    def ordinary(self, headers: Headers) -> bool:
+        """Return whether all headers of a response are kept as they are, and it is no stream.
+
+        That is so for most responses. No other look at their headers is needed then.
+        """
+        known = self._ordinary
+        for name, value in headers:
+            if type(name) is not bytes or type(value) is not bytes:
+                return False
+            if name not in known and (name != b"content-type" or is_endless(value)):
+                return False
+        return True
+
+    def kept(
+        self, status: int, headers: Headers, body: bytes, *, ordinary: bool = False
+    ) -> bytes | Unkept:
+        """Return the bytes to keep of a response, or why it is not kept.
+
+        `ordinary` is what the method of this name has said of its headers.
+        """
         if self.profile.replay == "status":
             return packed(status, [], b"")
-        data = packed(status, headers, body, self._never)
+        data = packed(status, headers, body, None if ordinary else self._never)
         if len(data) > self.terms.max_result:
             return Unkept(f"a response of {len(data)} bytes is larger than max_result")
         return data

@@ -22,8 +22,9 @@ from oncekey import (
 )
 from oncekey.http import EVERYBODY, IETF, PAYMENTS, by_authorization, by_user
 from oncekey.http.errors import MissingKeyError, MissingMemberError, TooLargeError
+from oncekey.http.profiles import PROFILES
 from oncekey.http.request import Request
-from oncekey.http.response import REPLAYED, Unkept, packed
+from oncekey.http.response import ORDINARY, REPLAYED, Unkept, packed
 from oncekey.http.rules import Rules
 from oncekey.http.signatures import SignatureError
 from tests.unit.http.requests import call_of, found, request_of, rules_of
@@ -251,6 +252,39 @@ def test_headers_that_are_never_replayed_are_neither_kept_nor_sent(recorded):
     record = recorded(status="completed", result=packed(200, headers, b""))  # kept before
     reply = rules_of(never_replay=["X-Trace"]).replay(record, [])
     assert reply.headers == [(b"etag", b"1"), REPLAYED]
+
+
+def test_an_ordinary_header_is_not_if_it_is_never_replayed():
+    headers = [(b"content-type", b"text/plain"), (b"etag", b"1")]
+    assert rules_of().ordinary(headers)
+    assert not rules_of(never_replay=["ETag"]).ordinary(headers)
+    assert not rules_of(profile=IETF.replace(key="ETag")).ordinary(headers)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_ordinary_headers_are_kept_as_they_are(profile):
+    rules = rules_of(profile=profile)
+    headers = [(name, b"1") for name in (*ORDINARY, b"content-type")]
+    assert rules.ordinary(headers)
+    assert rules.kept(200, headers, b"") == rules.kept(200, headers, b"", ordinary=True)
+    assert all(name == name.lower() for name in ORDINARY)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (b"x-other", b"1"),
+        (b"set-cookie", b"a=1"),
+        (b"Vary", b"accept"),
+        (b"content-type", b"text/event-stream"),
+        (b"access-control-allow-origin", b"*"),
+        (b"idempotency-key", b"k"),
+        (b"vary", bytearray(b"accept")),
+        (bytearray(b"vary"), b"accept"),
+    ],
+)
+def test_headers_that_need_another_look_are_not_ordinary(pair):
+    assert not rules_of().ordinary([(b"vary", b"accept"), pair])
 
 
 def test_a_status_is_kept_by_the_profile_or_on_demand():
