@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from oncekey.core.key import stored_key
 from oncekey.errors import (
+    ConfigurationError,
     InProgressError,
     InvalidKeyError,
     KeyReusedError,
@@ -59,13 +61,25 @@ _DETAILS: Final[dict[Situation, str]] = {
 }
 
 
+_URL: Final = re.compile(r"[!#-;=?-\[\]_a-z~]+")
+"""The characters of a URL. Any other one would end the header in which it is, or the link."""
+
+
+def _checked(docs_url: object) -> str | None:
+    """Return the address. Raise ConfigurationError if it is none."""
+    if docs_url is None or (isinstance(docs_url, str) and _URL.fullmatch(docs_url)):
+        return docs_url
+    msg = f"docs_url is an address such as 'https://shop.example/keys', but it is {docs_url!r}"
+    raise ConfigurationError(msg)
+
+
 class Problems:
     """The replies of one middleware to errors."""
 
     def __init__(self, profile: Profile, docs_url: str | None, retry_after: float) -> None:
         """Word the replies as the profile says. `retry_after` is for a store that is down."""
         self._profile = profile
-        self.docs_url: Final = docs_url
+        self.docs_url: Final = _checked(docs_url)
         self._retry_after = retry_after
 
     def refusal(self, error: OncekeyError) -> Reply:

@@ -74,6 +74,8 @@ _log = logging.getLogger("oncekey")
 
 _METHOD: Final = re.compile(r"[A-Z]+")
 _PIECE: Final = re.compile(r"\{[^/{}]*\}|\*")
+_FOREIGN: Final = re.compile(r"<[^/<>]*>|/:[A-Za-z_]")
+"""A parameter as Flask and Django write it, or as Express does: as a text no request has it."""
 
 
 Router = Callable[[], list[Path] | None]
@@ -97,6 +99,12 @@ class Routes:
                 msg = f"methods must be names such as 'POST', but one is {method!r}"
                 raise ConfigurationError(msg)
         self._patterns = [(route, _compiled(route)) for route in routes or ()]
+        if not self._methods or not (routes is None or self._patterns):
+            empty = "routes" if self._methods else "methods"
+            msg = (
+                f"{empty}= is empty, so that it would protect nothing; leave it out for the default"
+            )
+            raise ConfigurationError(msg)
         self._anywhere = routes is None
         self._router: Router | None = None
         self._known: Router | None = None
@@ -175,6 +183,9 @@ class Routes:
 def _compiled(route: object) -> re.Pattern[str]:
     if not isinstance(route, str) or not route.startswith(("/", "*")):
         msg = f"a route is a path such as '/orders/{{id}}/refund' or '/api/*', but it is {route!r}"
+        raise ConfigurationError(msg)
+    if _FOREIGN.search(route):
+        msg = f"a route has its parameters in braces, as in '/orders/{{id}}', but it is {route!r}"
         raise ConfigurationError(msg)
     pattern, end = "", 0
     for piece in _PIECE.finditer(route):

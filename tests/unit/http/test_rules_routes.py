@@ -89,6 +89,25 @@ def test_wrong_routes_are_refused(routes, methods):
         Routes(routes, methods)
 
 
+@pytest.mark.parametrize("route", ["/orders/<int:id>", "/orders/<id>/refund", "/orders/:id"])
+def test_a_parameter_is_written_in_braces(route):
+    with pytest.raises(ConfigurationError, match="in braces"):
+        Routes([route], ["POST"])
+
+
+@pytest.mark.parametrize("route", ["/orders/{id}:cancel", "/orders/{id:int}", "/a:b/*"])
+def test_what_only_looks_like_another_parameter_is_none(route):
+    assert Routes([route], ["POST"]).find("POST", route.replace("{id:int}", "7"), "") is not None
+
+
+@pytest.mark.parametrize(
+    ("routes", "methods", "empty"), [([], ["POST"], "routes="), (None, [], "methods=")]
+)
+def test_what_would_protect_nothing_is_refused(routes, methods, empty):
+    with pytest.raises(ConfigurationError, match=f"{empty} is empty"):
+        Routes(routes, methods)
+
+
 @pytest.mark.parametrize("method", ["post", "", 7])
 def test_wrong_methods_are_refused(method):
     with pytest.raises(ConfigurationError, match="method"):
@@ -128,7 +147,7 @@ ORDERS = [Path("/orders", tuple("/orders"))]
 
 
 def compared(*patterns, root=None, router=ORDERS):
-    routes = Routes(patterns, ["POST"])
+    routes = Routes(patterns or None, ["POST"])
     routes.answered_by(lambda: router)
     routes.compare(root)
     return routes
