@@ -107,6 +107,21 @@ async def test_a_stream_that_the_handler_sends_is_not_replayed_and_does_not_run_
     assert handler.runs == 1
 
 
+async def test_a_claim_after_the_response_has_begun_is_refused():
+    async def answer(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with pytest.raises(ConfigurationError, match="before the response begins"):
+            await claim(request, scope="ann")
+        await response.write(b"part by part")
+        return response
+
+    handler = Counted(answer)
+    async with client_of(handler, scope=None, claim="handler") as client:
+        assert [status for status, *_ in await twice(client)] == [200, 200]
+    assert handler.runs == 2
+
+
 async def test_a_stream_of_an_attempt_that_lost_its_record_is_not_sent():
     once = Once("memory://")
 

@@ -145,6 +145,18 @@ class TestPlainApplications:
         await ask(IdempotencyMiddleware(app, once, claim="handler"))
         assert attempts[0] is attempts[1] is not None
 
+    async def test_a_claim_after_the_response_has_begun_is_refused(self, once):
+        refused = []
+
+        async def app(scope, receive, send):
+            await answering()(scope, receive, send)
+            with pytest.raises(ConfigurationError, match="before the response begins"):
+                await claim(scope, scope="ann")
+            refused.append(list(once.scan()))
+
+        assert (await ask(IdempotencyMiddleware(app, once, claim="handler"))).status == 200
+        assert refused == [[]]
+
     async def test_where_nothing_is_covered_a_claim_is_none(self, once):
         claims = []
 

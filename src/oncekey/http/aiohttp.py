@@ -213,6 +213,8 @@ class AiohttpExchange(AsyncExchange):
         if principal is not UNSET and not rules.by_handler:
             raise ConfigurationError("the middleware has claimed already; tell it claim='handler'")
         if self.run is None:
+            if self.sent:
+                raise ConfigurationError("claim before the response begins: a part of it was sent")
             try:
                 await self._read()
                 call = rules.call(self._asked, self._body, principal)

@@ -313,6 +313,8 @@ class ASGIExchange(AsyncExchange):
         if principal is not UNSET and not rules.by_handler:
             raise ConfigurationError("the middleware has claimed already; tell it claim='handler'")
         if self.run is None and self._unclaimed is not None:
+            if self._sending:
+                raise ConfigurationError("claim before the response begins: a part of it was sent")
             asked, body = self._unclaimed
             was_whole = self._whole
             try:
