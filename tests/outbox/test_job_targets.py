@@ -97,6 +97,7 @@ class TaskiqWay:
     task = "charge"
 
     def __init__(self, url):
+        self.url = url
         self.broker = ListQueueBroker(url)
         self.broker.task("charge")(taskiq_task(Once("memory://"))(charges.charge))
         self.target = TaskiqTasks(self.broker)
@@ -109,6 +110,8 @@ class TaskiqWay:
         finally:
             receiver.cancel()
             await asyncio.wait([receiver])
+            with Redis.from_url(self.url) as client:  # else it might still be given a job
+                await until_async(lambda: client.info("clients")["blocked_clients"] == 0)
 
 
 WAYS = {"celery": CeleryWay, "dramatiq": DramatiqWay, "rq": RQWay, "taskiq": TaskiqWay}
