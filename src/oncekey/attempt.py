@@ -104,6 +104,14 @@ class BaseAttempt:
         key: str = self._run.call.downstream_key(name)
         return key
 
+    def next_message(self) -> int:
+        """Return the number of the next message that this attempt puts into an outbox, from 1 on.
+
+        An outbox asks for it to give the message an id.
+        """
+        number: int = self._run.next_message()
+        return number
+
     def keep(self) -> None:
         """Keep the response to this HTTP request, whatever its status."""
         self._run.must_live("keep")

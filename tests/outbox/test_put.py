@@ -2,10 +2,13 @@
 
 import json
 
+import httpx
 import pytest
 from django.db import transaction  # type: ignore[import-untyped]  # Django brings no types
+from fastapi import Depends, FastAPI
 
-from oncekey import ConfigurationError, Once, current
+from oncekey import ConfigurationError, Once, current, current_async
+from oncekey.http.asgi import IdempotencyMiddleware
 from oncekey.messages import Inbox
 from oncekey.outbox import AsyncOutbox, Message, Outbox
 from tests.messages.ways_async import WAYS as ASYNC_WAYS
@@ -150,6 +153,29 @@ def test_an_attempt_that_runs_again_makes_no_second_message(way, outbox):
     assert names[:3] == first
     assert len(set(names)) == 6
     assert way.orders() == ["7", "7", "8"]
+
+
+async def test_a_handler_on_a_thread_puts_each_of_its_messages(way_of, open_outbox):
+    """There each `current()` is another object, for the same attempt."""
+    way, shop = way_of("sqlite3"), FastAPI()
+    outbox = open_outbox(way.url)
+
+    async def told() -> None:
+        with way.transaction() as connection:
+            outbox.put(connection, PAID, to="orders.seen", sender=current_async())
+
+    @shop.post("/orders", dependencies=[Depends(told)])
+    def order() -> None:
+        with way.transaction() as connection:
+            for _ in range(2):
+                outbox.put(connection, PAID, to="orders.paid", sender=current())
+
+    shop.add_middleware(IdempotencyMiddleware, once=Once("memory://"), scope=None)
+    transport = httpx.ASGITransport(shop)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        answer = await client.post("/orders", headers={"Idempotency-Key": "order-7"})
+    assert answer.status_code == 200
+    assert [row[1] for row in kept(way)] == ["orders.seen", "orders.paid", "orders.paid"]
 
 
 def test_what_is_no_sender(way_of, open_outbox):

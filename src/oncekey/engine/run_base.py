@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
+from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -95,6 +96,11 @@ class BaseRun:
             msg = f"{self.call.name} has no result before complete()"
             raise ConfigurationError(msg)
         return self._value
+
+    def next_message(self) -> int:
+        """Return the number of the next message that this run puts into an outbox, from 1 on."""
+        numbers: Iterator[int] = self.__dict__.setdefault("_messages", count(1))
+        return next(numbers)
 
     def must_live(self, what: str) -> None:
         """Raise ConfigurationError if this is a duplicate or has ended. `what` names the use."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -96,6 +98,14 @@ class BaseDelivery:
     def completed(self) -> bool:
         """Whether `complete` was called on this delivery."""
         return self._value is not _NOTHING
+
+    def next_message(self) -> int:
+        """Return the number of the next message that is put with this delivery, from 1 on.
+
+        An outbox asks for it to give the message an id.
+        """
+        numbers: Iterator[int] = self.__dict__.setdefault("_messages", count(1))
+        return next(numbers)
 
     def downstream_key(self, name: str) -> str:
         """Return a key for the effect `name` elsewhere, the same in every attempt."""

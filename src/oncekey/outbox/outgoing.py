@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Struct, json
 
@@ -16,6 +15,7 @@ from oncekey.policy import Duration, seconds
 
 _LONGEST_DESTINATION: Final = 255
 _LONGEST_KEY: Final = 256
+_ASKED: Final = ("downstream_key", "next_message")
 
 
 class Sender(Protocol):
@@ -25,9 +25,9 @@ class Sender(Protocol):
         """Return a key for the effect `name`, the same in every attempt."""
         ...
 
-
-_counts: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
-"""How many messages without an id each sender has put."""
+    def next_message(self) -> int:
+        """Return the number of the next message that this sender puts, from 1 on."""
+        ...
 
 
 def id_from(sender: Sender, message: Message) -> str:
@@ -35,13 +35,12 @@ def id_from(sender: Sender, message: Message) -> str:
 
     Raise ConfigurationError for what is neither an attempt nor a delivery.
     """
-    if not callable(getattr(sender, "downstream_key", None)):
+    if not all(callable(getattr(sender, name, None)) for name in _ASKED):
         msg = f"a sender is an attempt or the delivery of an inbox, not {sender!r}"
         raise ConfigurationError(msg)
     if message.id:
         return sender.downstream_key(message.id)
-    count = _counts[sender] = _counts.get(sender, 0) + 1
-    return sender.downstream_key(f"message {count}")
+    return sender.downstream_key(f"message {sender.next_message()}")
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
