@@ -74,6 +74,13 @@ class Inbox:
         return self.got.count(name)
 
 
+@pytest.fixture
+def long_rests(monkeypatch):
+    """A target that is out of reach is left alone for as long as a test takes."""
+    monkeypatch.setattr(relay_async, "_FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr(relay_async, "_LONGEST_REST", 3600.0)
+
+
 def states(way):
     return dict(way.execute("SELECT message_id, status FROM outbox_messages"))
 
@@ -286,6 +293,7 @@ async def test_order_may_be_given_up_for_the_dead(way, put, open_relay):
     assert states(way) == {"first": "dead", "second": "sent"}
 
 
+@pytest.mark.usefixtures("long_rests")
 async def test_a_target_out_of_reach_does_not_count(way, put, open_relay):
     put("a", "b", to="orders")
     put("c", to="mails")
@@ -298,6 +306,20 @@ async def test_a_target_out_of_reach_does_not_count(way, put, open_relay):
     make_due(way)
     assert await relay.drain() == 0  # the target is left alone for a while
     assert await open_relay(inbox).drain() == 2
+
+
+@pytest.mark.usefixtures("long_rests")
+async def test_a_target_out_of_reach_keeps_back_what_is_its_own(way, put, open_relay):
+    put("a", to="mail")
+    put("b", to="orders.lost")
+    orders, lost, rest = Inbox(), Inbox(b=ConnectionError("gone")), Inbox(a=ConnectionError("gone"))
+    relay = open_relay({"orders.lost": lost, "orders.*": orders, "*": rest})
+    assert await relay.drain() == 0
+    put("c", to="mail")
+    put("d", to="orders.lost")
+    put("e", to="orders.paid")
+    assert await relay.drain() == 1
+    assert (orders.got, lost.got, rest.got) == (["e"], ["b"], ["a"])
 
 
 async def test_one_without_an_answer_does_not_take_the_others_with_it(way, put, open_relay):

@@ -20,7 +20,7 @@ from oncekey.once import Once
 from oncekey.outbox.commit_listener import CommitListener
 from oncekey.outbox.errors import MessageRefusedError, NotConfirmedError, UndeliverableError
 from oncekey.outbox.outbox_async import own_connections
-from oncekey.outbox.routes import checked_patterns, matches
+from oncekey.outbox.routes import checked_patterns, have_in_common, matches
 from oncekey.outbox.table import Failure, Figures, OutboxMessage, OutboxTable
 from oncekey.outbox.targets import FunctionTarget, Target, target_of
 from oncekey.policy import Duration, seconds
@@ -245,13 +245,13 @@ class AsyncRelay:
     async def _take(self) -> _Batch:
         """Lease messages whose targets are within reach."""
         leased_at, nonce = monotonic(), uuid4().hex
-        resting = [one.pattern for one in self._routes if one.rests_until > leased_at]
-        if len(resting) == len(self._routes):
+        routes, resting = self._within_reach(leased_at)
+        if not routes:
             return _Batch([], nonce, leased_at)
         messages = await call_blocking_async(
             self.table.lease,
             nonce,
-            routes=[one.pattern for one in self._routes],
+            routes=routes,
             resting=resting,
             limit=self._batch,
             lease=self._lease,
@@ -261,6 +261,22 @@ class AsyncRelay:
         keys = [one.key for one in messages if one.key is not None]
         self._behind = max(keys) if len(keys) >= self._batch else ""
         return _Batch(messages, nonce, leased_at + self._lease)
+
+    def _within_reach(self, now: float) -> tuple[list[str], list[str]]:
+        """Return patterns of what may be leased, and of what may not though one of them names it.
+
+        The first route that names a destination counts. So a route that rests holds back nothing of
+        those before it. Where it has destinations in common with one before it and one behind it,
+        its messages are leased all the same, and tried in vain.
+        """
+        routes: list[str] = []
+        resting: list[str] = []
+        for one in self._routes:
+            if one.rests_until <= now:
+                routes.append(one.pattern)
+            elif not any(have_in_common(one.pattern, before) for before in routes):
+                resting.append(one.pattern)
+        return routes, resting
 
     async def _send(self, batch: _Batch) -> int:
         """Publish the messages, then mark them. Return how many were sent.

@@ -28,3 +28,8 @@ def matches(pattern: str, destination: str) -> bool:
     if pattern.endswith("*"):
         return destination.startswith(pattern[:-1])
     return destination == pattern
+
+
+def have_in_common(one: str, other: str) -> bool:
+    """Return whether there are destinations that both patterns name."""
+    return matches(one, other.removesuffix("*")) or matches(other, one.removesuffix("*"))

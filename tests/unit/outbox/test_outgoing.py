@@ -7,7 +7,7 @@ import pytest
 from oncekey import ConfigurationError, InvalidKeyError
 from oncekey.outbox import Message
 from oncekey.outbox.outgoing import outgoing
-from oncekey.outbox.routes import checked_patterns, matches
+from oncekey.outbox.routes import checked_patterns, have_in_common, matches
 
 
 def made(message=None, **options):
@@ -92,3 +92,21 @@ def test_text_of_all_languages_is_carried():
 def test_patterns(pattern, destination, fits):
     assert checked_patterns([pattern]) == (pattern,)
     assert matches(pattern, destination) is fits
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("orders", "orders", True),
+        ("orders", "mail", False),
+        ("orders", "orders.paid", False),
+        ("orders.*", "*", True),
+        ("orders.*", "orders.paid", True),
+        ("orders.*", "orders.paid.*", True),
+        ("orders.*", "orders", False),
+        ("orders.*", "mail.*", False),
+    ],
+)
+def test_destinations_that_two_patterns_have_in_common(one, other, both):
+    assert have_in_common(one, other) is both
+    assert have_in_common(other, one) is both
