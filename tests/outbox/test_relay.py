@@ -464,6 +464,18 @@ def test_what_makes_no_relay(options, words):
         AsyncRelay("sqlite:///shop.db", **{"to": print, **options})
 
 
+async def test_a_plain_function_may_return_a_coroutine(way, put, open_relay):
+    put("a", "b")
+    inbox = Inbox(b=ValueError("no"))
+
+    def send(message):
+        return inbox(message)
+
+    assert await open_relay(send).drain() == 1
+    assert sorted(inbox.got) == ["a", "b"]
+    assert states(way) == {"a": "sent", "b": "pending"}
+
+
 async def test_no_transaction_is_open_while_a_target_is_asked(postgres_url, way_of, open_outbox):
     way, outbox = way_of("psycopg"), open_outbox(postgres_url)
     with way.transaction() as connection:

@@ -87,7 +87,9 @@ async def called_with(message: OutboxMessage, function: Callable[[OutboxMessage]
         getattr(function, "__call__", None)  # noqa: B004 - an object may be called as a coroutine
     ):
         return await function(message)
-    return await call_blocking_async(function, message)
+    found = await call_blocking_async(function, message)
+    # It may look like a plain function, as `lambda message: send(message)` does.
+    return await found if inspect.isawaitable(found) else found
 
 
 async def in_turn(
