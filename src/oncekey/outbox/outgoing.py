@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
@@ -132,6 +133,9 @@ def _attributes(attributes: object) -> bytes:
             raise ConfigurationError(msg)
         if not isinstance(value, (str, int, float, bool)):
             msg = f"the attribute {name!r} must be a text or a number, not {value!r}"
+            raise ConfigurationError(msg)
+        if isinstance(value, float) and not isfinite(value):
+            msg = f"the attribute {name!r} must be a finite number, since JSON has no {value!r}"
             raise ConfigurationError(msg)
         if isinstance(value, str) and not value.isprintable():
             msg = f"the attribute {name!r} has characters that no header can carry: {value!r}"

@@ -39,6 +39,7 @@ def test_a_message_without_an_id_gets_one():
         {"attributes": {"ä": "c"}},
         {"attributes": {"": "c"}},
         {"attributes": {"a": None}},
+        {"attributes": {"a": float("nan")}},
         {"attributes": {"a": ["b"]}},
         {"attributes": {7: "b"}},
         {"attributes": [("a", "b")]},
