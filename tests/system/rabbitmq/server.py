@@ -49,6 +49,11 @@ class RabbitServer:
         said = (self.folder / "output").read_text("utf-8", "replace")
         raise AssertionError(f"RabbitMQ on port {self.port} did not start:\n{said}")
 
+    def kill(self) -> None:
+        """End the server with SIGKILL."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)

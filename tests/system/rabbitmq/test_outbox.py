@@ -15,7 +15,6 @@ from oncekey.messages.faststream import InboxMiddleware
 from oncekey.outbox import AsyncOutbox, AsyncRelay, OutboxMessage
 from oncekey.outbox.targets import CeleryTasks, MessageRefusedError, RabbitMQ, target_of
 from tests.messages.fast import Heard, transaction_to
-from tests.outbox.kill_run import KillRun
 
 
 @pytest.fixture
@@ -71,31 +70,6 @@ async def test_an_exchange_routes_by_the_destination(rabbit_server, channel):
 async def test_a_broker_that_is_not_there_does_not_count():
     with pytest.raises(ConnectionError):
         await published(RabbitMQ("amqp://127.0.0.1:9"), "m-1", to="orders")
-
-
-class RabbitReader:
-    """Reads a queue."""
-
-    def __init__(self, url, name):
-        self.url, self.to = url, name
-
-    async def open(self):
-        self._connection = await aio_pika.connect(self.url)
-        channel = await self._connection.channel()
-        self._queue = await channel.declare_queue(self.to, durable=True)
-
-    async def next(self):
-        delivered = await self._queue.get(fail=False)
-        return [] if delivered is None else [(from_amqp(delivered), delivered.ack)]
-
-    async def close(self):
-        await self._connection.close()
-
-
-async def test_relays_that_die_and_hang_lose_and_double_nothing(postgres_url, rabbit_server):
-    run = KillRun(postgres_url, RabbitReader(rabbit_server.url, "outbox-kills"), messages=800)
-    await run.run(kills=8)
-    assert (run.killed, run.paused) == (5, 3)
 
 
 async def test_a_job_of_celery_is_confirmed(rabbit_server, channel):
