@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpcore
 
@@ -66,7 +66,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, networks: Networks) -> None:
         """Take what is allowed."""
         self._networks = networks
-        self._backend: Any = httpcore.AnyIOBackend()  # a stand-in where anyio is missing
+        self._backend = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
         self,
