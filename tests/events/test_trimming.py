@@ -7,7 +7,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from oncekey import StoreError
-from oncekey.events import AsyncBus, BackpressureError, Bus, Router, Stages, shard_of
+from oncekey.events import AsyncBus, BackpressureError, Bus, Router, Stages, redis_log, shard_of
 from oncekey.events.log import Position
 from oncekey.stores.redis.client import Clients
 from tests.events.ways import collected
@@ -86,6 +86,27 @@ def test_a_batch_that_fits_only_in_part_says_so(empty_redis):
         assert caught.value.happened is False
 
 
+@pytest.mark.row("E7")
+def test_no_event_of_a_batch_overtakes_one_that_was_refused(bus, client, router, monkeypatch):
+    """A router makes room while the batch is on its way."""
+    publish(bus, range(299))
+    client.xgroup_create(STREAM, "router", "0")
+    send = redis_log._send
+
+    def slowly(connected, commands):
+        first = send(connected, commands[:2])
+        router.step()
+        return first + send(connected, commands[2:])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redis_log, "_send", slowly)
+        with pytest.raises(BackpressureError, match=r"all of them again\. 2 of 3 "):
+            publish(bus, range(299, 302))
+    assert [event.seq for event in bus.read(JOB).events] == list(range(300))
+    assert list(map(bool, publish(bus, range(299, 302)))) == [False, True, True]
+    assert [event.seq for event in bus.read(JOB).events] == list(range(302))
+
+
 def test_a_batch_that_fills_the_server_says_that_a_part_may_be_there(another_redis):
     server = another_redis()
     with server.client() as client, Bus(server.url, domain="scan", **OPTIONS) as bus:
@@ -95,7 +116,10 @@ def test_a_batch_that_fills_the_server_says_that_a_part_may_be_there(another_red
         with pytest.raises(StoreError, match="some of the events may have been appended") as caught:
             bus.publish_batch(batch)
         assert (caught.value.happened, "nothing was" in str(caught.value)) == (None, False)
-        assert 1 < len(bus.read(JOB).events) < 45
+        seen = [event.seq for event in bus.read(JOB).events]
+        assert seen == list(range(len(seen))), "what was refused is not overtaken"
+        assert 1 < len(seen) < 45
+        client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
         with pytest.raises(StoreError, match=r"full.*nothing was changed") as caught:
             bus.publish(JOB, "work", "x" * 20_000, seq=45)
         assert caught.value.happened is False

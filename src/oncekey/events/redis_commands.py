@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from importlib import resources
@@ -23,6 +24,8 @@ _PARTS: Final = {"publish": ("trim", "seen", "publish"), "tidy": ("trim", "tidy"
 RECENT: Final = 512
 """The number of newest events of a job whose markers are complete. Older ones are bits."""
 _BLOCK: Final = 512
+_BEHIND: Final = -1
+"""The reply for an event that was not appended because the one before it is not there."""
 _WATCHED: Final = 60
 """Seconds for which it is known that somebody waits for a job that has not begun."""
 
@@ -139,8 +142,23 @@ class Publishing:
             for shard in range(settings.shards)
         ]
 
-    def words(self, ask: Append) -> Words:
-        """Return the command that appends the event."""
+    def commands(self, asks: Sequence[Append]) -> list[Words]:
+        """Return the commands that append the events.
+
+        One that was refused must not be overtaken by the next of its job. So that is not appended
+        either unless the one before it is there.
+        """
+        if len(asks) == 1:
+            return [self.words(asks[0])]
+        before: dict[str, Append] = {}
+        made: list[Words] = []
+        for ask in asks:
+            made.append(self.words(ask, before.get(ask.job)))
+            before[ask.job] = ask
+        return made
+
+    def words(self, ask: Append, before: Append | None = None) -> Words:
+        """Return the command that appends the event, if the one before it is there."""
         stream, log, job, agreed = self._shards[ask.shard]
         name, seq = ask.job, ask.seq
         topic = topic_of(name) if "/" in name else None
@@ -154,16 +172,35 @@ class Publishing:
             job + name,
             agreed,
             *more,
-            f"m:{ask.stage}:{seq}",
-            f"b:{ask.stage}:{seq // _BLOCK}",
-            seq % _BLOCK,
+            *_place(ask),
             seq,
             ask.digest,
             ask.mark,
             ask.epoch,
             ask.payload,
-            *((name,) if more else ()),
+            *((name,) if more or before is not None else ()),
+            *(() if before is None else _place(before)),
         )
+
+    def all_published(
+        self, asks: Sequence[Append], replies: Sequence[Any]
+    ) -> list[Published | LogFull]:
+        """Return what became of the events.
+
+        Raise StoreError if one is gone that was appended before others.
+        """
+        if len(asks) == 1:
+            return [self.published(replies[0])]
+        made: dict[str, Published | LogFull] = {}
+        answers: list[Published | LogFull] = []
+        for ask, reply in zip(asks, replies, strict=True):
+            if reply != _BEHIND:
+                made[ask.job] = self.published(reply)
+            elif not isinstance(made[ask.job], LogFull):
+                msg = "the server has lost events of a batch while others of it were appended"
+                raise StoreError(f"{msg}; publish all of them again", happened=None)
+            answers.append(made[ask.job])
+        return answers
 
     def published(self, reply: Any) -> Published | LogFull:
         """Return what became of the event."""
@@ -184,6 +221,19 @@ class Publishing:
 def disagrees(reply: Any) -> bool:
     """Return whether nothing was appended, because the shard does not know the number of shards."""
     return type(reply) is list and reply[0] is None
+
+
+def again(replies: Sequence[Any]) -> list[int]:
+    """Return which commands to send again when all agree on the number of shards."""
+    if not any(map(disagrees, replies)):
+        return []
+    return [n for n, reply in enumerate(replies) if reply == _BEHIND or disagrees(reply)]
+
+
+def _place(ask: Append) -> tuple[str, str, int]:
+    """Return the field of an event's marker, that of its seen block, and its place in there."""
+    block, place = divmod(ask.seq, _BLOCK)
+    return f"m:{ask.stage}:{ask.seq}", f"b:{ask.stage}:{block}", place
 
 
 def look(keys: tuple[str, str], start: Start, count: int, settings: BusSettings) -> Words:

@@ -41,20 +41,20 @@ class RedisLog:
 
     def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Append each event to its log and its shard's stream, once, in one round trip."""
-        commands = list(map(self._publishing.words, asks))
+        commands = self._publishing.commands(asks)
         try:
             if not self._agreed:
                 self.agree()
             answers = self._append(commands)
             for _ in range(_TRIES):
-                late = [n for n, one in enumerate(answers) if replies.disagrees(one)]
+                late = replies.again(answers)
                 if not late:
                     break
                 self._agree_in({asks[n].shard for n in late})
                 again = self._append([commands[n] for n in late])
                 for n, answer in zip(late, again, strict=True):
                     answers[n] = answer
-            made = list(map(self._publishing.published, answers))
+            made = self._publishing.all_published(asks, answers)
             self._look_for_routers({ask.shard for ask in asks})
         except replies.TROUBLE as error:
             raise self._explained(error) from error

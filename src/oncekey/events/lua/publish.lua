@@ -1,6 +1,7 @@
 -- Keys: stream, log, job, number of shards; the topic of a job that has one.
 -- Arguments: field of the marker, field of the seen block, place in the block, seq, digest, mark,
--- epoch, payload; the id of a job that has a topic.
+-- epoch, payload; the id of the job, if it has a topic or the event comes after others of a batch;
+-- then, of the event of the job before it in the batch, the same two fields and the place.
 -- A line before this sets lifetime, wanted, slack, most, kept, recent and shards.
 local call = redis.call
 local stream, log, job = KEYS[1], KEYS[2], KEYS[3]
@@ -16,6 +17,14 @@ if epoch and marker then -- with our own mark, the answer to this same request w
 end
 if epoch and known[5] and is_seen(known[5], tonumber(ARGV[3])) then
   return {epoch, 0, 1, -1, 0} -- so old that only this is known
+end
+
+local before = ARGV[10]
+if before then -- it may have been refused, by a stream that was full or a server without memory
+  local was = call('HMGET', job, before, ARGV[11])
+  if not (epoch and (was[1] or (was[2] and is_seen(was[2], tonumber(ARGV[12]))))) then
+    return -1
+  end
 end
 
 -- Commands that fail on a key of another type come before the first write, so that nothing is
