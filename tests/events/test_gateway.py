@@ -223,6 +223,7 @@ async def test_other_methods_connections_and_buses_are_refused():
     post = {"type": "http", "method": "POST", "path": "/job-1", "headers": []}
     await gateway(post, None, send)
     assert sent[0]["status"] == 405
+    assert (b"allow", b"GET") in sent[0]["headers"]
     with pytest.raises(ConfigurationError):
         await gateway({"type": "lifespan"}, None, send)
     await gateway({"type": "websocket"}, None, send)
@@ -421,5 +422,51 @@ async def test_pages_of_other_origins_may_read_if_they_are_named():
             assert before.headers.get("access-control-allow-headers") == (allowed and "x-token")
             with_cookies = before.headers.get("access-control-allow-credentials")
             assert with_cookies == ("true" if allowed == "https://shop.example" else None)
-    with pytest.raises(ConfigurationError, match="origins must be a list"):
-        Gateway(bus, allow=None, origins="https://shop.example")
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        "https://shop.example",
+        None,
+        ["shop.example"],
+        ["https://shop.example/"],
+        ["https://Shop.example"],
+        ["null"],
+        [1],
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused(origins):
+    """No page could ever read the answers, and nobody would say why."""
+    bus = AsyncBus("memory://", domain="scan")
+    with pytest.raises(ConfigurationError, match="origins"):
+        Gateway(bus, allow=None, origins=origins)
+    Gateway(bus, allow=None, origins=["http://localhost:3000", "app+x://page", "*"])
+
+
+async def test_an_answer_of_allow_that_is_none_is_an_error_and_not_a_no():
+    gateway = Gateway(AsyncBus("memory://", domain="scan"), allow=lambda _scope, _job: "ann")
+    scope = {"type": "http", "method": "GET", "path": "/job-1", "headers": []}
+    with pytest.raises(ConfigurationError, match="return a bool or a time, not an object of str"):
+        await gateway(scope, None, None)
+
+
+async def test_a_response_of_starlette_ends_for_head_and_for_what_can_be_no_job():
+    """Starlette calls a route for GET for HEAD too; what comes next waits for its end."""
+    bus = AsyncBus("memory://", domain="scan")
+    gateway = Gateway(bus, allow=None)
+
+    async def watch(request):
+        return EventResponse(gateway, request.path_params["job"], headers={"X-Own": "1"})
+
+    app = Starlette(routes=[Route("/{job:path}", watch)])
+    async with serving(app) as port, httpx.AsyncClient(timeout=PATIENCE) as client:
+        base = f"http://127.0.0.1:{port}"
+        head = await client.head(f"{base}/job-1")
+        assert (head.status_code, head.headers["x-own"]) == (200, "1")
+        assert head.headers["content-type"].startswith("text/event-stream")
+        for path in ("j" * 513, "order/*"):
+            answer = await client.get(f"{base}/{path}")
+            assert (answer.status_code, answer.headers["x-own"]) == (404, "1")
+    with pytest.raises(ConfigurationError, match="takes a Gateway"):
+        EventResponse(app, "job-1")

@@ -38,6 +38,8 @@ _OK: Final = 200
 _NO_CONTENT: Final = 204
 _BAD_REQUEST: Final = 400
 _FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_NOT_ALLOWED: Final = 405
 _PAUSE: Final = 1.0
 _SHUTDOWN: Final = 1.0
 """Seconds between two looks whether the server is about to end, and for a last word then."""
@@ -82,9 +84,7 @@ class Gateway:
         self._heartbeat = seconds(heartbeat, "heartbeat")
         self._queue = positive("queue", queue)
         self._send_timeout = seconds(send_timeout, "send_timeout")
-        if isinstance(origins, str):
-            raise ConfigurationError(f"origins must be a list of origins, not {origins!r}")
-        self._origins = frozenset(origins)
+        self._origins = _checked(origins)
         self._open: set[_Client] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,7 +104,8 @@ class Gateway:
             return
         status, job, left = await self._judged(scope)
         if status != _OK:
-            await _plain(send, status, headers)
+            methods = [(b"allow", b"GET")] if status == _NOT_ALLOWED else []
+            await _plain(send, status, [*headers, *methods])
         elif sse.wants_json(scope["headers"]):
             status, page = await self._history(job, scope)
             await _plain(send, status, [*headers, *sse.JSON_HEADERS], page)
@@ -119,8 +120,15 @@ class Gateway:
     ) -> None:
         """Send the events of a job to a client that may see them, until it disconnects.
 
-        `allow` is not called. The headers are added to the response.
+        `allow` is not called. The headers are added to the response. Answer 404 if it can be no
+        job, and HEAD without events.
         """
+        if scope["method"] == "HEAD":  # a route of Starlette for GET gets it too
+            await _plain(send, _OK, [*sse.HEADERS, *headers])
+            return
+        if not _can_be(job):
+            await _plain(send, _NOT_FOUND, headers)
+            return
         async with self._connection(receive, send) as connection:
             await connection.start([*sse.HEADERS, *headers])
             await self._stream(job, scope, connection)
@@ -267,13 +275,11 @@ class Gateway:
 
     async def _judged(self, scope: Scope) -> tuple[int, str, float]:
         if scope["method"] != "GET":
-            return 405, "", 0.0
+            return _NOT_ALLOWED, "", 0.0
         root = scope.get("root_path", "")
         job = scope["path"].removeprefix(root).removeprefix("/")
-        try:
-            shard_of(check_job(job), 1)
-        except InvalidEventError:
-            return 404, "", 0.0
+        if not _can_be(job):
+            return _NOT_FOUND, "", 0.0
         left = await self._allowed(scope, job)
         return (_OK if left > 0 else _FORBIDDEN), job, left
 
@@ -286,7 +292,10 @@ class Gateway:
             if allowed.tzinfo is None:
                 raise ConfigurationError("allow must return a time with a time zone, or a bool")
             return min(self._recheck, (allowed - datetime.now(UTC)).total_seconds())
-        return self._recheck if allowed is True else 0.0
+        if not isinstance(allowed, bool):
+            kind = type(allowed).__name__  # the object may hold a secret, so do not print it
+            raise ConfigurationError(f"allow must return a bool or a time, not an object of {kind}")
+        return self._recheck if allowed else 0.0
 
     def _check(self, scope: Scope, job: str, left: float) -> _Check:
         async def ask() -> float:
@@ -335,6 +344,32 @@ class Gateway:
             if check is not None:
                 check.stop()
         await connection.end()
+
+
+_ORIGIN: Final = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
+
+
+def _checked(origins: Iterable[str]) -> frozenset[str]:
+    """Return the origins. Raise ConfigurationError for one that no browser sends."""
+    if isinstance(origins, str) or not isinstance(origins, Iterable):
+        raise ConfigurationError(f"origins must be a list of origins, not {origins!r}")
+    found = list(origins)
+    for origin in found:
+        if not isinstance(origin, str) or not _ORIGIN.fullmatch(origin):
+            msg = (
+                f"origins are as a browser sends them, such as 'https://shop.example', in lower "
+                f"case and without a path or a slash at the end; {origin!r} is none"
+            )
+            raise ConfigurationError(msg)
+    return frozenset(found)
+
+
+def _can_be(job: str) -> bool:
+    try:
+        shard_of(check_job(job), 1)
+    except InvalidEventError:
+        return False
+    return True
 
 
 def _limit_of(given: str) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
+from oncekey.errors import ConfigurationError
 from oncekey.events.gateway import Gateway, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class EventResponse(Response):
         Headers and cookies are sent as with any other response. The background task runs after the
         client has disconnected.
         """
+        if not isinstance(gateway, Gateway):
+            raise ConfigurationError(f"an EventResponse takes a Gateway, not {gateway!r}")
         super().__init__(headers=headers, background=background)
         self._gateway = gateway
         self._job = job
