@@ -178,6 +178,8 @@ async def test_an_observer_that_fails_stops_nothing(caplog):
 def test_what_cannot_observe_is_refused(kind):
     with pytest.raises(ConfigurationError, match="a callable that takes one happening, not 7"):
         kind("memory://", domain="scan", observers=[7])
+    with pytest.raises(ConfigurationError, match="observers must be a list"):
+        kind("memory://", domain="scan", observers=print)
     with pytest.raises(ConfigurationError, match="a callable that takes one happening, not 7"):
         Router("redis://localhost", domain="scan", observers=[7])
 

@@ -151,7 +151,14 @@ async def test_what_a_log_no_longer_has_is_a_resync_and_never_a_gap(system):
 
 
 @pytest.mark.parametrize(
-    "options", [{"last_seq": -1}, {"last_seq": True}, {"after": "x", "last_seq": 1}]
+    "options",
+    [
+        {"last_seq": -1},
+        {"last_seq": True},
+        {"after": "x", "last_seq": 1},
+        {"after": 1},
+        {"after": b"ab.1.cd"},
+    ],
 )
 async def test_a_question_that_makes_no_sense_is_an_error(system, options):
     with pytest.raises(InvalidEventError):

@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import NoScriptError
 
 from oncekey import ConfigurationError, StoreError
-from oncekey.events import Bus, Router, Stages, redis_commands, shard_of
+from oncekey.events import Bus, Memory, Router, Stages, redis_commands, shard_of
 from oncekey.events import router as router_shard
 from tests.patience import PATIENCE, until
 
@@ -284,11 +284,20 @@ def test_a_router_whose_server_is_away_does_not_say_so_again_and_again(another_r
 
 
 def test_it_says_what_is_wrong_with_its_settings(empty_redis):
-    for options in ({"max_deliveries": 0}, {"claim_after": "soon"}, {"domain": ""}):
-        with pytest.raises(ConfigurationError):
-            Router(empty_redis.url, **{"domain": "scan"} | options)
-    with pytest.raises(ConfigurationError, match="streams of Redis"):
-        Router("memory://", domain="scan")
+    for option, value in (
+        ("max_deliveries", 0),
+        ("max_deliveries", True),
+        ("claim_after", "soon"),
+        ("domain", ""),
+        ("group", ""),
+        ("consumer", 7),
+        ("observers", print),
+    ):
+        with pytest.raises(ConfigurationError, match=option):
+            Router(empty_redis.url, **{"domain": "scan"} | {option: value})
+    for where in ("memory://", Memory(), None):
+        with pytest.raises(ConfigurationError, match="streams of Redis"):
+            Router(where, domain="scan")
 
 
 def test_shards_that_disagree_end_the_run(empty_redis, bus):

@@ -181,7 +181,8 @@ FROM_START: Final = Position()
 def position(after: Cursor | str | None, last_seq: int | None) -> Position:
     """Return the position for what the caller saw last.
 
-    Raise InvalidEventError if both are given, or if `last_seq` is not a number from 0 on.
+    Raise InvalidEventError if both are given, if `last_seq` is not a number from 0 on, or if
+    `after` is neither a cursor nor a text. A text that is no cursor leads to a resync.
     """
     if last_seq is not None:
         if after is not None:
@@ -189,6 +190,11 @@ def position(after: Cursor | str | None, last_seq: int | None) -> Position:
         if not isinstance(last_seq, int) or isinstance(last_seq, bool) or last_seq < 0:
             raise InvalidEventError(f"last_seq is a number from 0 on, not {last_seq!r}")
         return Position(above=last_seq)
+    if after is not None and not isinstance(after, (Cursor, str)):
+        msg = (
+            f"after is the cursor of an event, or its text, not an object of {type(after).__name__}"
+        )
+        raise InvalidEventError(msg)
     cursor = parse(str(after)) if after is not None else None
     if cursor == START:
         return Position()

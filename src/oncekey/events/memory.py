@@ -261,6 +261,8 @@ def memory_of(where: Where) -> Memory | None:
     """Return the memory, or None if `where` is Redis. Raise ConfigurationError for another URL."""
     if isinstance(where, Memory):
         return where
+    if where is None:
+        raise ConfigurationError("the URL of a bus is None; it is that of a Redis, or memory://")
     if not isinstance(where, str):
         return None
     scheme = where.partition("://")[0]

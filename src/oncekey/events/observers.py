@@ -55,6 +55,9 @@ class EventObservers:
     def __init__(self, domain: str, observers: Iterable[Observer] = ()) -> None:
         """Check that each observer is a callable."""
         self._domain = domain
+        if not isinstance(observers, Iterable):
+            msg = f"observers must be a list, such as [{observers!r}], not one observer"
+            raise ConfigurationError(msg)
         self._all = list(observers)
         for observer in self._all:
             if not callable(observer):

@@ -18,11 +18,11 @@ from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, parse
 from oncekey.events.errors import InvalidEventError
 from oncekey.events.event import check_job
-from oncekey.events.memory import Where
+from oncekey.events.memory import Memory, Where
 from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.redis_commands import EventScript, Names, script, words
 from oncekey.events.redis_log import RedisLog
-from oncekey.events.settings import BusOptions, BusSettings, settings_of
+from oncekey.events.settings import BusOptions, BusSettings, positive, settings_of
 from oncekey.policy import Duration, seconds
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
@@ -282,6 +282,7 @@ _SIGNALS: Final = 0.5
 _TIDY: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
+_URLS: Final = ("redis://", "rediss://", "unix://")
 _GONE: Final = (
     "the consumer group of a stream at %s is gone: Redis has lost it, or somebody removed it. It "
     "is made again, from the oldest entry that is left"
@@ -309,10 +310,13 @@ class Router:
         acknowledged after `claim_after` is handled by another router. An entry that was delivered
         `max_deliveries` times and fails goes to the dead stream.
         """
-        if not isinstance(max_deliveries, int) or max_deliveries < 1:
-            raise ConfigurationError(f"max_deliveries must be 1 or more, not {max_deliveries!r}")
+        positive("max_deliveries", max_deliveries)
+        for name, word in (("group", group), ("consumer", consumer)):
+            if word is not None and not (isinstance(word, str) and word):
+                raise ConfigurationError(f"{name} must be a word, not {word!r}")
         settings = settings_of(domain, None, options)
-        if isinstance(where, str) and not where.startswith(("redis://", "rediss://", "unix://")):
+        url = where if isinstance(where, str) else None
+        if where is None or isinstance(where, Memory) or not (url or "redis://").startswith(_URLS):
             msg = "a router reads streams of Redis; its URL starts with redis://, rediss:// or unix://"
             raise ConfigurationError(msg)  # another URL may hold a password, so do not print it
         self._clients = (

@@ -192,6 +192,8 @@ def join_cursors(cursors: Mapping[str, Cursor | str]) -> str:
     it starts at its beginning. Raise InvalidEventError if a cursor is none, or if there are too
     many.
     """
+    if not isinstance(cursors, Mapping):
+        raise InvalidEventError(f"give the cursor of the last event by job id, not {cursors!r}")
     if len(cursors) > MOST_NAMES:
         msg = f"an id has room for the cursors of {MOST_NAMES} jobs, not of {len(cursors)}"
         raise InvalidEventError(msg)

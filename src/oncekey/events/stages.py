@@ -43,11 +43,17 @@ class Stages:
 
         `final` is the number of a job's last event; for the standard ranges it is 51.
         """
+        if ranges is not None and not isinstance(ranges, Mapping):
+            msg = f"the ranges of stages are a mapping, such as {{'load': (1, 99)}}, not {ranges!r}"
+            raise ConfigurationError(msg)
         own = STANDARD if ranges is None else ranges
         self._ranges = {_named(stage): _checked(stage, pair) for stage, pair in own.items()}
         self._default = None if default is None else _checked("default", default)
         self.final = FINAL if ranges is None and final is None else final
-        _apart([*self._ranges.items(), *([("default", default)] if default else [])])
+        every = [*self._ranges.items(), *([("default", default)] if default else [])]
+        _apart(every)
+        if final is not None and not any(_within(final, pair) for _, pair in every):
+            raise ConfigurationError(f"final must be a number of one of the stages, not {final!r}")
 
     def range_of(self, stage: str) -> Range:
         """Return the first and the last number that the stage may use.
@@ -105,6 +111,10 @@ def _checked(stage: str, pair: Range) -> Range:
         msg = f"the range of {stage!r} must be a first and a last number such as (10, 19), not"
         raise ConfigurationError(f"{msg} {pair!r}")
     return pair
+
+
+def _within(number: int, pair: Range) -> bool:
+    return type(number) is int and pair[0] <= number <= pair[1]
 
 
 def _apart(ranges: list[tuple[str, Range]]) -> None:

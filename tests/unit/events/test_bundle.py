@@ -70,6 +70,8 @@ def test_names_are_jobs_or_topics():
 def test_cursors_that_are_none_or_too_many_are_refused():
     with pytest.raises(InvalidEventError, match="the cursor of job 'a' is none: 'nonsense'"):
         join_cursors({"a": "nonsense"})
+    with pytest.raises(InvalidEventError, match="by job id"):
+        join_cursors(["ab.1.cd"])
     with pytest.raises(InvalidEventError, match=f"room for the cursors of {MOST_NAMES} jobs"):
         join_cursors({str(n): "ab.1.cd" for n in range(MOST_NAMES + 1)})
 

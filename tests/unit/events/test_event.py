@@ -82,11 +82,18 @@ def test_the_end_is_51_unless_it_is_said_otherwise():
         {"a": (0, True)},
         {"a": (0,)},
         {"": (0, 1)},
+        ["a"],
     ],
 )
 def test_ranges_that_cannot_be_are_refused(ranges):
     with pytest.raises(ConfigurationError):
         Stages(ranges)
+
+
+@pytest.mark.parametrize("final", [6, "5", True])
+def test_an_end_that_no_event_can_have_is_refused(final):
+    with pytest.raises(ConfigurationError, match="final must be a number of one of the stages"):
+        Stages({"load": (2, 5)}, final=final)
 
 
 def test_a_default_may_not_share_numbers_with_a_stage():

@@ -71,7 +71,7 @@ async def test_a_thread_wakes_a_watcher(monkeypatch):
 
 
 def test_a_memory_by_name_is_refused_and_another_scheme_too():
-    for url in ("memory://shop", "amqp://localhost", "nonsense"):
+    for url in ("memory://shop", "amqp://localhost", "nonsense", None):
         for kind in (Bus, AsyncBus):
             with pytest.raises(ConfigurationError):
                 kind(url, domain="scan")
