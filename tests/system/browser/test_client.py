@@ -348,6 +348,18 @@ def test_an_option_that_does_not_exist_is_refused(page, server):
     assert told == "TypeError: follow() has no option onevent"
 
 
+def test_a_job_instead_of_a_list_of_jobs_is_refused(page, server):
+    """Its letters would be followed."""
+    page.goto(server.url)
+    told = page.evaluate(
+        """async () => {
+          const { follow } = await import("/oncekey-events.js");
+          try { follow("/job", { jobs: "job-1" }).close(); } catch (error) { return String(error); }
+        }"""
+    )
+    assert told == 'TypeError: jobs of follow() is a list, such as ["job-1"]'
+
+
 TOKENS = """async ([good, retries]) => {
   const { follow } = await import("/oncekey-events.js");
   window.asked = [];
@@ -377,6 +389,27 @@ def test_a_token_is_awaited_and_renewed_after_a_401(page, server, failing):
     assert page.evaluate("seen") == [1, 2]
     assert page.evaluate("asked") == [False, True, False, True]
     assert [one["X-Token"] for one in server.headers] == ["old", "new", "old", "new"]
+
+
+def test_a_token_that_never_comes_does_not_end_the_tries(page, server):
+    """Whoever hands out tokens may hang."""
+    server.answers = [Answer((event(1),))]
+    page.goto(server.url)
+    page.evaluate(
+        """async () => {
+          const { follow } = await import("/oncekey-events.js");
+          window.seen = [];
+          window.asked = 0;
+          follow("/job", {
+            pause: 1, longestPause: 20, silence: 500,
+            headers: () => ++asked < 3 ? new Promise(() => {}) : { "X-Token": "late" },
+            onEvent: (event) => seen.push(event.offset), until: () => true,
+          });
+        }"""
+    )
+    page.wait_for_function("seen.length")
+    assert page.evaluate("asked") == 3
+    assert [one["X-Token"] for one in server.headers] == ["late"]
 
 
 def test_a_token_that_is_refused_twice_is_final(page, server, failing):

@@ -54,7 +54,10 @@ const OPTIONS = {
   longestPause: 15_000,
   /** Failures in a row after which to end with the status "failed". */
   retries: 100,
-  /** Milliseconds without a byte after which a connection is dead: three heartbeats. */
+  /**
+   * Milliseconds without a byte, or without headers, after which a connection is dead: three
+   * heartbeats.
+   */
   silence: 45_000,
 };
 /** The place before the first event of a log that does not exist yet. */
@@ -71,6 +74,9 @@ const LONGEST_RETRY = 600;
 export function follow(url, options = {}) {
   for (const name of Object.keys(options)) {
     if (!(name in OPTIONS)) throw new TypeError(`follow() has no option ${name}`);
+  }
+  if (options.jobs && !Array.isArray(options.jobs)) {
+    throw new TypeError(`jobs of follow() is a list, such as ["${options.jobs}"]`);
   }
   return new Following(new URL(url, globalThis.location?.href), { ...OPTIONS, ...options });
 }
@@ -165,7 +171,7 @@ class Following {
     let watchdog = this.#watchdog(abort);
     try {
       const response = await fetch(this.#address(), {
-        headers: await this.#headers(),
+        headers: await this.#headers(abort.signal),
         credentials: this.#options.credentials,
         cache: "no-store",
         signal: abort.signal,
@@ -212,9 +218,12 @@ class Following {
     return url;
   }
 
-  async #headers() {
+  /** Return the headers. Throw if they are not there when the connection is given up. */
+  async #headers(signal) {
     const { headers } = this.#options;
-    const own = typeof headers === "function" ? await headers({ renew: this.#renew }) : headers;
+    const given = typeof headers === "function" ? headers({ renew: this.#renew }) : headers;
+    const cut = new Promise((_, fail) => signal.addEventListener("abort", fail));
+    const own = await Promise.race([given, cut]);
     return { ...own, Accept: "text/event-stream" };
   }
 
