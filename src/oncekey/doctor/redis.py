@@ -288,7 +288,7 @@ def _router(events: Retention) -> Generator[Words, Any, list[Finding]]:
         return []
     if not away:
         return [fine(check, "routers read the events of the domain", f"shards with events={seen}")]
-    meaning = "no router reads these events: states do not change, and nobody who watches is woken"
+    meaning = "no router reads these events: states do not change, and the streams are not trimmed"
     evidence = f"shards without a router for a minute={', '.join(away)}"
     fix = f"start `oncekey router --domain {events.domain}`, and see that it goes on running"
     return [warning(check, meaning, evidence, fix)]
