@@ -38,9 +38,7 @@ from oncekey.inspection.actions import ENDINGS, ending, needs_force, state_of
 from oncekey.inspection.listing import audit_of, fill_page, find_record, time_of
 from oncekey.inspection.text import status_word
 from oncekey.once import Once
-from oncekey.stores.base import Store
 from oncekey.stores.browse import STATUSES, RecordQuery, parse_stored_key
-from oncekey.stores.django import DjangoStore
 
 _TIMES: Final = ("created", "started", "updated", "finished", "lease_end", "expires")
 _LIST: Final = "admin:oncekey_record_changelist"
@@ -79,7 +77,7 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
         )
         facts: dict[str, Any] = {"asked": asked, "statuses": STATUSES, "rows": [], "next": ""}
         try:
-            page = fill_page(_store(project_once()), query)
+            page = fill_page(project_once().store, query)
         except OncekeyError as error:
             messages.error(request, str(error))
         else:
@@ -104,7 +102,7 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
         once = project_once()
         place = parse_stored_key(unquote(object_id))
         try:
-            found = None if place is None else find_record(_store(once), *place)
+            found = None if place is None else find_record(once.store, *place)
         except OncekeyError as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(reverse(_LIST))
@@ -114,12 +112,12 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
             return self._decide(request, once, found)
         facts = {
             "record": found,
-            "word": status_word(found, time_of(_store(once))),
+            "word": status_word(found, time_of(once.store)),
             "state": state_of(found),
             "times": [(name.replace("_", " "), found.at(name)) for name in _TIMES],
             "size": None if found.result is None else len(found.result),
             "result": "",
-            "deeds": audit_of(_store(once), found),
+            "deeds": audit_of(once.store, found),
             "may_resolve": found.status == "held" and self.has_change_permission(request),
             "may_forget": self.has_delete_permission(request),
             "may_see": found.result is not None and self.has_change_permission(request),
@@ -165,12 +163,6 @@ class RecordAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django brings no t
     def _page(self, request: Any, template: str, title: str, facts: dict[str, Any]) -> Any:
         context = {**self.admin_site.each_context(request), "title": title, **facts}
         return TemplateResponse(request, template, {**context, "opts": self.opts})
-
-
-def _store(once: Once) -> Store:
-    """Return the store itself, which knows how to list its records quickly."""
-    store = once.store
-    return store.behind if isinstance(store, DjangoStore) else store
 
 
 def _address(record: Record) -> str:

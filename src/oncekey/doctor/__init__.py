@@ -14,6 +14,7 @@ from oncekey.doctor.lifetimes import Expected, lifetimes
 from oncekey.errors import ConfigurationError
 from oncekey.policy import Duration
 from oncekey.stores import AsyncStore, MemoryStore, SQLiteStore, Store
+from oncekey.stores.base import store_behind
 
 __all__ = ["Finding", "Severity", "examine", "examine_async"]
 
@@ -47,6 +48,7 @@ async def examine_async(
 ) -> list[Finding]:
     """Do the same for blocking and async stores. Examine a blocking one on a thread."""
     asked = Expected.of(ttl, retry_horizon, events)
+    store = store_behind(store)
     blocking = getattr(store, "blocking", store)  # unwraps the adapter around a blocking store
     if not inspect.iscoroutinefunction(getattr(blocking, "claim", None)):
         found = await asyncio.to_thread(_of_store, blocking, asked)
@@ -56,6 +58,7 @@ async def examine_async(
 
 
 def _of_store(store: object, asked: Expected) -> list[Finding]:
+    store = store_behind(store)
     if isinstance(store, MemoryStore):
         return [_in_memory()]
     if isinstance(store, SQLiteStore):
@@ -76,6 +79,7 @@ def _of_store(store: object, asked: Expected) -> list[Finding]:
 
 
 async def _of_async_store(store: object, asked: Expected) -> list[Finding]:
+    store = store_behind(store)
     if _is(store, "AsyncRedisStore"):
         from oncekey.doctor import redis
 

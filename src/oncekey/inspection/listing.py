@@ -19,7 +19,7 @@ from oncekey.core.record import Record
 from oncekey.errors import UnreadableError
 from oncekey.stores import browse
 from oncekey.stores.activity import Activity
-from oncekey.stores.base import Store
+from oncekey.stores.base import Store, store_behind
 from oncekey.stores.browse import RecordCounts, RecordPage, RecordQuery, ScopeAndKey, StoreSize
 
 # By name, because each module imports the driver of its store.
@@ -33,7 +33,7 @@ _MODULES: Final = {
 
 def list_records(store: Store, ask: RecordQuery) -> RecordPage:
     """Return one page of the living records. It may be short or empty without being the last."""
-    page: RecordPage = _function(store, "list_records")(store, ask)
+    page: RecordPage = _answer(store, "list_records", ask)
     return page
 
 
@@ -58,13 +58,13 @@ def count_records(store: Store, *, exact: bool = False) -> RecordCounts:
 
     If there are many, estimate from a sample. `exact` counts them all, however long that takes.
     """
-    told: RecordCounts = _function(store, "count_records")(store, exact=exact)
+    told: RecordCounts = _answer(store, "count_records", exact=exact)
     return told
 
 
 def measure(store: Store, total: int) -> StoreSize:
     """Return how much the records take, of which there are `total`, and how many are new."""
-    told: StoreSize = _function(store, "measure")(store, total)
+    told: StoreSize = _answer(store, "measure", total)
     return told
 
 
@@ -75,7 +75,7 @@ def time_of(store: Store) -> int:
 
 def where(store: Store) -> str:
     """Return host and database, or the file, without user and password; empty if not known."""
-    told: str = _function(store, "where")(store)
+    told: str = _answer(store, "where")
     return told
 
 
@@ -146,7 +146,7 @@ def count_due(store: Store, grace: int) -> int | None:
 
     Return None if the store removes them by itself or cannot tell.
     """
-    told: int | None = _function(store, "count_due")(store, grace)
+    told: int | None = _answer(store, "count_due", grace)
     return told
 
 
@@ -158,7 +158,7 @@ def find_record(store: Store, scope: str | None, key: str) -> Record | None:
     try:
         return store.get(scope, key)
     except UnreadableError:
-        record: Record | None = _function(store, "read_newer")(store, scope, key)
+        record: Record | None = _answer(store, "read_newer", scope, key)
         return record
 
 
@@ -192,10 +192,12 @@ def _same_deed(one: AuditEntry, other: AuditEntry) -> bool:
 _TOGETHER: Final = 1_000_000
 
 
-def _function(store: Store, name: str) -> Any:
-    """Return the function for this kind of store, or the general one that uses only requests."""
-    for kind in type(store).__mro__:
+def _answer(store: Store, name: str, *values: Any, **settings: Any) -> Any:
+    """Ask with the function for this kind of store, or the general one that uses only requests."""
+    asked = store_behind(store)
+    for kind in type(asked).__mro__:
         module = _MODULES.get(f"{kind.__module__}.{kind.__qualname__}")
         if module is not None:
-            return getattr(import_module(module), name, None) or getattr(browse, name)
-    return getattr(browse, name)
+            function = getattr(import_module(module), name, None) or getattr(browse, name)
+            return function(asked, *values, **settings)
+    return getattr(browse, name)(asked, *values, **settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from oncekey.core.record import Record
 from oncekey.core.requests import (
@@ -193,6 +193,17 @@ class Restoring(Protocol):
         Nothing is changed then. A record that has expired is not kept, and False is returned.
         """
         ...
+
+
+_DJANGO = ("oncekey.stores.django.DjangoStore", "oncekey.stores.django.AsyncDjangoStore")
+
+
+def store_behind(store: Any) -> Any:
+    """Return the store that does the work: the one that a `DjangoStore` finds, or this one."""
+    for kind in type(store).__mro__:
+        if f"{kind.__module__}.{kind.__qualname__}" in _DJANGO:
+            return store.behind
+    return store
 
 
 VERBS = ("claim", "renew", "note", "settle", "release", "resolve", "forget", "get", "scan", "purge")

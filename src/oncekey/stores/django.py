@@ -88,7 +88,12 @@ class AsyncDjangoStore:
         """Return the verb of the store for this database, as a coroutine."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._store.behind_async, name)
+        return getattr(self.behind, name)
+
+    @property
+    def behind(self) -> AsyncStore:
+        """The store for the database that the alias names now."""
+        return self._store.behind_async
 
 
 def settings_of(alias: str) -> dict[str, Any]:

@@ -11,7 +11,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.core.requests import Busy
-from oncekey.stores import DjangoStore, MemoryStore, SQLiteStore, open_store
+from oncekey.doctor import examine, examine_async
+from oncekey.exporter import exposition
+from oncekey.inspection.listing import list_records, where
+from oncekey.stores import DjangoStore, MemoryStore, SQLiteStore, browse, open_store
+from oncekey.stores.browse import RecordQuery
 from oncekey.stores.django import url_of
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.http import django_project
@@ -154,6 +158,31 @@ def test_sqlite_has_its_records_in_the_same_file(alias, tmp_path):
     with connections[ALIAS].cursor() as cursor:
         cursor.execute("SELECT key FROM oncekey_records")
         assert cursor.fetchall() == [("k",)]
+    once.close()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+async def test_it_is_counted_and_examined_as_the_store_behind_it(
+    kind, alias, request, tmp_path, monkeypatch
+):
+    if kind == "sqlite":
+        alias(ENGINE="django.db.backends.sqlite3", NAME=tmp_path / "shop.db")
+        held = "sqlite.held"
+    else:
+        alias(**on_postgresql(request.getfixturevalue("postgres_url")))
+        held = "postgres.held"
+    monkeypatch.setattr(browse, "_MOST", 2)  # so many are counted where a store is not known
+    monkeypatch.setattr(browse, "_STEP", 2)
+    once = Once(DjangoStore(ALIAS), observers=())
+    for number in range(4):
+        once.run(f"order-{number}", lambda: "done")
+    with pytest.raises(TimeoutError), once.options(on_crash="hold").attempt("order-9"):
+        raise TimeoutError
+    assert "\noncekey_held_records 1\n" in exposition(once.store)
+    assert list_records(once.store, RecordQuery()).newest_first
+    assert where(once.store) == where(once.store.behind) != ""
+    for findings in (examine(once.store), await examine_async(once.store.as_async())):
+        assert held in {finding.check for finding in findings}
     once.close()
 
 
