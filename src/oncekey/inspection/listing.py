@@ -27,6 +27,7 @@ _MODULES: Final = {
     "oncekey.stores.memory.MemoryStore": "oncekey.stores.memory_browse",
     "oncekey.stores.sqlite.store.SQLiteStore": "oncekey.stores.sqlite.browse",
     "oncekey.stores.postgres.store.PostgresStore": "oncekey.stores.postgres.browse",
+    "oncekey.stores.mysql.store.MySQLStore": "oncekey.stores.mysql.browse",
     "oncekey.stores.redis.store.RedisStore": "oncekey.stores.redis.browse",
 }
 
