@@ -1,5 +1,7 @@
 """Listing PostgreSQL: by its indexes or without them, large tables, and newer releases."""
 
+from itertools import count, islice
+
 import psycopg
 import pytest
 
@@ -95,6 +97,23 @@ def test_a_page_looks_at_so_many_and_hands_on(many):
     assert first.after is not None
     found = fill_page(many, RecordQuery(prefix="copy-12000"))
     assert ([one.key for one in found.records], found.after) == (["copy-12000"], None)
+
+
+def test_nothing_is_passed_over_while_others_go(many, beside, monkeypatch):
+    """Rows above the end of a page are forgotten while it is read."""
+    run, gone = browse._run, count(100)
+
+    def forgetting(store, statement, *values):
+        rows = run(store, statement, *values)
+        names = [f"copy-{number}" for number in islice(gone, 10)]
+        beside.execute("DELETE FROM oncekey_records WHERE key = ANY(%s)", [names])
+        return rows
+
+    monkeypatch.setattr(browse, "_run", forgetting)
+    found = keys_of(many, prefix="copy-50")
+    assert next(gone) < 500, "none of those that are looked for"
+    stays = [50, *range(500, 510), *range(5000, 5100)]
+    assert found == [f"copy-{number}" for number in stays]
 
 
 @pytest.mark.parametrize(

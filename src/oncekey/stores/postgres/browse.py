@@ -101,6 +101,7 @@ INDEXED: Final = statement(
     f"AND indexrelid IN (to_regclass('{INDEXES[0]}'), to_regclass('{INDEXES[1]}'))",
     0,
 )
+TOP: Final = statement("SELECT coalesce(max(created), 0) FROM oncekey_records", 0)
 CLOCK: Final = statement("SELECT oncekey_now_v1()", 0)
 SIZE: Final = statement(
     "SELECT ROW(pg_relation_size(oid) / current_setting('block_size')::bigint, "
@@ -151,23 +152,55 @@ def list_records(store: PostgresStore, ask: RecordQuery) -> RecordPage:
     """Return a page of records, newest first; by scope and key if the indexes are missing."""
     if not _indexed(store):
         return browse.list_records(store, ask)
-    held = ask.status == "held"
-    found = _run(store, page_statement(ask.limit, held=held), *_from_here(ask), *_wish(ask))
+    found, end = _page(store, ask, newest_first_from(ask.after)), None
+    if len(found) <= ask.limit:
+        # The window ends before the page is full. Its end is asked for before the page, so that
+        # nothing is passed over while rows above the end go.
+        start = _fixed(store, ask)
+        end = _end(store, ask, start)
+        found = _page(store, ask, start)
+        if end is not None:
+            found = [row for row in found if _place(row) >= (end.created, -end.passed)]
     records = [as_written(row) for row in found[: ask.limit]]
     beside = [fields(row, _FIELDS + 3)[_FIELDS:] for row in found]
     if len(found) > len(records):
-        after: str | None = str(
-            NewestFirst(records[-1].created, _number(beside[len(records) - 1][2]))
-        )
-    else:
-        after = _start_of_next(_run(store, END_OF_HELD if held else END, *_from_here(ask)[:3]))
+        end = NewestFirst(records[-1].created, _number(beside[len(records) - 1][2]))
     return RecordPage(
         records=records,
         sizes=[None if size is None else to_number(size) for size, *_ in beside[: ask.limit]],
-        after=after,
+        after=None if end is None else str(end),
         newest_first=True,
         now=_number(beside[0][1] if beside else _run(store, CLOCK)[0]),
     )
+
+
+def _page(store: PostgresStore, ask: RecordQuery, start: NewestFirst) -> list[bytes]:
+    held = ask.status == "held"
+    return _run(store, page_statement(ask.limit, held=held), *_from(start, ask), *_wish(ask))
+
+
+def _end(store: PostgresStore, ask: RecordQuery, start: NewestFirst) -> NewestFirst | None:
+    """Return the last row of the window that starts there, or None if the index ends first."""
+    rows = _run(store, END_OF_HELD if ask.status == "held" else END, *_from(start, ask)[:3])
+    if len(rows) < 2:  # noqa: PLR2004 - the last row and the one that follows
+        return None
+    return NewestFirst(*map(_number, fields(rows[0], 2)))
+
+
+def _fixed(store: PostgresStore, ask: RecordQuery) -> NewestFirst:
+    """Return a start of the page that does not move: no row that comes later is below it."""
+    start = newest_first_from(ask.after)
+    if ask.after is None:
+        start = NewestFirst(_number(_run(store, TOP)[0]))
+    if ask.older:
+        start = min(start, NewestFirst(_number(_run(store, CLOCK)[0]) - ask.older))
+    return start
+
+
+def _place(row: bytes) -> tuple[int, int]:
+    """Return when the record of a row of a page was created, and its place among such records."""
+    *_, place = fields(row, _FIELDS + 3)
+    return as_written(row).created, -_number(place)
 
 
 def count_records(store: PostgresStore, *, exact: bool) -> RecordCounts:
@@ -244,8 +277,8 @@ def _indexed(store: PostgresStore) -> bool:
     return to_number(_run(store, INDEXED)[0]) == len(INDEXES)
 
 
-def _from_here(ask: RecordQuery) -> tuple[bytes, ...]:
-    created, passed = newest_first_from(ask.after)
+def _from(start: NewestFirst, ask: RecordQuery) -> tuple[bytes, ...]:
+    created, passed = start
     return tuple(map(_bytes, (created, ask.older, ask.newer, passed)))
 
 
@@ -258,13 +291,6 @@ def _wish(ask: RecordQuery) -> tuple[bytes | None, ...]:
         ask.prefix.encode(),
         _bytes(ask.limit + 1),
     )
-
-
-def _start_of_next(rows: list[bytes]) -> str | None:
-    """Return the cursor of the next page, or None if the index ended first."""
-    if len(rows) < 2:  # noqa: PLR2004 - the last row and the one that follows
-        return None
-    return str(NewestFirst(*map(_number, fields(rows[0], 2))))
 
 
 def _groups(rows: list[bytes]) -> tuple[dict[str, int], int, int]:
