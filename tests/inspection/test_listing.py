@@ -2,11 +2,13 @@
 
 from contextvars import copy_context
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from oncekey import ConfigurationError, Once, UnreadableError
-from oncekey.cli.stats import fields_of_counts
+from oncekey.cli.stats import _print, fields_of_counts
 from oncekey.inspection.listing import (
     count_due,
     count_records,
@@ -270,6 +272,9 @@ def test_an_unknown_store_is_counted_page_by_page(unknown_store, monkeypatch):
     fields = fields_of_counts(told)
     assert fields["at_least"]["total"] == 4
     assert not {"total", "estimated"} & fields.keys()
+    screen = Console(file=StringIO())
+    _print(told, screen)
+    assert "%" not in screen.file.getvalue(), "shares of what was counted are not those of all"
     whole = count_records(unknown_store, exact=True)
     assert (whole.total, number_of(whole)) == (11, "11")
 

@@ -57,7 +57,8 @@ def _print(told: RecordCounts, out: Console) -> None:
     width = max(map(len, [*numbers.values(), number_of(told)]))
     for status, count in told.by_status.items():
         share = count / told.total if told.total else 0.0
-        percent = _percent(share) if count or told.counted(status) else ""
+        known = (count or told.counted(status)) and not told.at_least
+        percent = _percent(share) if known else ""
         line = Text.assemble(
             (f"{printable(status):<9}", COLOURS.get(status, "")),
             f"  {numbers[status]:>{width}}  {percent:>4}",
