@@ -7,6 +7,7 @@ claim that is made there protects nothing until it is committed.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,8 @@ with needing("django", __name__):
 
 _PLACE: Final = ("ENGINE", "NAME", "HOST", "PORT", "USER", "PASSWORD")
 """What a test runner may change while the process runs."""
+_CHECKED_HERE: Final = ("PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+"""What `ssl_mode` may ask for where there is a CA: the store then checks certificate and name."""
 
 
 class DjangoStore:
@@ -114,10 +117,13 @@ def url_of(alias: str) -> str:
     database = connections.create_connection(alias)
     if database.vendor == "postgresql":
         return _postgres_url(database)
+    if database.vendor == "mysql":
+        return _mysql_url(database)
     if database.vendor != "sqlite":
         msg = (
-            f"a DjangoStore is for PostgreSQL and SQLite, and the alias {alias!r} is a database of "
-            f"{database.display_name}; name another alias, or give a URL such as redis://"
+            f"a DjangoStore is for PostgreSQL, MySQL and SQLite, and the alias {alias!r} is a "
+            f"database of {database.display_name}; name another alias, or give a URL such as "
+            f"redis://"
         )
         raise ConfigurationError(msg)
     name = str(database.settings_dict["NAME"])
@@ -135,8 +141,10 @@ def _store_of(alias: str) -> Store:
         return MemoryStore()
     if url.startswith("sqlite"):
         return SQLiteStore(str(settings_of(alias)["NAME"]))
-    from oncekey.stores import PostgresStore
+    from oncekey.stores import MySQLStore, PostgresStore
 
+    if url.startswith("mysql"):
+        return MySQLStore(url)
     if _testing():
         return PostgresStore(_Opened(url))  # type: ignore[arg-type]  # it lends as a pool does
     database = connections.create_connection(alias)
@@ -172,6 +180,41 @@ def _postgres_url(database: Any) -> str:
         escaped = str(role).replace("\\", r"\\").replace(" ", r"\ ")
         named["options"] = f"{named.get('options', '')} -c role={escaped}".strip()
     return f"postgresql:///?{urlencode(named, quote_via=quote)}"
+
+
+def _mysql_url(database: Any) -> str:
+    """Return a URL that reaches the same server as the parameters of the alias, as safely.
+
+    What they say about the session is left out, because the store sets up its own. Raise
+    ConfigurationError if a parameter that says how the server is reached cannot be in a URL.
+    """
+    given = database.get_connection_params()
+    tls = {name: value for name, value in given.items() if name.startswith("ssl") and value}
+    encrypted = tls.pop("ssl", None)
+    if isinstance(encrypted, Mapping):
+        tls |= {f"ssl_{name}": value for name, value in encrypted.items()}
+        encrypted = None
+    authority = tls.pop("ssl_ca", None)
+    if authority is not None and tls.get("ssl_mode") in _CHECKED_HERE:
+        del tls["ssl_mode"]
+    unknown = [*tls, *(name for name in given if name.startswith("read_default_"))]
+    if unknown or encrypted:
+        msg = (
+            f"a DjangoStore does not know {', '.join(sorted(unknown)) or 'ssl'} in the OPTIONS of "
+            f"the alias {database.alias!r}; write host, user and password into DATABASES and a CA "
+            f"as 'ssl': {{'ca': path}}, or give Once the URL mysql://..."
+        )
+        raise ConfigurationError(msg)
+    user, password, name = (
+        quote(str(given.get(word, given.get(older, ""))), safe="")
+        for word, older in (("user", ""), ("password", "passwd"), ("database", "db"))
+    )
+    host = str(given.get("host", "localhost"))
+    where = f"[{host}]" if ":" in host else quote(host, safe="")
+    said = {"unix_socket": given.get("unix_socket"), "ssl_ca": authority}
+    options = urlencode({one: str(value) for one, value in said.items() if value}, quote_via=quote)
+    url = f"mysql://{user}:{password}@{where}:{given.get('port', 3306)}/{name}"
+    return f"{url}?{options}" if options else url
 
 
 class _Pool:

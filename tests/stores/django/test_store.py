@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import psycopg
+import pymysql
 import pytest
 from django.core import mail  # type: ignore[import-untyped]  # Django brings no types
 from django.db import connections, transaction  # type: ignore[import-untyped]  # as above
@@ -14,14 +15,17 @@ from oncekey.core.requests import Busy
 from oncekey.doctor import examine, examine_async
 from oncekey.exporter import exposition
 from oncekey.inspection.listing import list_records, where
-from oncekey.stores import DjangoStore, MemoryStore, SQLiteStore, browse, open_store
+from oncekey.stores import DjangoStore, MemoryStore, MySQLStore, SQLiteStore, browse, open_store
 from oncekey.stores.browse import RecordQuery
 from oncekey.stores.django import url_of
 from oncekey.testing.conformance.base import DONE, Desk
 from tests.http import django_project
+from tests.patience import PATIENCE
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
 
 __all__ = ["beside", "django_project", "postgres", "postgres_url"]
+
+pymysql.install_as_MySQLdb()  # what Django calls for, and what needs a compiler
 
 MINUTE = 60_000_000
 ALIAS = "shop"
@@ -103,14 +107,17 @@ def test_it_serves_both_kinds_of_code(shop):
 
 
 def test_the_pool_of_django_lends_what_it_has(alias, postgres_url):
-    alias(**on_postgresql(postgres_url, pool={"min_size": 1, "max_size": 1, "timeout": 0.05}))
+    alias(**on_postgresql(postgres_url, pool={"min_size": 1, "max_size": 1, "timeout": PATIENCE}))
+    pool = connections[ALIAS].pool
     desk = desk_of(DjangoStore(ALIAS))
     connections[ALIAS].close()
     with transaction.atomic(using=ALIAS):
         with connections[ALIAS].cursor() as cursor:
             cursor.execute("SELECT 1")
+        pool.timeout = 0.05  # nobody gives one back meanwhile
         with pytest.raises(StoreError) as caught:
             desk.claim("a")
+        pool.timeout = PATIENCE
         assert (caught.value.happened, caught.value.unreachable) == (False, True)
     connections[ALIAS].close()
     desk.grant("a")
@@ -193,6 +200,58 @@ def test_sqlite_in_memory_is_for_tests(alias, monkeypatch):
         Once(DjangoStore(ALIAS))
     monkeypatch.setattr(mail, "outbox", [], raising=False)
     assert isinstance(DjangoStore(ALIAS).behind, MemoryStore)
+
+
+def on_mysql(**settings):
+    return {"ENGINE": "django.db.backends.mysql", "NAME": "shop", **settings}
+
+
+def test_what_the_alias_says_about_mysql_is_in_the_url(alias):
+    session = {"init_command": "SET x = 1", "charset": "latin1", "isolation_level": None}
+    said = {"USER": "us@er", "PASSWORD": "p/w:é", "HOST": "::1", "PORT": "3307"}
+    alias(**on_mysql(NAME="my shop", **said, OPTIONS=session))
+    store = DjangoStore(ALIAS).behind
+    assert isinstance(store, MySQLStore)
+    assert store.target.options == {
+        "host": "::1",
+        "port": 3307,
+        "user": "us@er",
+        "password": "p/w:é".encode(),
+        "database": "my shop",
+    }
+    alias(**on_mysql(HOST="/run/my sql.sock"))
+    assert DjangoStore(ALIAS).behind.target.options["unix_socket"] == "/run/my sql.sock"  # type: ignore[attr-defined]  # of this store
+    alias(**on_mysql())
+    assert url_of(ALIAS) == "mysql://:@localhost:3306/shop"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ssl": {"ca": "/ca.pem"}},
+        {"ssl": {"ca": "/ca.pem"}, "ssl_mode": "VERIFY_IDENTITY"},
+        {"ssl_ca": "/ca.pem"},
+    ],
+)
+def test_the_ca_of_the_alias_is_checked_by_the_store(alias, options):
+    alias(**on_mysql(HOST="db.example", OPTIONS=options))
+    assert url_of(ALIAS) == "mysql://:@db.example:3306/shop?ssl_ca=%2Fca.pem"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ssl": {"ca": "/ca.pem", "cert": "/mine.pem"}}, "does not know ssl_cert in"),
+        ({"ssl": True}, "does not know ssl in"),
+        ({"ssl_mode": "REQUIRED"}, "does not know ssl_mode in"),
+        ({"ssl_mode": "DISABLED", "ssl_ca": "/ca.pem"}, "does not know ssl_mode in"),
+        ({"read_default_file": "/etc/my.cnf"}, "does not know read_default_file in"),
+    ],
+)
+def test_nothing_about_the_way_to_mysql_is_left_out_silently(alias, options, words):
+    alias(**on_mysql(OPTIONS=options))
+    with pytest.raises(ConfigurationError, match=words):
+        Once(DjangoStore(ALIAS))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.docs.snippets import blocks
 from tests.servers.postgres_fixtures import postgres, postgres_url
+from tests.system.mariadb.conftest import mariadb, new_url
+from tests.system.mariadb.ways import settings
 
-__all__ = ["postgres", "postgres_url"]
+__all__ = ["mariadb", "new_url", "postgres", "postgres_url"]
 
 PAGE = Path(__file__).parents[3] / "docs" / "stores-django.md"
 CLIENT = """
@@ -41,6 +43,18 @@ DATABASES = {{
     }}
 }}
 """
+ON_MYSQL = """
+DATABASES = {{
+    "default": {{
+        "ENGINE": "django.db.backends.mysql",
+        "NAME": "{database}",
+        "USER": "{user}",
+        "PASSWORD": "{password}",
+        "HOST": "{host}",
+        "PORT": "{port}",
+    }}
+}}
+"""
 
 
 class Project:
@@ -58,6 +72,8 @@ class Project:
 
     def _write(self, code):
         path = self.folder / re.match(r"# (\S+)\n", code)[1]
+        if path.name == "__init__.py" and "mysql" not in self._databases:
+            return  # the page says that it is for MySQL
         if path.name == "settings.py":
             code = path.read_text("utf-8") + self._databases + 'ALLOWED_HOSTS = ["*"]\n' + code
         path.write_text(code + "\n", "utf-8")
@@ -80,10 +96,12 @@ class Project:
         return self.run("python", "manage.py", *words)
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "postgresql with a pool"])
+@pytest.fixture(params=["sqlite", "postgresql", "postgresql with a pool", "mariadb"])
 def project(request, tmp_path):
     databases = ""
-    if request.param != "sqlite":
+    if request.param == "mariadb":
+        databases = ON_MYSQL.format(**settings(request.getfixturevalue("new_url")))
+    elif request.param != "sqlite":
         said = conninfo_to_dict(request.getfixturevalue("postgres_url"))
         options = {"pool": True} if "pool" in request.param else {}
         databases = ON_POSTGRESQL.format(**said, options=options)
