@@ -1,5 +1,7 @@
 """Install what the tests of this folder need: `python -m tests.system.packages`.
 
+With names of packages, only these are installed: `python -m tests.system.packages pgbouncer`.
+
 These programs are in no wheel. Root installs the Debian packages that are missing; anybody else is
 told which ones to install.
 """
@@ -65,23 +67,23 @@ FINDERS: Mapping[str, Callable[[], str | None]] = {
 """The Debian packages, and how the program of each is found."""
 
 
-def main() -> int:
-    """Return 0 when every program is there, and 1 after saying what to install."""
-    missing = _missing()
+def main(packages: Sequence[str]) -> int:
+    """Return 0 when the programs of the packages are there, and 1 after saying what to install."""
+    missing = _missing(packages)
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         _install(missing)
-        missing = _missing()
+        missing = _missing(packages)
     if missing:
         sys.stderr.write(
-            f"make test-servers needs programs that are not installed. As root, run\n"
+            f"this needs programs that are not installed. As root, run\n"
             f"    apt-get install --no-install-recommends {' '.join(missing)}\n"
         )
         return 1
     return 0
 
 
-def _missing() -> list[str]:
-    return [name for name, find in FINDERS.items() if find() is None]
+def _missing(packages: Sequence[str]) -> list[str]:
+    return [name for name in packages if FINDERS[name]() is None]
 
 
 def _install(packages: Sequence[str]) -> None:
@@ -110,4 +112,4 @@ def _ends_well(command: Sequence[str], *, say_why: bool = True) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or list(FINDERS)))

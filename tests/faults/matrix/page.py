@@ -269,6 +269,7 @@ SHORT = {
     "F8": "the memory of Redis is full",
     "F12": "the same key for another operation",
     "F25": "code hangs in the process that is asked again",
+    "F29": "PgBouncer is between, and is killed",
     "F31": "a primary under three Sentinels is killed, paused, cut off",
     "F28": "a lock is waited for longer than a lease; an owner asks again",
 }

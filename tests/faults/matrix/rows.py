@@ -5,6 +5,7 @@ from tests.faults.matrix import (
     rows_failover,
     rows_meaning,
     rows_network,
+    rows_pooler,
     rows_processes,
     rows_stores,
     rows_workers,
@@ -15,12 +16,13 @@ __all__ = [
     "rows_failover",
     "rows_meaning",
     "rows_network",
+    "rows_pooler",
     "rows_processes",
     "rows_stores",
     "rows_workers",
 ]
 
-ROWS = [f"F{number}" for number in range(1, 33)]
+ROWS = [f"F{number}" for number in range(1, 34)]
 
 FAIL_OVERS = ("F30", "F31", "F32")
 """Those that `--failovers` repeats."""
@@ -41,6 +43,5 @@ NOT_RUN = {
     "F27": (
         "Redis: redis-py takes a connection whose handshake a signal has cut off for a ready one."
     ),
-    "F29": "PgBouncer is a Debian package: `tests/system/pgbouncer`, run by `make test-servers`.",
 }
 """What is left out, and where it is tested instead."""

@@ -1,4 +1,4 @@
-"""Rows about the way to the store: lost replies, no way at all, a crowd that comes back."""
+"""Rows about the way to the store: lost replies, no way at all, refusals, crowds that come back."""
 
 import random
 import signal
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import psycopg
+import redis
 
 from oncekey import Once, StoreError
 from oncekey.observe import Event
@@ -311,3 +312,133 @@ def _still(place: RedisPlace | PostgresPlace) -> None:
     place.send(signal.SIGSTOP)
     time.sleep(0.2)
     place.send(signal.SIGCONT)
+
+
+REFUSED_FOR, ALLOWED_FOR = 3.0, 2.0
+"""Seconds: of three renewals, 4 s apart, one at least is refused; a lease of 12 s outlasts that."""
+
+
+def _refused(surface: Surface) -> Cell:
+    """F33: the server refuses its own user for a while, again and again, while code runs."""
+
+    def run(lab: Lab, store: str) -> Result:
+        kind = PostgresPlace if store == "postgres" else RedisPlace
+        maker = (lab.places.folder, "always") if kind is RedisPlace else ()
+        with lab.places.alone(kind, *maker) as place:
+            url = place.fresh()
+            if store == "redis":
+                refusals = _redis_refusals(place)
+            else:
+                refusals = _postgres_refusals(place, url)
+                url = _clerk(place, url)
+            ways = Refusals(refusals)
+            figures = lab.crowd(
+                Run(
+                    place=url,
+                    surface=surface,
+                    mode="bare",
+                    keys=12 if lab.small else 36,
+                    options={"lease": "12s", "effect": 14.0, "wait": "20s"},
+                ),
+                ways,
+                heal=ways.heal,
+            )
+        renewals = figures.told.get("renewal_failed", 0)
+        return Result(
+            figures=figures,
+            passed=figures.clean and not figures.asked_again and renewals > 0,
+            promise="renewals and settles go on: 1 effect per key",
+            notes={
+                "times refused": ways.count,
+                "renewals refused": renewals,
+                "settles refused": figures.told.get("not_recorded", 0),
+            },
+        )
+
+    return run
+
+
+class Refusals:
+    """Ways to refuse and to allow again, taken in turn while a crowd works."""
+
+    def __init__(self, ways: list[tuple[Callable[[], None], Callable[[], None]]]) -> None:
+        self._ways = ways
+        self._allow: Callable[[], None] | None = None
+        self._due = time.monotonic() + ALLOWED_FOR
+        self.count = 0
+
+    def __call__(self, crowd: Crowd) -> None:
+        if time.monotonic() < self._due:
+            return
+        if self._allow is not None:
+            self.heal(crowd)
+            self._due = time.monotonic() + ALLOWED_FOR
+            return
+        refuse, self._allow = self._ways[self.count % len(self._ways)]
+        refuse()
+        self.count += 1
+        self._due = time.monotonic() + REFUSED_FOR
+
+    def heal(self, _crowd: Crowd) -> None:
+        """What was refused is allowed."""
+        if self._allow is not None:
+            self._allow()
+            self._allow = None
+
+
+def _redis_refusals(
+    place: RedisPlace,
+) -> list[tuple[Callable[[], None], Callable[[], None]]]:
+    def tell(*commands: tuple[str, ...]) -> Callable[[], None]:
+        def do() -> None:
+            with place.redis.client() as client:
+                for words in commands:
+                    client.execute_command(*words)
+
+        return do
+
+    def rotated() -> None:
+        with place.redis.client() as client:
+            client.config_set("requirepass", "rotated")
+            client.client_kill_filter(_type="normal")
+
+    def restored() -> None:
+        url = place.redis.url.replace("redis://", "redis://:rotated@")
+        with redis.Redis.from_url(url) as client:
+            client.config_set("requirepass", "")
+
+    scripts = (
+        tell(("ACL", "SETUSER", "default", "-eval", "-evalsha")),
+        tell(("ACL", "SETUSER", "default", "+eval", "+evalsha")),
+    )
+    return [scripts, (rotated, restored)]
+
+
+def _postgres_refusals(
+    place: PostgresPlace, url: str
+) -> list[tuple[Callable[[], None], Callable[[], None]]]:
+    def tell(*statements: str) -> Callable[[], None]:
+        def do() -> None:
+            with psycopg.connect(url, autocommit=True) as owner:
+                for statement in statements:
+                    owner.execute(statement)
+
+        return do
+
+    sent_away = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'clerk'"
+    return [
+        (tell(f"REVOKE {_MAY_WRITE} FROM clerk"), tell(f"GRANT {_MAY_WRITE} TO clerk")),
+        (tell("ALTER ROLE clerk NOLOGIN", sent_away), tell("ALTER ROLE clerk LOGIN")),
+    ]
+
+
+for _surface in ("function", "coroutine"):
+    cell(
+        "F33",
+        "the store refuses its user while code runs",
+        WITH_SERVER,
+        surface=_surface,
+        mode="bare",
+    )(
+        _refused(_surface)  # type: ignore[arg-type]  # literals of the table
+    )
