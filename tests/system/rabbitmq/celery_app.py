@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 from celery import Celery  # type: ignore[import-untyped]  # celery has no types
+from celery.signals import worker_ready  # type: ignore[import-untyped]  # as above
 from kombu.entity import Exchange, Queue
 
 from oncekey import Once, current
@@ -72,6 +73,11 @@ def stall(order: int) -> str:
     return charge(order, 0)
 
 
+def begin(sender: Any, **_: Any) -> None:
+    """Write down that this worker takes jobs now."""
+    ledger().sadd("ready", sender.hostname)
+
+
 def tell(event: Event) -> None:
     """Write down what happened to a job."""
     if event.key:
@@ -79,6 +85,7 @@ def tell(event: Event) -> None:
 
 
 if "KILLS_BROKER" in os.environ:
+    worker_ready.connect(begin)
     app: Any = make(*(os.environ[f"KILLS_{one}"] for one in ("BROKER", "QUEUE", "EXCHANGE")))
     once = Once(os.environ["KILLS_STORE"], observers=[tell])
     said: dict[str, Any] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.jobs.site import Worker
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.servers.redis import RedisServer
 from tests.system.rabbitmq.celery_app import make
 from tests.system.rabbitmq.server import RabbitServer
@@ -51,6 +51,7 @@ class KillRun:
             "KILLS_RETRY_AFTER": retry_after,
         }
         self.workers: list[Worker] = []
+        self._names: list[str] = []
         self.kills = 0
         self.jobs = 0
         self._connection: Any = self.app.connection_for_read()
@@ -59,7 +60,8 @@ class KillRun:
 
     def start(self) -> None:
         """Start one more worker."""
-        self.workers.append(self._worker())
+        self._names.append(f"{os.urandom(4).hex()}@localhost")
+        self.workers.append(self._worker(self._names[-1]))
 
     def send(self, job: str, *args: Any) -> int:
         """Enqueue a job about another order. Return the number of the order."""
@@ -71,7 +73,13 @@ class KillRun:
         """Kill a worker with its children, and start another one in its place."""
         self.workers[number].kill()
         self.kills += 1
-        self.workers[number] = self._worker()
+        self._names[number] = f"{os.urandom(4).hex()}@localhost"
+        self.workers[number] = self._worker(self._names[number])
+
+    def ready(self) -> list[int]:
+        """Return the numbers of the workers that take jobs by now."""
+        names = self.ledger.smembers("ready")
+        return [number for number, name in enumerate(self._names) if name in names]
 
     def done(self) -> int:
         """Return how many jobs had their effect."""
@@ -117,7 +125,7 @@ class KillRun:
         self.ledger.close()
         self.app.close()
 
-    def _worker(self) -> Worker:
+    def _worker(self, name: str) -> Worker:
         words = [
             sys.executable,
             "-m",
@@ -131,7 +139,7 @@ class KillRun:
             "--without-mingle",
             "--without-gossip",
             "-n",
-            f"{os.urandom(4).hex()}@localhost",
+            name,
         ]  # fmt: skip - it reads as the command line that it is
         return Worker(words, self._environment, self.log)
 
@@ -146,7 +154,8 @@ def kill_at_random(run: KillRun, *, every: float, dice: random.Random) -> None:
         if found > ended:
             ended, give_up = found, time.monotonic() + 2 * PATIENCE
         time.sleep(dice.uniform(0, 2 * every))
-        run.kill(dice.randrange(len(run.workers)))
+        # Who has not begun yet has no job to lose: on a slow machine nobody would ever begin.
+        run.kill(dice.choice(until(run.ready, run.told)))
         print(json.dumps(run.figures()), flush=True)  # noqa: T201 - pytest shows it after a failure
 
 
