@@ -99,6 +99,14 @@ class KillRun:
         found = self._channel.queue_declare(f"{self.queue}-dead", passive=True)
         return int(found.message_count)
 
+    def deaths(self) -> list[Any]:
+        """Return why RabbitMQ has given messages up, and how often it had delivered each."""
+        found = []
+        while (message := self._channel.basic_get(f"{self.queue}-dead")) is not None:
+            told = message.headers
+            found.append([told.get("x-delivery-count"), told.get("x-death"), message.payload])
+        return found
+
     def figures(self) -> dict[str, Any]:
         """Return what is known about the jobs, in numbers."""
         return {
@@ -153,9 +161,9 @@ def kill_at_random(run: KillRun, *, every: float, dice: random.Random) -> None:
     while (found := run.done() + run.dead()) < run.jobs and time.monotonic() < give_up:
         if found > ended:
             ended, give_up = found, time.monotonic() + 2 * PATIENCE
+        until(run.ready, run.told)  # on a slow machine nobody would ever begin
         time.sleep(dice.uniform(0, 2 * every))
-        # Who has not begun yet has no job to lose: on a slow machine nobody would ever begin.
-        run.kill(dice.choice(until(run.ready, run.told)))
+        run.kill(dice.choice(run.ready()))
         print(json.dumps(run.figures()), flush=True)  # noqa: T201 - pytest shows it after a failure
 
 
@@ -196,6 +204,8 @@ def _measured(said: argparse.Namespace, lease: str) -> dict[str, Any]:
             for _ in range(said.workers):
                 run.start()
             kill_at_random(run, every=said.every, dice=dice)
+            if run.dead():
+                print(run.told(), run.deaths(), flush=True)  # noqa: T201 - why it has failed
             return {**terms, **run.figures(), "seconds": round(time.monotonic() - began)}
         finally:
             run.close()
