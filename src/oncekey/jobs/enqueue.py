@@ -12,6 +12,7 @@ from typing import Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_args
 import msgspec
 from msgspec import Struct
 
+from oncekey.compat import invoke, invoke_async
 from oncekey.core.call import Call
 from oncekey.core.key import function_key
 from oncekey.core.requests import Forget
@@ -337,14 +338,14 @@ class EnqueueCall:
     def run(self, publish: Callable[[Headers], H]) -> Enqueued[H]:
         """Enqueue the job, or return the handle of the one with the same key."""
         if not self.key:
-            return Enqueued(publish(_NOT_TAGGED), duplicate=False)
+            return Enqueued(invoke(publish, _NOT_TAGGED), duplicate=False)
         core, active, call = self._once.use(self._call, self._call.terms)
         done: Enqueued[H] | None = None
         try:
             with run.enter(core.engine(), call, active=active) as running:
                 if running.ticket.duplicate:
                     return Enqueued(running.result, duplicate=True)
-                done = Enqueued(publish(self._tagged(running)), duplicate=False)
+                done = Enqueued(invoke(publish, self._tagged(running)), duplicate=False)
                 running.complete(done.handle)
         except (LeaseLostError, NotRecordedError):
             if done is None:
@@ -354,14 +355,15 @@ class EnqueueCall:
     async def run_async(self, publish: Callable[[Headers], Awaitable[H]]) -> Enqueued[H]:
         """Do the same, with a coroutine function as `publish`."""
         if not self.key:
-            return Enqueued(await publish(_NOT_TAGGED), duplicate=False)
+            return Enqueued(await invoke_async(publish, _NOT_TAGGED), duplicate=False)
         core, active, call = self._once.use(self._call, self._call.terms)
         done: Enqueued[H] | None = None
         try:
             async with await run_async.enter(core.engine_async(), call, active=active) as running:
                 if running.ticket.duplicate:
                     return Enqueued(running.result, duplicate=True)
-                done = Enqueued(await publish(self._tagged(running)), duplicate=False)
+                handle = await invoke_async(publish, self._tagged(running))
+                done = Enqueued(handle, duplicate=False)
                 await running.complete(done.handle)
         except (LeaseLostError, NotRecordedError):
             if done is None:

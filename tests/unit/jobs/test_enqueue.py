@@ -122,6 +122,22 @@ async def test_a_publish_that_fails_undoes_the_claim(enqueue, queue, error):
     assert await enqueue() == Enqueued("job-1", duplicate=False)
 
 
+@pytest.mark.parametrize("key", ["order:1", ""])
+def test_a_coroutine_is_not_taken_for_a_handle(once, queue, key):
+    """Nobody would await it: the job would be lost, and each later one would be its duplicate."""
+    with pytest.raises(ConfigurationError, match="use the async form"):
+        enqueue_once(once, key, queue.publish_async)
+    assert enqueue_once(once, key, queue.publish) == Enqueued("job-1", duplicate=False)
+
+
+@pytest.mark.parametrize("key", ["order:1", ""])
+async def test_a_blocking_publish_is_taken_on_an_event_loop(once, queue, key):
+    """It has put the job into the queue when its value shows that it is none to await."""
+    found = await enqueue_once_async(once, key, queue.publish)
+    assert found == Enqueued("job-1", duplicate=False)
+    assert len(queue.jobs) == 1
+
+
 async def test_a_worker_may_be_faster_than_the_producers_settle(enqueue, once, queue, store):
     def settle(do):
         free_tagged(once, read_tag(queue.jobs[0][HEADER]), "succeeded")
