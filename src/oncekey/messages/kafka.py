@@ -83,6 +83,9 @@ def records(consumer: Any) -> AsyncIterator[AbstractAsyncContextManager[Message]
     but nothing is raised: its partition is paused, and the others go on. A record without a usable
     key is logged and passed over. While a block runs the consumer is polled, so that it is not
     taken for dead.
+
+    Enter the block of every record, and end it before the next one is asked for. Otherwise
+    ConfigurationError is raised, since the next commit would pass over the record.
     """
     return _Loop(_client(consumer)).blocks()
 
@@ -114,13 +117,26 @@ class _Loop:
         self._client = client
         self._held: dict[Partition, _Hold] = {}
         self._assigned: set[Partition] = set()
+        self._given: Any = None
+        """The record whose block has not ended yet."""
 
     async def blocks(self) -> AsyncIterator[AbstractAsyncContextManager[Message]]:
         while True:
             await self._go_on()
             record = await self._poll(self._held, _POLL)
             if record is not None:
+                self._given = record
                 yield self._block(record)
+                if self._given is record:
+                    raise self._left_out(record)
+
+    def _left_out(self, record: Any) -> ConfigurationError:
+        (topic, partition), offset = self._client.position(record)
+        return ConfigurationError(
+            f"the block of the record {topic}:{partition}:{offset} has not ended, so that the next "
+            f"commit would pass over it: write `async with taken as message:` for each record, in "
+            f"the loop itself and not in a task"
+        )
 
     async def _go_on(self) -> None:
         """Go on with the partitions whose time has come, from the records that they wait for."""
@@ -176,6 +192,8 @@ class _Loop:
         except BaseException:
             self._hold(record, _PAUSE)
             raise
+        finally:
+            self._given = None
         place, offset = self._client.position(record)
         try:
             await self._client.commit(place, offset + 1)

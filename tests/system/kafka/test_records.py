@@ -289,6 +289,21 @@ async def test_partitions_that_go_to_another_consumer_lose_nothing(kafka, open_c
         await loop.stop()
 
 
+@pytest.mark.parametrize("left", ["out", "open"])
+async def test_a_record_whose_block_has_not_ended_is_not_passed_over(kafka, open_client, left):
+    """It is not entered, or entered by a task while the loop goes on to the next."""
+    topic = kafka.new_topic()
+    kafka.place(topic, 0, "a", "b")
+    client, blocks = await open_client(topic), []
+    async with AsyncExitStack() as stack:
+        with pytest.raises(ConfigurationError, match=f"{topic}:0:0 has not ended"):
+            async for taken in records(client.consumer):
+                blocks.append(taken)
+                assert len(blocks) == 1, "a commit of the second would pass over the first"
+                if left == "open":
+                    await stack.enter_async_context(taken)
+
+
 async def test_a_record_without_a_key_is_passed_over(kafka, open_client, caplog):
     topic = kafka.new_topic()
     kafka.place(topic, 0, '{"order": 7}', "no JSON", '{"order": 8}')
