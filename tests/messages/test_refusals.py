@@ -1,5 +1,6 @@
 """What the inbox refuses, and what it says then."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
@@ -190,6 +191,7 @@ def test_a_table_of_a_newer_release(postgres_url, sqlite_url, way_of, open_inbox
         ({"on_missing_key": "skip"}, "on_missing_key must be one of"),
         ({"fingerprint": "body"}, "fingerprint must be a function"),
         ({"dead_letter": "queue"}, "dead_letter must be a function"),
+        ({"dead_letter": asyncio.sleep}, "nobody would await dead_letter"),
         ({"lock_timeout": "1s"}, "lock_timeout is for PostgreSQL and MySQL"),
         ({"max_attempts": 0}, "max_attempts must be"),
         ({"grace": "soon"}, "grace must be a duration"),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from oncekey.core.key import checked_scope
 from oncekey.errors import ConfigurationError
+from oncekey.functions import is_async
 from oncekey.messages.connections import connections_of
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
 from oncekey.messages.limit import DeliveryLimit, warn_of_limit
@@ -118,6 +119,13 @@ def configure(target: str | Once, consumer: str, said: InboxSettings) -> InboxCo
         box=said.dead_letter,
         lock_timeout=None if limit is None else max(1, round(limit * 1000)),
     )
+
+
+def refuse_coroutine_function(box: object) -> None:
+    """Raise ConfigurationError if code that blocks could not call the dead letter function."""
+    if is_async(box):
+        msg = "nobody would await dead_letter, which is a coroutine function: use AsyncInbox"
+        raise ConfigurationError(msg)
 
 
 def _whose(consumer: str, table: Table | None) -> dict[str, str]:

@@ -20,7 +20,12 @@ from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic import Atomic
 from oncekey.messages.atomic_many import AtomicMany
-from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
+from oncekey.messages.config import (
+    DeadLetterBox,
+    InboxSettings,
+    configure,
+    refuse_coroutine_function,
+)
 from oncekey.messages.dead_letter import tell
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
@@ -64,6 +69,7 @@ class Inbox:
         message that failed `max_attempts` times. `lock_timeout` is how long a duplicate waits in
         atomic mode, in whole seconds on MySQL. Rows stay for `grace` after they expired.
         """
+        refuse_coroutine_function(dead_letter)
         self.config = configure(
             target,
             consumer,

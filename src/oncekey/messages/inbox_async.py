@@ -18,7 +18,12 @@ from oncekey.core.requests import Granted, Release, Settle, Verdict
 from oncekey.engine.ticket import new_nonce
 from oncekey.messages.atomic_async import AsyncAtomic
 from oncekey.messages.atomic_many_async import AsyncAtomicMany
-from oncekey.messages.config import DeadLetterBox, InboxSettings, configure
+from oncekey.messages.config import (
+    DeadLetterBox,
+    InboxSettings,
+    configure,
+    refuse_coroutine_function,
+)
 from oncekey.messages.dead_letter_async import tell
 from oncekey.messages.delivery import Claim
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey, by_message_id
@@ -62,6 +67,8 @@ class AsyncInbox:
         message that failed `max_attempts` times. `lock_timeout` is how long a duplicate waits in
         atomic mode, in whole seconds on MySQL. Rows stay for `grace` after they expired.
         """
+        if False:  # sync only
+            refuse_coroutine_function(dead_letter)
         self.config = configure(
             target,
             consumer,
