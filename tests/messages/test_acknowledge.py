@@ -6,7 +6,7 @@ import logging
 import nats
 import pytest
 import redis.asyncio
-from nats.js.api import ConsumerConfig
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from oncekey import ConfigurationError
 from oncekey.messages import AsyncInbox, acknowledged, acknowledged_entry, by_fields
@@ -179,6 +179,19 @@ async def test_a_limit_that_ends_before_the_lease_is_told_once(limited, most, le
     assert len(found) == bool(said)
     assert all(said in one and line.name in one for one in found)
     await inbox.aclose()
+
+
+@pytest.mark.parametrize("policy", [AckPolicy.NONE, AckPolicy.ALL])
+async def test_a_consumer_that_acknowledges_what_is_put_back_is_refused(
+    nats_server, stream_name, inbox, policy
+):
+    line = Nats()
+    await line.open(nats_server.url, stream_name, ack_policy=policy)
+    await line.place("m-1")
+    with pytest.raises(ConfigurationError, match=f"'explicit', and not '{policy.value}'"):
+        async with await line.next() as message, inbox.leased(message):
+            raise AssertionError("it might be lost")
+    await line.close()
 
 
 async def test_a_message_without_a_usable_key_is_rejected(line, caplog):

@@ -62,6 +62,7 @@ async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Me
     for kind in type(delivered).__mro__:
         if kind.__module__.startswith("nats."):
             limits = await jetstream.limits_of(delivered)
+            jetstream.check_policy(limits.ack_policy)
             with jetstream.patience(delivered, limits, 0.0) as wait:
                 found = message_of(delivered)
                 place = delivered.metadata.stream if limits.max_deliver > 0 else ""
@@ -74,6 +75,12 @@ async def acknowledged(delivered: Any, *, queue: Any = None) -> AsyncIterator[Me
                     yield message
             return
         if kind.__module__.startswith("aio_pika."):
+            if delivered.processed:
+                msg = (
+                    "acknowledged is for messages that nobody has acknowledged yet: consume the "
+                    "queue with no_ack=False"
+                )
+                raise ConfigurationError(msg)
             name = getattr(queue, "name", queue) or rabbitmq.queue_of(delivered)
             arguments = getattr(queue, "arguments", None) or {}
             message = replace(

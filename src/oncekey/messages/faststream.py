@@ -103,6 +103,11 @@ def checked(subscriber: Any) -> None:
             "NATS delivers nothing again, so that a message in progress elsewhere would be lost"
         )
         raise UnfitError(msg)
+    if module.startswith("faststream.nats."):
+        try:
+            jetstream.check_policy(jetstream.policy_of(getattr(subscriber, "config", None)))
+        except ConfigurationError as error:
+            raise UnfitError(str(error)) from None
 
 
 def limit_of(subscriber: Any) -> DeliveryLimit | None:

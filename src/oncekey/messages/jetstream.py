@@ -10,12 +10,19 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from oncekey.errors import ConfigurationError
 from oncekey.messages.limit import DeliveryLimit
 
 LONGEST_HOLD: Final = 3600.0
 """Seconds that a message waits here where JetStream gives up after so many deliveries."""
 
 _SOON: Final = 1.0
+
+_LOSES: Final = {
+    "none": "its messages are never delivered again",
+    "all": "an acknowledgement counts for all earlier messages",
+}
+"""What the policies of acknowledgement mean that do not fit an inbox."""
 
 
 class ConsumerLimits(Struct, frozen=True):
@@ -26,6 +33,7 @@ class ConsumerLimits(Struct, frozen=True):
     max_deliver: int = -1
     """After how many deliveries the server gives up the message; -1 for never."""
     max_ack_pending: int = 1000
+    ack_policy: str = "explicit"
 
 
 class _Consumers:
@@ -56,8 +64,25 @@ async def limits_of(delivered: Any) -> ConsumerLimits:
                 ack_wait=min(said.backoff or [said.ack_wait or ConsumerLimits().ack_wait]),
                 max_deliver=said.max_deliver or -1,
                 max_ack_pending=said.max_ack_pending or ConsumerLimits().max_ack_pending,
+                ack_policy=policy_of(said),
             )
     return known[name]
+
+
+def policy_of(config: Any) -> str:
+    """Return the acknowledgement policy of a consumer's settings, in the words of the server."""
+    said = getattr(config, "ack_policy", None)
+    return str(getattr(said, "value", said) or ConsumerLimits().ack_policy)
+
+
+def check_policy(policy: str) -> None:
+    """Raise ConfigurationError if a message that is put back would be lost."""
+    if policy in _LOSES:
+        msg = (
+            f"an inbox needs a consumer of JetStream with ack_policy 'explicit', and not "
+            f"{policy!r}: {_LOSES[policy]}, so that a message in progress elsewhere would be lost"
+        )
+        raise ConfigurationError(msg)
 
 
 def limit_of(place: str, max_deliver: Any) -> DeliveryLimit | None:

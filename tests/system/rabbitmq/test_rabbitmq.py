@@ -14,7 +14,7 @@ import pytest
 from faststream import AckPolicy
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
 
-from oncekey import Once
+from oncekey import ConfigurationError, Once
 from oncekey.messages import AsyncInbox, Message, acknowledged
 from oncekey.messages.faststream import CurrentDelivery, InboxMiddleware
 from tests.messages.fast import Losing, transaction_to
@@ -244,3 +244,14 @@ async def test_aio_pika_alone(line, inbox, caplog):
     assert await inbox.is_processed("m-1")
     assert await line.left() == 0
     assert "a message was rejected: the message has no id" in caplog.text
+
+
+async def test_what_aio_pika_has_acknowledged_is_refused(line, inbox):
+    """If it were in progress elsewhere, or failed, it would be lost."""
+    queue = await line.channel.declare_queue(line.name, durable=True)
+    await line.place()
+    async with asyncio.timeout(PATIENCE), queue.iterator(no_ack=True) as deliveries:
+        delivered = await anext(deliveries)
+    with pytest.raises(ConfigurationError, match="no_ack=False"):
+        async with acknowledged(delivered) as message, inbox.leased(message):
+            raise AssertionError("it might be lost")

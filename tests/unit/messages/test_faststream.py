@@ -17,6 +17,7 @@ from faststream.rabbit import (
     RabbitResponse,
 )
 from faststream.redis import RedisBroker, RedisResponse
+from nats.js.api import AckPolicy as JetStreamAckPolicy
 from nats.js.api import ConsumerConfig
 
 from oncekey import ConfigurationError, InProgressError, Once
@@ -166,6 +167,15 @@ def test_kafka_commits_what_has_failed(kind, policy, inbox):
     nats = NatsBroker()
     nats.subscriber("orders", stream="ORDERS", ack_policy=policy)(print)
     InboxMiddleware(inbox).check(nats)
+
+
+@pytest.mark.parametrize("policy", ["none", "all"])
+def test_a_consumer_that_acknowledges_what_is_put_back_is_refused(inbox, policy):
+    broker = NatsBroker()
+    config = ConsumerConfig(ack_policy=JetStreamAckPolicy(policy))
+    broker.subscriber("orders", stream="ORDERS", config=config)(print)
+    with pytest.raises(ConfigurationError, match=f"'explicit', and not '{policy}'"):
+        InboxMiddleware(inbox).check(broker)
 
 
 def test_a_broker_is_looked_through_before_it_starts(inbox):
