@@ -109,6 +109,41 @@ def test_a_silent_server_is_given_up(mariadb, url, proxy, colour):
     assert desk.grant("a").attempt == 1
 
 
+def test_a_result_that_the_server_would_not_read_is_left_out(mariadb, url, colour, caplog):
+    """Otherwise the settle would be tried for ever, and a later caller would run it again."""
+    small = 1 << 20
+    before = mariadb.say("SELECT @@GLOBAL.max_allowed_packet")[0][0]
+    mariadb.say(f"SET GLOBAL max_allowed_packet = {small}")
+    try:
+        desk = desk_of(colour(url))
+        owner = desk.grant("a")
+        for large in (small // 2, 20 * small):
+            with pytest.raises(StoreError, match="raise max_allowed_packet") as caught:
+                desk.note(owner, b"n" * large, 1)
+            assert caught.value.happened is False
+        assert desk.settle(owner, result=b"r" * (small // 2)) is DONE
+        assert "a result is not kept: the MySQL server at" in caplog.text
+        assert (desk.read().status, desk.read().result) == ("completed", None)
+        assert type(desk.claim("b")) is Replay
+        fits = desk_of(desk.store, "order-2")
+        assert fits.settle(fits.grant("a"), result=b"r" * (small // 2 - 1024)) is DONE
+        assert fits.read().result is not None
+    finally:
+        mariadb.say(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_a_statement_that_is_too_large_costs_no_connection(mariadb, url, colour):
+    store = colour(url, size=1)
+    desk = desk_of(store)
+    owner = desk.grant("a")
+    connected = "SHOW GLOBAL STATUS LIKE 'Connections'"
+    before = int(mariadb.say(connected)[0][1])
+    with pytest.raises(StoreError, match="nothing was changed"):
+        desk.note(owner, b"n" * (20 << 20), 1)
+    assert desk.note(owner, b"noted", 1) is DONE
+    assert int(mariadb.say(connected)[0][1]) == before + 1  # this one
+
+
 def test_what_is_asked_again_is_written_again(url, beside, colour):
     """A transaction that changes nothing would wait for no replica."""
     desk = desk_of(colour(url))

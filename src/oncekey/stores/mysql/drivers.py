@@ -43,6 +43,8 @@ class MySQLLine(Generic[C]):
         self.era = era
         self.since = 0.0
         self.broken = False
+        self.largest = 0
+        """How many bytes a statement may have, as the server says."""
 
 
 class NoAnswerError(TimeoutError):

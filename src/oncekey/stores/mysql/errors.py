@@ -95,6 +95,15 @@ def explain(error: BaseException, where: str) -> StoreError:
     return StoreError(msg, happened=False)
 
 
+def too_large(size: int, largest: int, where: str) -> StoreError:
+    """Return the error for a statement that the server would not read. It was not sent."""
+    msg = (
+        f"the MySQL server at {where} reads statements of up to {largest} bytes, and this one has "
+        f"{size}; nothing was changed; raise max_allowed_packet of the server"
+    )
+    return StoreError(msg, happened=False)
+
+
 def pause_after(error: BaseException, longest: float) -> float:
     """Return how long to wait before the statement is tried again, so that two do not meet again.
 

@@ -9,11 +9,14 @@ behind.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from oncekey.compat import pause
+from oncekey.errors import StoreError
 from oncekey.stores.connections import Gate
 from oncekey.stores.mysql import schema
 from oncekey.stores.mysql.address import MySQLTarget
@@ -32,11 +35,14 @@ from oncekey.stores.mysql.errors import (
     explain_preparing,
     pause_after,
     schema_is_gone,
+    too_large,
 )
 
 if TYPE_CHECKING:
     from oncekey.stores.mysql.drivers import Connection
     from oncekey.stores.mysql.rows import Row
+
+logger = logging.getLogger("oncekey")
 
 _KEPT: Final = 2
 _IDLE: Final = 60.0
@@ -57,22 +63,38 @@ class MySQLLink:
         self._era = 0
         self._ready = False
 
-    def run(self, statement: str) -> list[Row]:
-        """Run one statement. Return its rows. Raise StoreError or ConfigurationError."""
+    def run(self, statement: str, smaller: Callable[[], str] | None = None) -> list[Row]:
+        """Run one statement. Return its rows. Raise StoreError or ConfigurationError.
+
+        `smaller` returns what to run instead of a statement that is too large for the server.
+        """
         with self._room:
             line = self._take()
             try:
+                if len(statement) > line.largest:
+                    statement = self._instead(statement, line.largest, smaller)
                 return self._ask(line, statement)
             except FAILURES as error:
                 if schema_is_gone(error):
                     self._ready = False
                 line.broken = is_stale(line.connection) or isinstance(error, OSError)
                 raise explain(error, self._target.where) from error
+            except StoreError:  # it was not sent
+                raise
             except BaseException:  # interrupted: the state of the connection is unknown
                 line.broken = True
                 raise
             finally:
                 self._give(line)
+
+    def _instead(self, large: str, largest: int, smaller: Callable[[], str] | None) -> str:
+        """Return a statement that the server reads. Raise StoreError if there is none."""
+        error = too_large(len(large), largest, self._target.where)
+        statement = smaller() if smaller is not None else large
+        if len(statement) > largest:
+            raise error
+        logger.warning("a result is not kept: %s", error)
+        return statement
 
     def close(self) -> None:
         """Close our connections, those in use when they are given back."""
@@ -99,15 +121,16 @@ class MySQLLink:
             connection = connect(self._target, self._target.timeout)
         except FAILURES as error:
             raise explain_connect(error, where) from error
+        line = MySQLLine(connection, self._era)
         try:
-            self._prepare(connection)
+            line.largest = self._prepare(connection)
         except FAILURES as error:
             close(connection)
             raise explain_preparing(error, where) from error
         except BaseException:
             close(connection)
             raise
-        return MySQLLine(connection, self._era)
+        return line
 
     def _give(self, line: MySQLLine[Connection]) -> None:
         """Keep the connection, unless it is broken or the store was closed meanwhile."""
@@ -128,16 +151,20 @@ class MySQLLink:
                 pause(pause_after(error, longest))
         return ask(line.connection, statement, self._target.timeout)
 
-    def _prepare(self, connection: Connection) -> None:
-        """Check the server that this connection has reached, and migrate the database if needed."""
+    def _prepare(self, connection: Connection) -> int:
+        """Check the server that this connection has reached, and migrate the database if needed.
+
+        Return how many bytes a statement may have.
+        """
         where, seconds = self._target.where, self._target.timeout
-        schema.check_server(ask(connection, schema.SERVER, seconds)[0], where)
-        if self._ready:
-            return
-        with self._migrating:
-            if self._missing(connection):
-                self._migrate()
-            self._ready = True
+        (server,) = ask(connection, schema.SERVER, seconds)
+        schema.check_server(server, where)
+        if not self._ready:
+            with self._migrating:
+                if self._missing(connection):
+                    self._migrate()
+                self._ready = True
+        return schema.largest_statement(server)
 
     def _missing(self, connection: Connection) -> tuple[tuple[str, ...], ...]:
         """Return the steps that bring the schema up to date."""

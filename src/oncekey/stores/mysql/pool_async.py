@@ -7,11 +7,14 @@ behind.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from oncekey.compat import generation, pause_async
+from oncekey.errors import StoreError
 from oncekey.stores.connections import AsyncGate
 from oncekey.stores.mysql import schema
 from oncekey.stores.mysql.address import MySQLTarget
@@ -31,11 +34,14 @@ from oncekey.stores.mysql.errors import (
     explain_preparing,
     pause_after,
     schema_is_gone,
+    too_large,
 )
 
 if TYPE_CHECKING:
     from oncekey.stores.mysql.drivers import AsyncConnection
     from oncekey.stores.mysql.rows import Row
+
+logger = logging.getLogger("oncekey")
 
 _KEPT: Final = 2
 _IDLE: Final = 60.0
@@ -65,22 +71,38 @@ class AsyncMySQLLink:
             for line in self._idle:
                 abandon(line.connection)
 
-    async def run(self, statement: str) -> list[Row]:
-        """Run one statement. Return its rows. Raise StoreError or ConfigurationError."""
+    async def run(self, statement: str, smaller: Callable[[], str] | None = None) -> list[Row]:
+        """Run one statement. Return its rows. Raise StoreError or ConfigurationError.
+
+        `smaller` returns what to run instead of a statement that is too large for the server.
+        """
         async with self._room:
             line = await self._take()
             try:
+                if len(statement) > line.largest:
+                    statement = self._instead(statement, line.largest, smaller)
                 return await self._ask(line, statement)
             except FAILURES as error:
                 if schema_is_gone(error):
                     self._ready = False
                 line.broken = is_stale_async(line.connection) or isinstance(error, OSError)
                 raise explain(error, self._target.where) from error
+            except StoreError:  # it was not sent
+                raise
             except BaseException:  # interrupted: the state of the connection is unknown
                 line.broken = True
                 raise
             finally:
                 await self._give(line)
+
+    def _instead(self, large: str, largest: int, smaller: Callable[[], str] | None) -> str:
+        """Return a statement that the server reads. Raise StoreError if there is none."""
+        error = too_large(len(large), largest, self._target.where)
+        statement = smaller() if smaller is not None else large
+        if len(statement) > largest:
+            raise error
+        logger.warning("a result is not kept: %s", error)
+        return statement
 
     async def close(self) -> None:
         """Close our connections, those in use when they are given back."""
@@ -107,15 +129,16 @@ class AsyncMySQLLink:
             connection = await connect_async(self._target, self._target.timeout)
         except FAILURES as error:
             raise explain_connect(error, where) from error
+        line = MySQLLine(connection, self._era)
         try:
-            await self._prepare(connection)
+            line.largest = await self._prepare(connection)
         except FAILURES as error:
             await close_async(connection)
             raise explain_preparing(error, where) from error
         except BaseException:
             await close_async(connection)
             raise
-        return MySQLLine(connection, self._era)
+        return line
 
     async def _give(self, line: MySQLLine[AsyncConnection]) -> None:
         """Keep the connection, unless it is broken or the store was closed meanwhile."""
@@ -136,16 +159,20 @@ class AsyncMySQLLink:
                 await pause_async(pause_after(error, longest))
         return await ask_async(line.connection, statement, self._target.timeout)
 
-    async def _prepare(self, connection: AsyncConnection) -> None:
-        """Check the server that this connection has reached, and migrate the database if needed."""
+    async def _prepare(self, connection: AsyncConnection) -> int:
+        """Check the server that this connection has reached, and migrate the database if needed.
+
+        Return how many bytes a statement may have.
+        """
         where, seconds = self._target.where, self._target.timeout
-        schema.check_server((await ask_async(connection, schema.SERVER, seconds))[0], where)
-        if self._ready:
-            return
-        async with self._migrating:
-            if await self._missing(connection):
-                await self._migrate()
-            self._ready = True
+        (server,) = await ask_async(connection, schema.SERVER, seconds)
+        schema.check_server(server, where)
+        if not self._ready:
+            async with self._migrating:
+                if await self._missing(connection):
+                    await self._migrate()
+                self._ready = True
+        return schema.largest_statement(server)
 
     async def _missing(self, connection: AsyncConnection) -> tuple[tuple[str, ...], ...]:
         """Return the steps that bring the schema up to date."""

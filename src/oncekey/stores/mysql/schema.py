@@ -23,7 +23,7 @@ SESSION: Final = (
 
 SERVER: Final = (
     "SELECT VERSION(), CONCAT(@@global.read_only), @@global.binlog_format, @@global.log_bin, "
-    "SYSDATE(6), SLEEP(0.001), SYSDATE(6)"
+    "SYSDATE(6), SLEEP(0.001), SYSDATE(6), @@session.max_allowed_packet"
 )
 TABLES: Final = (
     "SELECT table_name, engine FROM information_schema.tables "
@@ -33,6 +33,8 @@ READ: Final = "SELECT version, oldest FROM oncekey_schema"
 LOCK: Final = "SELECT GET_LOCK(LEFT(CONCAT('oncekey ', DATABASE()), 64), {seconds})"
 UNLOCK: Final = "SELECT RELEASE_LOCK(LEFT(CONCAT('oncekey ', DATABASE()), 64))"
 
+_PACKET: Final = 64
+"""What a statement has around it in its packet is less than that."""
 _OLDEST_MARIADB: Final = (10, 6)
 _OLDEST_MYSQL: Final = (8, 0)
 _OURS: Final = frozenset({"oncekey_records", "oncekey_audit", "oncekey_activity", "oncekey_schema"})
@@ -71,7 +73,7 @@ def missing(read: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
 
 def check_server(row: Sequence[Any], where: str) -> None:
     """Raise ConfigurationError if a promise would not hold on this server. `row` is from SERVER."""
-    version, read_only, binlog, logged, before, _, after = row
+    version, read_only, binlog, logged, before, _, after, _ = row
     server, oldest = (
         ("MariaDB", _OLDEST_MARIADB) if "mariadb" in version.lower() else ("MySQL", _OLDEST_MYSQL)
     )
@@ -96,6 +98,12 @@ def check_server(row: Sequence[Any], where: str) -> None:
     else:
         return
     raise ConfigurationError(msg)
+
+
+def largest_statement(row: Sequence[Any]) -> int:
+    """Return how many bytes a statement may have. `row` is from SERVER."""
+    limit: int = row[-1]
+    return limit - _PACKET
 
 
 def check_tables(rows: Sequence[Any], where: str) -> bool:

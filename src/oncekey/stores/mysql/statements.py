@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from oncekey.core.record import Record
 from oncekey.core.requests import Claim, Forget, Note, Release, Renew, Resolve, Scan, Settle
 from oncekey.stores.activity import Counts
@@ -65,6 +67,11 @@ def note(ask: Note) -> str:
 def settle(ask: Settle) -> str:
     """Return the statement for a settle."""
     return _call("settle", *_owned(ask), ask.status, ask.result, ask.error, ask.ttl)
+
+
+def settle_without(ask: Settle) -> str:
+    """Return the statement for a settle that does not keep the result."""
+    return settle(replace(ask, result=None))
 
 
 def release(ask: Release) -> str:

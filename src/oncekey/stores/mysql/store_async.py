@@ -73,8 +73,12 @@ class AsyncMySQLStore:
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def settle(self, ask: Settle, /) -> Verdict:
-        """Store the owner's answer."""
-        rows = await self.links.here().run(sql.settle(ask))
+        """Store the owner's answer.
+
+        A result that the server would not read is left out, so that the operation is completed.
+        """
+        smaller = partial(sql.settle_without, ask)
+        rows = await self.links.here().run(sql.settle(ask), smaller)
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def release(self, ask: Release, /) -> Verdict:

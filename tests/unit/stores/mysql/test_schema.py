@@ -9,11 +9,11 @@ from oncekey.stores.mysql import schema
 
 THEN = datetime(2026, 1, 1, 0, 0, 0, 1, UTC)
 LATER = datetime(2026, 1, 1, 0, 0, 0, 1001, UTC)
-FIT = ("10.11.19-MariaDB-log", "0", "MIXED", 1, THEN, 0, LATER)
+FIT = ("10.11.19-MariaDB-log", "0", "MIXED", 1, THEN, 0, LATER, 16_777_216)
 
 
 def _with(**changed):
-    names = ("version", "read_only", "binlog", "logged", "before", "slept", "after")
+    names = ("version", "read_only", "binlog", "logged", "before", "slept", "after", "packet")
     return tuple((dict(zip(names, FIT, strict=True)) | changed).values())
 
 
