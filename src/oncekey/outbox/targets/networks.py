@@ -84,12 +84,15 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
                 None if end is None else max(0.0, end - monotonic()) / (len(addresses) - number + 1)
             )
             try:
-                return await self._backend.connect_tcp(
+                # mypy knows its type only when it reads httpcore in one order of imports
+                stream: httpcore.AsyncNetworkStream = await self._backend.connect_tcp(
                     address, port, share, local_address, socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if number == len(addresses):
                     raise
+            else:
+                return stream
         raise MessageRefusedError(f"{host} has no address")
 
 
