@@ -39,7 +39,7 @@ class Receiver:
                 self.posts.append(Post(first.split()[1], headers, body))
                 writer.write(self.answer)
                 while self.endless:
-                    writer.write(b"1\r\nx\r\n")
+                    writer.write(b"1000\r\n" + b"x" * 0x1000 + b"\r\n")
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
