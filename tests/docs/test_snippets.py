@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import _state as celery_state  # type: ignore[import-untyped]  # celery has no types
 from django.conf import empty  # type: ignore[import-untyped]  # Django brings no types
 from django.conf import settings as django_settings
 from django.urls import clear_url_caches  # type: ignore[import-untyped]  # as above
@@ -42,7 +43,9 @@ def module(
     monkeypatch.delenv("REDIS_URL", raising=False)
     configured, django_settings._wrapped = django_settings._wrapped, empty  # a page may do it anew
     clear_url_caches()  # those of another page
+    shared = set(celery_state._on_app_finalizers)  # the tasks that each new app of Celery gets
     yield name
+    celery_state._on_app_finalizers &= shared
     for value in list(vars(made).values()):
         if isinstance(value, (Once, SQLiteStore)):
             value.close()

@@ -220,7 +220,7 @@ def test_what_the_alias_says_about_mysql_is_in_the_url(alias):
         "database": "my shop",
     }
     alias(**on_mysql(HOST="/run/my sql.sock"))
-    assert DjangoStore(ALIAS).behind.target.options["unix_socket"] == "/run/my sql.sock"  # type: ignore[attr-defined]  # of this store
+    assert DjangoStore(ALIAS).behind.target.options["unix_socket"] == "/run/my sql.sock"
     alias(**on_mysql())
     assert url_of(ALIAS) == "mysql://:@localhost:3306/shop"
 
