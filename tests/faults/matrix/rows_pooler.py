@@ -75,6 +75,4 @@ for _pool_mode in ("session", "transaction", "statement"):
         if (_surface, _pool_mode) != ("leased", "statement"):  # which an inbox refuses
             cell(
                 "F29", f"PgBouncer, {_pool_mode} mode, is killed", ("postgres",), surface=_surface
-            )(
-                _pooled(_surface, _pool_mode)  # type: ignore[arg-type]  # literals of the table
-            )
+            )(_pooled(_surface, _pool_mode))

@@ -90,7 +90,7 @@ class KillRun:
 
         A worker that is killed leaves one run, and only then another may begin.
         """
-        other_keys = self.ledger.hlen("effects") - self.done()
+        other_keys: int = self.ledger.hlen("effects") - self.done()
         beside: int = self.ledger.llen("runs") - self.jobs - self.kills
         return other_keys + max(0, beside)
 
