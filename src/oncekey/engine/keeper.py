@@ -117,7 +117,10 @@ class Keeper:
         failing |= self._try_once_more(left, failing)
         for chore in (*free, *left):
             if id(chore.lane) not in failing:
-                chore.at_end()
+                try:
+                    chore.at_end()
+                except Exception:  # noqa: BLE001 - as in `_do`
+                    logger.exception("a chore of the keeper failed when the process ended")
         self._reset()
 
     def _queued(self) -> list[Chore]:

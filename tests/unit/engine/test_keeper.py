@@ -375,6 +375,22 @@ def test_at_the_end_what_is_urgent_elsewhere_does_not_wait_for_a_store_that_hang
     assert served == [True]  # while the other store was hanging
 
 
+def test_a_chore_that_fails_at_the_end_keeps_no_other_from_its_end(keeper, caplog):
+    class Ending(Job):
+        __slots__ = ("ended",)
+
+        def at_end(self):
+            self.ended = True
+            raise self.answers[0]
+
+    chores = [Ending(ValueError("first")), Ending(ValueError("second"))]
+    for chore in chores:
+        keeper.take_up(chore, LONG)
+    keeper.finish()
+    assert [chore.ended for chore in chores] == [True, True]
+    assert caplog.text.count("failed when the process ended") == 2
+
+
 def test_a_keeper_that_has_finished_can_begin_again(keeper):
     keeper.finish()
     keeper.finish()
