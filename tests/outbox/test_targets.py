@@ -1,5 +1,7 @@
 """What counts as sent on real brokers. RabbitMQ is tried in tests/system/rabbitmq."""
 
+import sqlite3
+from contextlib import closing
 from time import monotonic
 
 import nats
@@ -8,7 +10,7 @@ from redis.asyncio import Redis
 
 from oncekey import ConfigurationError
 from oncekey.messages import from_jetstream, from_redis_stream
-from oncekey.outbox import OutboxMessage
+from oncekey.outbox import AsyncRelay, Message, Outbox, OutboxMessage
 from oncekey.outbox.targets import (
     CeleryTasks,
     JetStream,
@@ -87,6 +89,29 @@ async def test_jetstream_refuses_what_no_stream_takes(jetstream, stream, stream_
     )
     assert [type(one) for one in found] == [MessageRefusedError, type(None), MessageRefusedError]
     assert "no stream takes this subject" in str(found[0])
+
+
+async def test_a_relay_says_once_which_stream_forgets_ids_too_soon(
+    nats_server, stream, stream_name, tmp_path, caplog
+):
+    lasting = f"{stream_name}-lasting"
+    await stream.add_stream(name=lasting, subjects=[f"{lasting}.>"], duplicate_window=3600)
+    path = tmp_path / "shop.db"
+    outbox = Outbox(f"sqlite:///{path}")
+    relay = AsyncRelay(f"sqlite:///{path}", nats_server.url)
+    for number in (1, 2):
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for name in (stream_name, lasting):
+                order = Message(id=f"{name}-{number}", body=b"7")
+                outbox.put(connection, order, to=f"{name}.paid")
+            connection.execute("COMMIT")
+        assert await relay.drain() == 2
+    await relay.aclose()
+    outbox.close()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert f"{stream_name} remembers ids for 120 s" in said
+    assert "let its consumers use an inbox" in said
 
 
 async def test_jetstream_comes_back(tmp_path):

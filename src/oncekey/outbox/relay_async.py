@@ -69,6 +69,8 @@ class _Route:
         self.pattern = pattern
         self.target = target
         self.pauses: Sequence[float] | None = getattr(target, "pauses", None)
+        self.windows: Mapping[str, float] = getattr(target, "windows", {})
+        self.compared: set[str] = set()
         self.outages = 0
         self.rests_until = 0.0
 
@@ -324,7 +326,22 @@ class AsyncRelay:
             _log.warning("the target of %s is out of reach: %s", route.pattern, _words(errors[0]))
         else:
             route.answered()
+            self._compare(route)
         return errors
+
+    def _compare(self, route: _Route) -> None:
+        """Say once of each broker that it may not recognise what is sent again after a failure."""
+        for name in route.windows.keys() - route.compared:
+            route.compared.add(name)
+            again = self._lease + sum(
+                min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**tries) for tries in range(self._max_tries)
+            )
+            if route.windows[name] < again:
+                _log.warning(
+                    "%s remembers ids for %d s, and a message may be sent again for %d s after it "
+                    "was sent first: let its consumers use an inbox, or make its window longer",
+                    *(name, route.windows[name], again),
+                )
 
     def _failure(self, route: _Route, message: OutboxMessage, error: BaseException) -> Failure:
         if isinstance(error, _NotBegunError):

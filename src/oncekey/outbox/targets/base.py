@@ -28,6 +28,10 @@ class Target(Protocol):
 
     A target may have an attribute `pauses`: seconds after each failure of a message. It is then
     dead after one failure more than there are pauses, whatever the relay has for `max_tries`.
+
+    It may have an attribute `windows` as well: seconds for which the broker recognises a message
+    that is sent again, by the name of what keeps its messages. The relay says once where that is
+    less than it may need.
     """
 
     async def publish(

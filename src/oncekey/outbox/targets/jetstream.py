@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from oncekey.outbox.targets.base import one_by_one
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.js import JetStreamContext
 
 _PATIENCE: Final = 10.0
 
@@ -36,6 +38,8 @@ class JetStream:
         self._url = url
         self._options = options
         self._twice = twice
+        self.windows: dict[str, float] = {}
+        """For how many seconds each stream that has confirmed a message remembers its id."""
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._waiting: set[asyncio.Task[Any]] = set()
@@ -64,6 +68,8 @@ class JetStream:
         except Exception as error:
             raise ConnectionError(f"NATS cannot be used: {error!r}") from error
 
+        streams: set[str] = set()
+
         async def publish(message: OutboxMessage) -> None:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - a coroutine runs in one
@@ -79,6 +85,7 @@ class JetStream:
                 raise ConnectionError("NATS went away before it answered") from error
             finally:
                 self._waiting.discard(task)
+            streams.add(answer.stream)
             if answer.duplicate and not self._twice:
                 msg = (
                     f"the stream still remembers {message.id!r} and took it for a duplicate; send "
@@ -86,7 +93,10 @@ class JetStream:
                 )
                 raise MessageRefusedError(msg)
 
-        return [_meant(answer) for answer in await one_by_one(publish, messages, deadline)]
+        answers = [_meant(answer) for answer in await one_by_one(publish, messages, deadline)]
+        for stream in streams - self.windows.keys():
+            self.windows[stream] = await _window(context, stream, deadline - monotonic())
+        return answers
 
     async def aclose(self) -> None:
         """Close the connection. The next message opens a new one."""
@@ -117,6 +127,16 @@ class JetStream:
         waiting, self._waiting = self._waiting, set()
         for task in waiting:
             task.cancel()
+
+
+async def _window(context: JetStreamContext, stream: str, patience: float) -> float:
+    """Return for how many seconds the stream remembers ids; for ever, if we may not know."""
+    try:
+        async with asyncio.timeout(patience / 2):
+            info = await context.stream_info(stream)
+    except Exception:  # noqa: BLE001 - its messages have been sent, and that is what counts
+        return inf
+    return info.config.duplicate_window or inf
 
 
 def _headers(message: OutboxMessage) -> dict[str, str]:
