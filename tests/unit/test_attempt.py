@@ -37,6 +37,14 @@ async def test_blocking_code_on_a_thread_notes_and_steps(once):
     assert await once.run_async("import", _never) == [1, 2]
 
 
+async def test_messages_are_numbered_whoever_puts_them(once):
+    async with once.attempt("import") as attempt:
+        bridge(attempt)
+        assert attempt.next_message() == 1
+        numbers = [await asyncio.to_thread(lambda: current().next_message()) for _ in range(2)]
+        assert (numbers, current_async().next_message()) == ([2, 3], 4)
+
+
 @pytest.mark.parametrize(("end", "status"), [("complete", "completed"), ("release", "released")])
 async def test_blocking_code_on_a_thread_ends_it(once, end, status):
     def work():
