@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -450,6 +451,7 @@ async def test_what_was_sent_long_ago_is_purged(way, put, open_relay):
         ({"to": {}}, "needs a target"),
         ({"to": 7}, "a target is a URL"),
         ({"to": Inbox}, "a target is a URL"),
+        ({"to": SimpleNamespace(publish=print, aclose=print)}, "publish of SimpleNamespace must"),
         ({"to": {"*.paid": "nats://localhost"}}, "a destination is a name"),
         ({"batch": 0}, "batch must be"),
         ({"max_tries": True}, "max_tries must be"),

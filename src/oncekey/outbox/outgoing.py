@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from msgspec import MsgspecError, Struct, json
+from msgspec import MsgspecError, Struct, json, to_builtins
 
 from oncekey.errors import ConfigurationError, InvalidKeyError
 from oncekey.messages.message import Message
@@ -143,11 +143,28 @@ def _attributes(attributes: object) -> bytes:
     return json.encode(dict(attributes))
 
 
+def _is_finite(body: object) -> bool:
+    """Return whether all numbers are finite: msgspec writes null for others."""
+    left = [to_builtins(body, str_keys=True)]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, (list, tuple)):
+            left += value
+        elif isinstance(value, float) and not isfinite(value):
+            return False
+    return True
+
+
 def _body(body: Any) -> bytes:
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body)
     try:
-        return body.encode() if isinstance(body, str) else json.encode(body)
+        encoded = body.encode() if isinstance(body, str) else json.encode(body)
     except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         msg = f"the body of a message must be bytes, text, or what JSON can say: {error}"
         raise ConfigurationError(msg) from error
+    if b"null" in encoded and not _is_finite(body):
+        raise ConfigurationError("the body of a message has a number for which JSON has no word")
+    return encoded

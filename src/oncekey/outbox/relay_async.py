@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from random import uniform
 from time import monotonic
 from typing import Any, Final, Literal, NamedTuple
@@ -455,7 +456,10 @@ def _routes(to: Where | Mapping[str, Where]) -> list[_Route]:
 def _target(where: object) -> Target:
     if isinstance(where, str):
         return target_of(where)
-    if isinstance(where, Target):
+    if isinstance(where, Target) and not isinstance(where, type):
+        if not iscoroutinefunction(where.publish):
+            msg = f"publish of {type(where).__name__} must be a coroutine function"
+            raise ConfigurationError(msg)
         return where
     if callable(where) and not isinstance(where, type):
         return FunctionTarget(where)

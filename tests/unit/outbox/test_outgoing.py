@@ -45,6 +45,8 @@ def test_a_message_without_an_id_gets_one():
         {"attributes": [("a", "b")]},
         {"body": object()},
         {"body": {"a": object()}},
+        {"body": {"a": [1.5, float("nan"), None]}},
+        {"body": float("inf")},
         {"body": "\ud800"},
         {"body": b"a" * 1000},
     ],
