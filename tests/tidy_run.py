@@ -24,6 +24,8 @@ from tests.patience import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
 _OF_PYTHON = "sem.mp-"
+_RUNS = (b"tests.tidy_run", b"tests.defects", b"tests.faults")
+"""What runs servers, and kills some of them."""
 SHARED = Path("/dev/shm")  # noqa: S108 - that is where Linux shows them
 FOLDER = Path(os.environ.get("ONCEKEY_TEST_SHARED_MEMORY", SHARED))
 """Where shared memory is looked for; the tests of this module use a folder of their own."""
@@ -118,7 +120,7 @@ def _unused_since(before: set[str]) -> set[str]:
 
 def _another_run() -> bool:
     """Return whether another run of tests uses the shared memory that this one looks at."""
-    return FOLDER == SHARED and _runs_beside(b"tests.tidy_run", _ancestors())
+    return FOLDER == SHARED and any(_runs_beside(word, _ancestors()) for word in _RUNS)
 
 
 def _ancestors() -> set[int]:

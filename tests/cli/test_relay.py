@@ -72,7 +72,8 @@ async def orders(nats_server, stream_name):
     """The name of a stream, and a subscription to it."""
     client = await nats.connect(nats_server.url)
     context = client.jetstream()
-    await context.add_stream(name=stream_name, subjects=[f"{stream_name}.>"])
+    subjects = [f"{stream_name}.>"]
+    await context.add_stream(name=stream_name, subjects=subjects, duplicate_window=3600)
     yield stream_name, await context.subscribe(f"{stream_name}.>")
     await client.close()
 
