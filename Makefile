@@ -43,7 +43,7 @@ CORE_FILES := $(subst $(empty) ,$(comma),$(strip $(CORE:%=src/oncekey/%.py) src/
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-serve tour check test tests test-all test-without-fast-paths test-pythons test-servers \
-        generate lint types types-src coverage outside client orders bench bench-ops bench-sizes bench-where walk defects simulate faults failovers soak docs clean
+        generate lint types types-src coverage outside client orders bench bench-ops bench-sizes bench-scale bench-where walk defects simulate faults failovers soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -150,6 +150,9 @@ bench-ops: $(STAMP_DEV) ## Measure how records are listed and counted among a mi
 
 bench-sizes: $(STAMP_DEV) ## Measure bytes, round trips and commits per record
 	$(PY) -m bench.sizes
+
+bench-scale: $(STAMP_DEV) ## Measure calls among ten million records, and of one to eight processes
+	$(PY) -m bench.scale
 
 bench-where: $(STAMP_DEV) ## Count bytecode steps and instructions of calls, by package and function
 	$(PY) -m bench.where

@@ -78,12 +78,12 @@ def shown(found: Iterable[Found], records: int) -> str:
     )
 
 
-def between(page: str, text: str) -> str:
+def between(page: str, text: str, mark: str = BEGIN) -> str:
     """The page with the text between its markers."""
-    before, begin, rest = page.partition(BEGIN)
+    before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        msg = f"docs/{PAGE.name} has lost its markers: put back {BEGIN!r} and {END!r}"
+        msg = f"docs/{PAGE.name} has lost its markers: put back {mark!r} and {END!r}"
         raise ValueError(msg)
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 

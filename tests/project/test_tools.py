@@ -51,6 +51,12 @@ def test_bench_sizes_prints_both_tables():
     assert re.search(r"^Measured with 64 records of each size on Redis .+\.$", told, re.MULTILINE)
 
 
+def test_bench_scale_prints_both_tables():
+    told = run("bench.scale", "--records", "1000", "--seconds", "0.1", "--most", "1")
+    assert len(re.findall(r"^\| (?:Redis|PostgreSQL) [\d.]+ \|", told, re.MULTILINE)) == 2 + 2
+    assert told.count("Measured on") == 2
+
+
 def test_the_walk_goes_through_six_calls():
     walks = json.loads(run("bench.walk", "--json"))
     assert len(walks) == 6
