@@ -52,7 +52,7 @@ _POSTGRES: Final = """
         CASE status WHEN 'held' THEN 0 ELSE {far} END
     FROM (
         SELECT n, {status} AS status, oncekey_now_v1() - ({count} - n) * 1000 AS created
-        FROM generate_series(1, {count}) AS n
+        FROM generate_series(1::bigint, {count}) AS n
     ) made
 """
 _LUA: Final = """
