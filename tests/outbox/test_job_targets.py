@@ -46,7 +46,7 @@ class CeleryWay:
 
     def __init__(self, url):
         self.app = Celery("shop", broker=url, set_as_current=False)
-        self.app.task(name="charge")(celery_task(Once("memory://"))(charges.charge))
+        self.app.task(name="charge", shared=False)(celery_task(Once("memory://"))(charges.charge))
         self.target = CeleryTasks(self.app)
 
     @asynccontextmanager
