@@ -1,5 +1,6 @@
 """The environment of the frameworks, whose pins disagree with ours."""
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,18 @@ def prepare() -> Path:
 
 
 def prepared(folder: Path, constraints: Path, of: str = sys.executable) -> Path:
-    """Make the environment of an interpreter, unless it is there. Return the one inside."""
+    """Make the environment of an interpreter, unless it is there. Return the one inside.
+
+    Several workers may ask for it at once: one of them makes it, and the others wait.
+    """
     python, stamp = folder / "bin" / "python", folder / "stamp"
     wanted = f"{of}\n{sys.version}\n{constraints.read_text('utf-8')}"
-    if not stamp.is_file() or stamp.read_text("utf-8") != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([of, "-m", "venv", folder], check=True)
-        pip(python, "install", "--no-deps", "-r", constraints)
-        stamp.write_text(wanted, "utf-8")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.is_file() or stamp.read_text("utf-8") != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([of, "-m", "venv", folder], check=True)
+            pip(python, "install", "--no-deps", "-r", constraints)
+            stamp.write_text(wanted, "utf-8")
     return python

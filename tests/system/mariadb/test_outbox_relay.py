@@ -4,6 +4,7 @@ import pytest
 
 from tests.outbox.conftest import open_outbox, outbox
 from tests.outbox.test_relay import (
+    long_rests,
     open_relay,
     put,
     test_a_dead_message_is_revived_or_dropped,
@@ -31,6 +32,7 @@ from tests.outbox.test_relay import (
 from tests.system.mariadb.ways import WAYS
 
 __all__ = [
+    "long_rests",
     "open_outbox",
     "open_relay",
     "outbox",
