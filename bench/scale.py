@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -22,10 +21,11 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import redis
 
-from bench.cases.full_stores import SCOPE, fill_postgres, fill_redis_with_ttl
+from bench.cases.full_stores import fill_postgres, fill_redis_with_ttl
+from bench.cases.growth import new_keys
 from bench.redis_server import redis_server
 from bench.sizes import PAGE, between
-from bench.subject import new_order, protect_async, receipt
+from bench.subject import new_order, protect_async
 from bench.timing import Side, Timings, interleave
 from oncekey import Once
 from tests.servers.postgres import serving
@@ -137,19 +137,8 @@ def _beside(full: str, empty: str) -> Timings:
         sides = {}
         for name, url in (("full", full), ("empty", empty)):
             once = opened.enter_context(closing(Once(url, cache=False)))
-            sides[name] = Side(_new_keys(once), _CALLS)
+            sides[name] = Side(new_keys(once), _CALLS)
         return interleave(sides, rounds=_ROUNDS, tick=lambda: None)
-
-
-def _new_keys(once: Once) -> Callable[[int], None]:
-    charge = once("charge:{order}", scope=SCOPE)(receipt)
-    numbers = random.Random()  # noqa: S311 - any numbers will do
-
-    def work(calls: int) -> None:
-        for _ in range(calls):
-            charge(str(numbers.randrange(10**11, 10**12)), 40)
-
-    return work
 
 
 def _one(line: psycopg.Connection[Any], statement: str) -> tuple[Any, ...]:

@@ -99,11 +99,12 @@ def _timed(full: Full, settings: Settings, tick: Tick) -> Timings:
             name: opened.enter_context(closing(Once(store, cache=False)))
             for name, store in full.items()
         }
-        sides = {name: Side(_new_keys(once), settings.grown) for name, once in onces.items()}
+        sides = {name: Side(new_keys(once), settings.grown) for name, once in onces.items()}
         return interleave(sides, rounds=settings.rounds, tick=tick)
 
 
-def _new_keys(once: Once) -> Callable[[int], None]:
+def new_keys(once: Once) -> Callable[[int], None]:
+    """Work that makes new keys, which lie anywhere among those that are there."""
     charge = once("charge:{order}", scope=SCOPE)(receipt)
     numbers = random.Random()  # noqa: S311 - any numbers will do
 
