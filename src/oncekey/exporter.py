@@ -14,7 +14,7 @@ from oncekey.errors import ConfigurationError, OncekeyError
 from oncekey.extras import needing
 from oncekey.inspection.listing import count_records
 from oncekey.once import Once
-from oncekey.outbox.existing import existing_outbox
+from oncekey.outbox.lookup import existing_outbox
 from oncekey.outbox.outbox import own_connections
 from oncekey.stores.base import Store
 from oncekey.stores.browse import RecordCounts

@@ -81,22 +81,22 @@ def test_a_long_job_does_not_hold_up_the_others(bus):
 def test_a_job_that_nobody_hears_of_is_looked_at_all_the_same(redis_bus, monkeypatch):
     """The others are heard of again and again meanwhile."""
     client, nudge = redis_bus._log._clients.client(), "{scan:0}:log:loud"
-    hearing = redis_bus._log.listening()
+    listener = redis_bus._log.listening()
 
     class Deaf:
         def __enter__(self):
             return self
 
         def __exit__(self, *_):
-            hearing.__exit__()
+            listener.__exit__()
 
         def hear(self, name, shard):
             if name == "loud":
-                hearing.hear(name, shard)
+                listener.hear(name, shard)
 
         def wait(self, seconds):
             client.publish(nudge, "")
-            return hearing.wait(seconds)
+            return listener.wait(seconds)
 
     monkeypatch.setattr(redis_bus._log, "listening", Deaf)
     monkeypatch.setattr(tail, "PATIENCE", 0.2)

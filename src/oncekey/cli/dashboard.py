@@ -12,7 +12,7 @@ from oncekey.cli.errors import WRONG, CommandError
 from oncekey.cli.options import OutboxUrl, StoreUrl, opened_records, outbox_of, who
 from oncekey.extras import needing
 from oncekey.inspection.listing import count_records
-from oncekey.outbox.existing import existing_outbox
+from oncekey.outbox.lookup import existing_outbox
 
 _HOST: Final = "127.0.0.1"
 

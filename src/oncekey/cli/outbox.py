@@ -14,7 +14,7 @@ from oncekey.cli.options import Json, Redact, StoreUrl, Yes, chosen_store
 from oncekey.cli.output import print_json
 from oncekey.inspection.text import SECOND, iso, length, now, printable
 from oncekey.observe.redaction import hashed
-from oncekey.outbox.existing import existing_outbox
+from oncekey.outbox.lookup import existing_outbox
 
 if TYPE_CHECKING:
     from oncekey.outbox import DeadLetter, Figures, Outbox, Waiting

@@ -17,7 +17,7 @@ from oncekey.errors import ConfigurationError
 from oncekey.inspection.listing import read_audit
 from oncekey.inspection.text import SECOND, length, now
 from oncekey.outbox import DeadLetter, Figures, Message, Waiting
-from oncekey.outbox.existing import existing_outbox
+from oncekey.outbox.lookup import existing_outbox
 
 _WAITING: Final = 20
 MOST_LETTERS: Final = 200

@@ -66,7 +66,7 @@ class JobState(NamedTuple):
     payload: bytes
 
 
-class Hearing(Protocol):
+class Listener(Protocol):
     """What tells code that blocks which logs may have grown."""
 
     def hear(self, name: str, shard: int, /) -> None:
@@ -104,7 +104,7 @@ class EventLog(Protocol):
         """Return the living jobs of a topic in a shard, or `MOST_JOBS` + 1 if there are more."""
         ...
 
-    def listening(self) -> AbstractContextManager[Hearing]:
+    def listening(self) -> AbstractContextManager[Listener]:
         """Yield what hears of jobs and topics."""
         ...
 

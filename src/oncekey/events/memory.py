@@ -116,9 +116,9 @@ class MemoryLog:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def listening(self) -> MemoryHearing:
+    def listening(self) -> MemoryListener:
         """Return what hears of jobs and topics."""
-        return MemoryHearing(self)
+        return MemoryListener(self)
 
     @contextmanager
     def hearing(self, job: str, ear: Callable[[], None]) -> Iterator[None]:
@@ -172,7 +172,7 @@ class MemoryLog:
         return found if found is not None and self._memory.clock() < found.end else None
 
 
-class MemoryHearing:
+class MemoryListener:
     """What one thread hears of jobs and topics."""
 
     def __init__(self, log: MemoryLog) -> None:

@@ -16,7 +16,7 @@ from oncekey.events.event import Append, Published
 from oncekey.events.log import JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
 from oncekey.events.redis_commands import EventScript, Names, script
-from oncekey.events.redis_hearing import RedisHearing
+from oncekey.events.redis_listener import RedisListener
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.connection import Words
@@ -100,9 +100,9 @@ class RedisLog:
         """Close the connections to the server. The next use opens new ones."""
         self._clients.close()
 
-    def listening(self) -> RedisHearing:
+    def listening(self) -> RedisListener:
         """Return what hears of jobs and topics."""
-        return RedisHearing(self._clients, self._names)
+        return RedisListener(self._clients, self._names)
 
     def agree(self) -> None:
         """Store the number of shards, or compare it with the stored one.

@@ -25,7 +25,7 @@ from oncekey.stores.redis.connection import Words
 from oncekey.stores.redis.errors import explain
 
 if False:  # sync only
-    from oncekey.events.redis_hearing import RedisHearing
+    from oncekey.events.redis_listener import RedisListener
 
 _log = logging.getLogger("oncekey.events")
 _MINUTE: Final = 60.0
@@ -128,9 +128,9 @@ class AsyncRedisLog:
 
     if False:  # sync only
 
-        def listening(self) -> RedisHearing:
+        def listening(self) -> RedisListener:
             """Return what hears of jobs and topics."""
-            return RedisHearing(self._clients, self._names)
+            return RedisListener(self._clients, self._names)
 
     async def agree(self) -> None:
         """Store the number of shards, or compare it with the stored one.

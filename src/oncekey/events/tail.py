@@ -12,7 +12,7 @@ from oncekey.errors import StoreError, UnreadableError
 from oncekey.events.bundle import JobsAndTopics
 from oncekey.events.cursor import Resync
 from oncekey.events.event import ALL_OF_TOPIC, Event, shard_of
-from oncekey.events.log import FROM_START, LIMIT, MOST_JOBS, EventLog, Hearing, Part, Position
+from oncekey.events.log import FROM_START, LIMIT, MOST_JOBS, EventLog, Listener, Part, Position
 from oncekey.events.observers import EventObservers
 from oncekey.events.subscription import PATIENCE
 
@@ -59,28 +59,28 @@ class Tail:
         Each job has its turn for a page. Whoever is not heard of is looked at every few seconds.
         """
         topics = [topic + ALL_OF_TOPIC for topic in self._names.topics]
-        with self._log.listening() as hearing:
+        with self._log.listening() as listener:
             for job in self._followed:
-                hearing.hear(job, shard_of(job, self._shards))
+                listener.hear(job, shard_of(job, self._shards))
             for name in topics:
                 for shard in range(self._shards):
-                    hearing.hear(name, shard)
+                    listener.hear(name, shard)
             all_due = monotonic()
             while True:
                 if monotonic() >= all_due:
                     self._due |= dict.fromkeys([*topics, *self._followed])
                     all_due = monotonic() + PATIENCE
                 if self._due:
-                    yield from self._look(hearing)
+                    yield from self._look(listener)
                 patience = 0.0 if self._due else max(0.0, all_due - monotonic())
-                self._due |= dict.fromkeys(hearing.wait(patience))
+                self._due |= dict.fromkeys(listener.wait(patience))
 
-    def _look(self, hearing: Hearing) -> Iterator[tuple[str, Event | Resync]]:
+    def _look(self, listener: Listener) -> Iterator[tuple[str, Event | Resync]]:
         """Look at the first that is due. Wait a moment if the store cannot be asked."""
         name = next(iter(self._due))
         try:
             if name.endswith(ALL_OF_TOPIC):
-                self._look_at_topics(hearing)
+                self._look_at_topics(listener)
                 self._waits = False
                 del self._due[name]
                 return
@@ -102,7 +102,7 @@ class Tail:
         if part.more:
             self._due[name] = None
 
-    def _look_at_topics(self, hearing: Hearing) -> None:
+    def _look_at_topics(self, listener: Listener) -> None:
         """Follow the jobs that have begun, and no longer those that have run out."""
         living: dict[str, None] = dict.fromkeys(self._names.jobs)
         for topic in self._names.topics:
@@ -114,10 +114,10 @@ class Tail:
                 raise UnreadableError(msg, key=name)
             living |= dict.fromkeys(sorted(jobs))
         for job in self._followed.keys() - living.keys():
-            hearing.ignore(job, shard_of(job, self._shards))
+            listener.ignore(job, shard_of(job, self._shards))
             self._due.pop(job, None)
         for job in living:
             if job not in self._followed:
-                hearing.hear(job, shard_of(job, self._shards))
+                listener.hear(job, shard_of(job, self._shards))
                 self._due[job] = None
         self._followed = living

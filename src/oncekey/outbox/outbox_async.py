@@ -15,8 +15,8 @@ from oncekey.messages.connections import Connections, connections_of
 from oncekey.messages.message import Message
 from oncekey.messages.open_transaction_async import AsyncOpenTransaction
 from oncekey.once import Once
-from oncekey.outbox.outgoing import Outgoing, Sender, id_from, outgoing
 from oncekey.outbox.routes import checked_patterns, matches
+from oncekey.outbox.row import OutboxRow, Sender, id_from, new_row
 from oncekey.outbox.statements import OUTBOX_SCHEMA, outbox_statements
 from oncekey.outbox.table import DeadLetter, Figures, OutboxTable, Waiting
 from oncekey.policy import SECOND, Duration, size
@@ -74,7 +74,7 @@ class AsyncOutbox:
         again makes no second message. Raise ConfigurationError if the connection
         is outside a transaction or leads elsewhere, or the message cannot be sent.
         """
-        given = outgoing(message, to=to, key=key, after=after, largest=self._largest)
+        given = new_row(message, to=to, key=key, after=after, largest=self._largest)
         if sender is not None:
             given = replace(given, id=id_from(sender, message))
         self._check_destination(given.to)
@@ -128,7 +128,7 @@ class AsyncOutbox:
         if the message cannot be sent.
         """
         old = letter.message
-        given = outgoing(
+        given = new_row(
             replace(message, id=""),
             to=to or old.to,
             key=old.key,
@@ -160,7 +160,7 @@ class AsyncOutbox:
             msg = f"{to!r} is none of the destinations of this outbox: {', '.join(known)}"
             raise ConfigurationError(msg)
 
-    def _values(self, given: Outgoing, identity: str) -> dict[str, Any]:
+    def _values(self, given: OutboxRow, identity: str) -> dict[str, Any]:
         return self._own.dialect.values(
             {"after": round(given.after * SECOND)},
             message_id=given.id,

@@ -10,7 +10,7 @@ from msgspec import Struct, json
 
 from oncekey.messages.connections import Connections
 from oncekey.messages.statements import MYSQL, Values, as_micros, as_text
-from oncekey.outbox.outgoing import Outgoing
+from oncekey.outbox.row import OutboxRow
 from oncekey.outbox.statements import outbox_statements
 from oncekey.policy import SECOND
 
@@ -211,7 +211,7 @@ class OutboxTable:
         """Delete a dead message. Return whether it was dead."""
         return self._decide(self._sql.drop, message)
 
-    def edit(self, message: OutboxMessage, given: Outgoing) -> bool:
+    def edit(self, message: OutboxMessage, given: OutboxRow) -> bool:
         """Put another message where a dead one is, to be sent. Return whether it was dead."""
         return self._decide(
             self._sql.edit,

@@ -13,7 +13,7 @@ from oncekey.stores.redis.client import Clients
 _log = logging.getLogger("oncekey.events")
 
 
-class RedisHearing:
+class RedisListener:
     """A subscription to the channels of jobs and topics. `Wakeups` is the same for coroutines."""
 
     def __init__(self, clients: Clients, names: Names) -> None:

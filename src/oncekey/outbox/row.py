@@ -44,7 +44,7 @@ def id_from(sender: Sender, message: Message) -> str:
     return sender.downstream_key(f"message {sender.next_message()}")
 
 
-class Outgoing(Struct, frozen=True, kw_only=True):
+class OutboxRow(Struct, frozen=True, kw_only=True):
     """A message as it is kept in the outbox."""
 
     id: str
@@ -59,9 +59,9 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     """After how many seconds it may be sent."""
 
 
-def outgoing(
+def new_row(
     message: object, *, to: object, key: object, after: Duration | None, largest: int
-) -> Outgoing:
+) -> OutboxRow:
     """Return the message as it is kept.
 
     Raise ConfigurationError if it could not be sent, and InvalidKeyError if the key is no text.
@@ -81,7 +81,7 @@ def outgoing(
             f"takes more"
         )
         raise ConfigurationError(msg)
-    return Outgoing(
+    return OutboxRow(
         id=_text("the id of a message", message.id, LONGEST_ID) if message.id else uuid4().hex,
         to=_destination(to),
         key=None if key is None else _key(key),

@@ -6,13 +6,13 @@ import pytest
 
 from oncekey import ConfigurationError, InvalidKeyError
 from oncekey.outbox import Message
-from oncekey.outbox.outgoing import outgoing
 from oncekey.outbox.routes import checked_patterns, have_in_common, matches
+from oncekey.outbox.row import new_row
 
 
 def made(message=None, **options):
     given = {"to": "orders", "key": None, "after": None, "largest": 1000} | options
-    return outgoing(Message() if message is None else message, **given)
+    return new_row(Message() if message is None else message, **given)
 
 
 def test_a_message_without_an_id_gets_one():
