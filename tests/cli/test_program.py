@@ -143,6 +143,12 @@ def test_streams_that_the_caller_has_closed_stop_nothing(shop, folder, closed, a
     once.close()
 
 
+def test_a_status_that_there_is_not_is_named_beside_those_that_there_are(shop, oncekey):
+    done = oncekey("ls", "--status", "asleep")
+    start = "oncekey: Invalid value for '--status': 'asleep' is not one of 'running', 'completed',"
+    assert done.stderr.startswith(start)
+
+
 def test_letters_that_the_output_lacks_are_escaped(shop, oncekey):
     once = Once(url_of(shop), observers=())
     with once.attempt("menu") as attempt:

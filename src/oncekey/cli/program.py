@@ -148,6 +148,7 @@ def _start(
 def _usage(error: Any) -> str:
     """Return what is wrong with the command line, and which help to read."""
     words = error.format_message().rstrip(".")
+    words = words.replace("Value error, ", "")  # typer says it where pydantic is installed
     path = error.ctx.command_path if error.ctx is not None else "oncekey"
     end = " See" if words.endswith("?") else "; see"
     return f"{words}{end} `{path} --help`"
