@@ -97,17 +97,17 @@ FILES: Mapping[str, Pair] = {
     "messages/dead_letter": Pair(),
     "messages/leased": Pair(),
     "messages/inbox": Pair(),
-    "messages/drivers": Pair(
+    "messages/drivers/base": Pair(
         phrases={
             "aiosqlite": "sqlite3",
             "An AsyncSession or AsyncConnection": "A Session or Connection",
         }
     ),
-    "messages/drivers_mysql": Pair(
+    "messages/drivers/mysql": Pair(
         names={"AsyncAsyncmy": "PyMySQL", "asyncmy": "pymysql"},
         phrases={"driver asyncmy": "driver PyMySQL", "of asyncmy": "of PyMySQL"},
     ),
-    "messages/drivers_psycopg": Pair(phrases={"An AsyncConnection": "A connection"}),
+    "messages/drivers/psycopg": Pair(phrases={"An AsyncConnection": "A connection"}),
     "outbox/outbox": Pair(),
     "events/bus": Pair(phrases={"read, follow, and": "read, and"}),
     "events/redis_log": Pair(phrases={"Other loops close theirs": "The next use opens new ones"}),

@@ -7,7 +7,7 @@ import pytest
 
 from oncekey import StoreError
 from oncekey.core.requests import Granted
-from oncekey.messages.connections_postgres import PostgresConnections
+from oncekey.messages.connections.postgres import PostgresConnections
 from oncekey.messages.table import Table
 from oncekey.stores.postgres.errors import PAUSES
 from oncekey.testing.conformance.base import DONE, Desk

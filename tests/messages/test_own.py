@@ -13,9 +13,10 @@ import pytest
 from oncekey import ConfigurationError, Once, StoreError
 from oncekey.compat import runner
 from oncekey.core.requests import Busy, Claim, Forget, Granted, Note, Renew, Resolve, Scan, Verdict
-from oncekey.messages import Inbox, Message, connections_sqlite, statements
-from oncekey.messages.connections_postgres import PostgresConnections, _Impatient
-from oncekey.messages.connections_sqlite import SQLiteConnections
+from oncekey.messages import Inbox, Message, statements
+from oncekey.messages.connections import sqlite
+from oncekey.messages.connections.postgres import PostgresConnections, _Impatient
+from oncekey.messages.connections.sqlite import SQLiteConnections
 from oncekey.messages.table import Table
 from oncekey.testing import FakeClock, disabled
 from tests.patience import PATIENCE, until
@@ -182,9 +183,9 @@ def test_time_is_read_when_the_file_can_be_written(tmp_path, monkeypatch, verb):
     """A lease that is counted from before the wait may be over when it is granted."""
     clock = FakeClock()
     monkeypatch.setattr(statements, "time", SimpleNamespace(time_ns=lambda: clock() * 1000))
-    monkeypatch.setattr(connections_sqlite, "_PATIENCE", 3600.0)
-    monkeypatch.setattr(connections_sqlite, "_OF_KEEPER", 3600.0)
-    monkeypatch.setattr(connections_sqlite, "_AT_ONCE", 0.0)  # else it may be so much too early
+    monkeypatch.setattr(sqlite, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(sqlite, "_OF_KEEPER", 3600.0)
+    monkeypatch.setattr(sqlite, "_AT_ONCE", 0.0)  # else it may be so much too early
     table = Table(SQLiteConnections(tmp_path / "shop.db"), 0)
     owner = table.claim(claim("first", lease=HOUR)).record
     verbs = {
@@ -291,7 +292,7 @@ def test_a_server_that_goes_away_while_it_is_met_was_asked_nothing(pooled_url, m
     def cut_off(*_):
         raise psycopg.OperationalError("the server closed the connection")
 
-    monkeypatch.setattr("oncekey.messages.connections_postgres._rows", cut_off)
+    monkeypatch.setattr("oncekey.messages.connections.postgres._rows", cut_off)
     with closing(PostgresConnections(pooled_url)) as own, pytest.raises(StoreError) as caught:
         own.run(PREPARED, {})
     assert caught.value.happened is False

@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 
 from oncekey.messages import AsyncInbox
 from oncekey.messages.alembic import include_object
-from oncekey.messages.connections import plain_url
+from oncekey.messages.connections.base import plain_url
 from oncekey.stores import PostgresStore
 from tests.docs.snippets import run
 

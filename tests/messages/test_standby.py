@@ -9,7 +9,7 @@ import pytest
 
 from oncekey import StoreError
 from oncekey.core.requests import Granted
-from oncekey.messages.connections_postgres import PostgresConnections, _Impatient
+from oncekey.messages.connections.postgres import PostgresConnections, _Impatient
 from oncekey.messages.table import Table
 from oncekey.testing.conformance.base import DONE, LOST, Desk
 from tests.patience import PATIENCE, until

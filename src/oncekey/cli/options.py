@@ -13,7 +13,7 @@ from oncekey import ConfigurationError, Once, OncekeyError
 from oncekey.cli import sqlite_tables
 from oncekey.core.key import stored_key
 from oncekey.inspection.listing import list_records
-from oncekey.messages.connections import connections_of
+from oncekey.messages.connections.base import connections_of
 from oncekey.outbox.outbox import own_connections
 from oncekey.outbox.statements import OUTBOX_SCHEMA
 from oncekey.stores import MemoryStore, SQLiteStore, Store, open_store

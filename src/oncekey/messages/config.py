@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from oncekey.core.key import checked_scope
 from oncekey.errors import ConfigurationError
 from oncekey.functions import is_async
-from oncekey.messages.connections import connections_of
+from oncekey.messages.connections.base import connections_of
 from oncekey.messages.keys import KeyOfMessage, OnMissingKey
 from oncekey.messages.limit import DeliveryLimit, warn_of_limit
 from oncekey.messages.rules import INBOX, DeadLetter, Fingerprint, InboxRules, inbox_terms

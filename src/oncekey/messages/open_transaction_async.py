@@ -7,10 +7,10 @@ from typing import Any
 from oncekey.compat import call_blocking_async
 from oncekey.errors import ConfigurationError
 from oncekey.messages import schema
-from oncekey.messages.connected import connected_async
-from oncekey.messages.connections import Connections
-from oncekey.messages.connections_sqlite import SQLiteConnections
-from oncekey.messages.driver import (
+from oncekey.messages.connections.base import Connections
+from oncekey.messages.connections.sqlite import SQLiteConnections
+from oncekey.messages.drivers.choice import connected_async
+from oncekey.messages.drivers.detection import (
     another_database,
     made_too_late,
     refused,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from oncekey.messages.connections import connections_of
-from oncekey.messages.connections_sqlite import SQLiteConnections
+from oncekey.messages.connections.base import connections_of
+from oncekey.messages.connections.sqlite import SQLiteConnections
 from oncekey.messages.inbox import PURGE_BATCH
 from oncekey.messages.rules import DEFAULT_GRACE
 from oncekey.messages.schema import INBOX_SCHEMA

@@ -27,7 +27,7 @@ from oncekey.core.requests import (
 )
 from oncekey.errors import ConfigurationError, StoreError
 from oncekey.messages import rows
-from oncekey.messages.connections import Connections
+from oncekey.messages.connections.base import Connections
 from oncekey.messages.errors import waited_too_long
 from oncekey.messages.statements import statements
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oncekey.messages.connections import connections_of
-from oncekey.messages.connections_sqlite import SQLiteConnections
+from oncekey.messages.connections.base import connections_of
+from oncekey.messages.connections.sqlite import SQLiteConnections
 from oncekey.once import Once
 from oncekey.outbox.outbox import Outbox
 from oncekey.outbox.statements import OUTBOX_SCHEMA

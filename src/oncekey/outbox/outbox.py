@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from oncekey.compat import call_blocking
 from oncekey.errors import ConfigurationError
 from oncekey.messages import rows
-from oncekey.messages.connections import Connections, connections_of
+from oncekey.messages.connections.base import Connections, connections_of
 from oncekey.messages.message import Message
 from oncekey.messages.open_transaction import OpenTransaction
 from oncekey.once import Once

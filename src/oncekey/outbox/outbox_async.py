@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from oncekey.compat import call_blocking_async
 from oncekey.errors import ConfigurationError
 from oncekey.messages import rows
-from oncekey.messages.connections import Connections, connections_of
+from oncekey.messages.connections.base import Connections, connections_of
 from oncekey.messages.message import Message
 from oncekey.messages.open_transaction_async import AsyncOpenTransaction
 from oncekey.once import Once

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, json
 
-from oncekey.messages.connections import Connections
+from oncekey.messages.connections.base import Connections
 from oncekey.messages.statements import MYSQL, Values, as_micros, as_text
 from oncekey.outbox.row import OutboxRow
 from oncekey.outbox.statements import outbox_statements

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from oncekey.messages.connections_mysql import MySQLConnections
+from oncekey.messages.connections.mysql import MySQLConnections
 from oncekey.messages.table import Table
 from tests.messages.conftest import inbox, open_inbox
 from tests.messages.test_atomic import (

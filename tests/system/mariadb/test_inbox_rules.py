@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from oncekey import ConfigurationError, InProgressError, Once, StoreError
 from oncekey.messages import Inbox, Message
-from oncekey.messages.connections import plain_url
+from oncekey.messages.connections.base import plain_url
 from oncekey.messages.purge import due_messages, purge_messages
 from tests.messages.conftest import open_inbox
 from tests.messages.together import aside, until_blocked

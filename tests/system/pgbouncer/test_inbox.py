@@ -8,7 +8,7 @@ import pytest
 
 from oncekey import ConfigurationError
 from oncekey.messages import Inbox, Message
-from oncekey.messages.connections_postgres import PostgresConnections
+from oncekey.messages.connections.postgres import PostgresConnections
 from oncekey.messages.table import Table
 from oncekey.testing.conformance.base import DONE, Desk
 

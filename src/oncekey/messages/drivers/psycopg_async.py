@@ -9,8 +9,8 @@ from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from psycopg.rows import tuple_row
 
 from oncekey.messages import rows
-from oncekey.messages.driver import pyformat
-from oncekey.messages.drivers_async import AsyncOneByOne
+from oncekey.messages.drivers.base_async import AsyncOneByOne
+from oncekey.messages.drivers.detection import pyformat
 from oncekey.messages.pipeline import may_prepare, names_on, prepare, prepared, say, together
 from oncekey.messages.statements import (
     POSTGRES,

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from oncekey.messages.drivers_async import AsyncOneByOne
+from oncekey.messages.drivers.base_async import AsyncOneByOne
 from oncekey.messages.statements import POSTGRES, RELEASE, ROLL_BACK, SAVEPOINT, Values
 
 _PARAMETER: Final = re.compile(r"(?<![:\w']):(\w+)")

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from oncekey.messages.driver import another_colour, drivers_of
-from oncekey.messages.drivers import Connected, SQLAlchemy, SQLite
-from oncekey.messages.drivers_async import AsyncConnected, AsyncSQLAlchemy, AsyncSQLite
-from oncekey.messages.drivers_asyncpg import AsyncAsyncpg
-from oncekey.messages.drivers_django import Django
+from oncekey.messages.drivers.asyncpg import AsyncAsyncpg
+from oncekey.messages.drivers.base import Connected, SQLAlchemy, SQLite
+from oncekey.messages.drivers.base_async import AsyncConnected, AsyncSQLAlchemy, AsyncSQLite
+from oncekey.messages.drivers.detection import another_colour, drivers_of
+from oncekey.messages.drivers.django import Django
 from oncekey.messages.schema import Schema
 
 
 @cache
 def _psycopg_class() -> Callable[[Any], Connected]:
-    from oncekey.messages.drivers_psycopg import Psycopg
+    from oncekey.messages.drivers.psycopg import Psycopg
 
     return Psycopg
 
 
 @cache
 def _psycopg_class_async() -> Callable[[Any], AsyncConnected]:
-    from oncekey.messages.drivers_psycopg_async import AsyncPsycopg
+    from oncekey.messages.drivers.psycopg_async import AsyncPsycopg
 
     return AsyncPsycopg
 
@@ -37,13 +37,13 @@ def _psycopg_async(connection: Any) -> AsyncConnected:
 
 
 def _pymysql(connection: Any) -> Connected:
-    from oncekey.messages.drivers_mysql import PyMySQL
+    from oncekey.messages.drivers.mysql import PyMySQL
 
     return PyMySQL(connection)
 
 
 def _asyncmy(connection: Any) -> AsyncConnected:
-    from oncekey.messages.drivers_mysql_async import AsyncAsyncmy
+    from oncekey.messages.drivers.mysql_async import AsyncAsyncmy
 
     return AsyncAsyncmy(connection)
 

@@ -12,7 +12,7 @@ from msgspec import json
 
 from oncekey.compat import generation, pause
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.messages.driver import pyformat
+from oncekey.messages.drivers.detection import pyformat
 from oncekey.messages.schema import INBOX_SCHEMA, Schema
 from oncekey.messages.statements import MYSQL, Given, Values, as_hex
 from oncekey.stores.connections import PerProcess

@@ -1,6 +1,6 @@
 """The driver for psycopg 3, which sends two statements at once where possible."""
 
-# Generated from drivers_psycopg_async.py by "make generate": do not edit.
+# Generated from psycopg_async.py by "make generate": do not edit.
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from psycopg.rows import tuple_row
 
 from oncekey.messages import rows
-from oncekey.messages.driver import pyformat
-from oncekey.messages.drivers import OneByOne
+from oncekey.messages.drivers.base import OneByOne
+from oncekey.messages.drivers.detection import pyformat
 from oncekey.messages.pipeline import may_prepare, names_on, prepare, prepared, say, together
 from oncekey.messages.statements import (
     POSTGRES,

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
-from oncekey.messages.connections_sqlite import SQLiteConnections
+from oncekey.messages.connections.sqlite import SQLiteConnections
 from oncekey.messages.schema import Schema
 from oncekey.messages.statements import Dialect, Given
 from oncekey.once import Once
@@ -120,13 +120,13 @@ def _connections_to(url: str, schema: Schema) -> Connections | None:
 
 def _own_postgres(url: str, schema: Schema) -> Connections:
     with needing("postgres", "PostgreSQL"):
-        from oncekey.messages.connections_postgres import PostgresConnections
+        from oncekey.messages.connections.postgres import PostgresConnections
 
     return PostgresConnections(url, schema)
 
 
 def _own_mysql(url: str, schema: Schema) -> Connections:
     with needing("mysql", "MySQL or MariaDB"):
-        from oncekey.messages.connections_mysql import MySQLConnections
+        from oncekey.messages.connections.mysql import MySQLConnections
 
     return MySQLConnections(url, schema)

@@ -4,14 +4,12 @@ Each class knows one driver: whether its connection is inside a transaction, how
 savepoint there, and how to run a statement.
 """
 
-# Generated from drivers_async.py by "make generate": do not edit.
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from oncekey.messages.driver import (
+from oncekey.messages.drivers.detection import (
     BEGIN_FOR_WRITING,
     as_text_clause,
     dialect_named,
@@ -30,7 +28,7 @@ from oncekey.messages.statements import (
 )
 
 
-class Connected(Protocol):
+class AsyncConnected(Protocol):
     """A connection inside a transaction of the user."""
 
     dialect: Dialect
@@ -43,78 +41,78 @@ class Connected(Protocol):
         """Return whether the driver knows that the savepoint is gone."""
         ...
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Find out the dialect, and begin the transaction in the database if it has not."""
         ...
 
-    def savepoint(self) -> None:
+    async def savepoint(self) -> None:
         """Set a savepoint, so that what follows can be undone without the whole transaction."""
         ...
 
-    def claim_new(self, statement: str, values: Values) -> list[Any]:
+    async def claim_new(self, statement: str, values: Values) -> list[Any]:
         """Set a savepoint. Return the claimed row if one step was enough, or no rows."""
         ...
 
-    def run_last(self, statement: str, values: Values) -> list[Any]:
+    async def run_last(self, statement: str, values: Values) -> list[Any]:
         """Run the statement, and release the savepoint if it returned rows. Return the rows."""
         ...
 
-    def run(self, statement: str, values: Values) -> list[Any]:
+    async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
         ...
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Release the savepoint, and leave what was done since to the transaction."""
         ...
 
-    def roll_back(self) -> None:
+    async def roll_back(self) -> None:
         """Undo what was done since the savepoint, and give up the locks taken since."""
         ...
 
 
-class OneByOne(ABC):
+class AsyncOneByOne(ABC):
     """A driver that sends one statement after the other."""
 
     dialect: Dialect
 
     @abstractmethod
-    def savepoint(self) -> None:
+    async def savepoint(self) -> None:
         """Set a savepoint, as the driver does it."""
 
     @abstractmethod
-    def run(self, statement: str, values: Values) -> list[Any]:
+    async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement, as the driver does it. Return its rows."""
 
     @abstractmethod
-    def release(self) -> None:
+    async def release(self) -> None:
         """Release the savepoint, as the driver does it."""
 
     def without_savepoint(self) -> bool:
         """Return False: only the server can tell."""
         return False
 
-    def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
+    async def claim_new(self, statement: str, values: Values) -> list[Any]:  # noqa: ARG002 - it has no short way
         """Set a savepoint. Return no rows."""
-        self.savepoint()
+        await self.savepoint()
         return []
 
-    def run_last(self, statement: str, values: Values) -> list[Any]:
+    async def run_last(self, statement: str, values: Values) -> list[Any]:
         """Run the statement, and release the savepoint if it returned rows. Return the rows.
 
         On MySQL release it first, which shows whether it is still there: after a commit inside the
         block a statement would lock the row, and the lock would outlast the error.
         """
         if self.dialect is MYSQL:
-            self.release()
-            return self.run(statement, values)
-        rows = self.run(statement, values)
+            await self.release()
+            return await self.run(statement, values)
+        rows = await self.run(statement, values)
         if rows:
-            self.release()
+            await self.release()
         return rows
 
 
-class SQLite(OneByOne):
-    """A connection of sqlite3."""
+class AsyncSQLite(AsyncOneByOne):
+    """A connection of aiosqlite."""
 
     dialect = SQLITE
 
@@ -126,31 +124,31 @@ class SQLite(OneByOne):
         """Return whether BEGIN was sent. Outside, releasing a savepoint would commit."""
         return bool(self._connection.in_transaction)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Do nothing: a connection that is inside has begun."""
 
-    def savepoint(self) -> None:
+    async def savepoint(self) -> None:
         """Set the savepoint."""
-        self._connection.execute(SAVEPOINT)
+        await self._connection.execute(SAVEPOINT)
 
-    def run(self, statement: str, values: Values) -> list[Any]:
+    async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
-        cursor = self._connection.execute(statement, values)
-        rows: list[Any] = [tuple(row) for row in cursor.fetchall()]
+        cursor = await self._connection.execute(statement, values)
+        rows: list[Any] = [tuple(row) for row in await cursor.fetchall()]
         return rows
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Release the savepoint."""
-        self._connection.execute(RELEASE)
+        await self._connection.execute(RELEASE)
 
-    def roll_back(self) -> None:
+    async def roll_back(self) -> None:
         """Roll back to the savepoint and release it."""
-        self._connection.execute(ROLL_BACK)
-        self._connection.execute(RELEASE)
+        await self._connection.execute(ROLL_BACK)
+        await self._connection.execute(RELEASE)
 
 
-class SQLAlchemy(OneByOne):
-    """A Session or Connection of SQLAlchemy 2. Its savepoint keeps objects in step."""
+class AsyncSQLAlchemy(AsyncOneByOne):
+    """An AsyncSession or AsyncConnection of SQLAlchemy 2. Its savepoint keeps objects in step."""
 
     dialect = POSTGRES
 
@@ -168,49 +166,52 @@ class SQLAlchemy(OneByOne):
         """Return whether the user's commit or rollback has ended the savepoint."""
         return self._nested is not None and not self._given.in_nested_transaction()
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Begin the transaction in SQLite too, since sqlite3 begins none before a savepoint.
 
         Raise ConfigurationError if each statement is committed alone.
         """
-        connection = self._core()
+        connection = await self._core()
         self.dialect = dialect_named(connection.dialect.name)
-        raw = connection.connection
+        # async only
+        raw = await connection.get_raw_connection()
+        if False:  # sync only
+            raw = connection.connection
         if self.dialect is MYSQL:
             refused(inside_mysql(raw.driver_connection), self._given)
         refused(getattr(raw.dbapi_connection, "autocommit", False) is not True, self._given)
         if self.dialect is SQLITE and not raw.driver_connection.in_transaction:
-            connection.exec_driver_sql(BEGIN_FOR_WRITING)
+            await connection.exec_driver_sql(BEGIN_FOR_WRITING)
 
-    def savepoint(self) -> None:
+    async def savepoint(self) -> None:
         """Set the savepoint."""
-        self._nested = self._given.begin_nested()
-        self._core()  # a session sends the savepoint when its connection is asked for
+        self._nested = await self._given.begin_nested()
+        await self._core()  # a session sends the savepoint when its connection is asked for
 
-    def run(self, statement: str, values: Values) -> list[Any]:
+    async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
-        connection = self._core()
+        connection = await self._core()
         found: list[Any] = []
         for step in self.dialect.steps(statement):
-            result = connection.execute(as_text_clause(step), values)
+            result = await connection.execute(as_text_clause(step), values)
             if not result.returns_rows:
                 found = self.dialect.rows(result.rowcount)
             elif found := [tuple(row) for row in result.fetchall()]:
                 break
         return found
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Flush everything and release the savepoint."""
-        self._nested.commit()
+        await self._nested.commit()
         self._released = True
 
-    def roll_back(self) -> None:
+    async def roll_back(self) -> None:
         """Roll back to the savepoint. Objects are as they were then.
 
         Without the savepoint roll back the transaction, or a part of the block would be kept.
         """
-        (self._given if self._released else self._nested).rollback()
+        await (self._given if self._released else self._nested).rollback()
 
-    def _core(self) -> Any:
+    async def _core(self) -> Any:
         session = hasattr(self._given, "get_bind")
-        return self._given.connection() if session else self._given
+        return await self._given.connection() if session else self._given

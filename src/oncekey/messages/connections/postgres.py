@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from oncekey.compat import generation, pause
 from oncekey.errors import ConfigurationError
-from oncekey.messages.driver import pyformat
+from oncekey.messages.drivers.detection import pyformat
 from oncekey.messages.schema import INBOX_SCHEMA, Schema
 from oncekey.messages.statements import POSTGRES, Given, Values
 from oncekey.stores.connections import PerProcess

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncekey.messages.driver import dialect_named, pyformat
-from oncekey.messages.drivers import OneByOne
+from oncekey.messages.drivers.base import OneByOne
+from oncekey.messages.drivers.detection import dialect_named, pyformat
 from oncekey.messages.errors import TransactionOverError
 from oncekey.messages.statements import MYSQL, Values
 
