@@ -1,6 +1,7 @@
 """Messages that become jobs and events: a job has the id of its message, and runs once."""
 
 import asyncio
+import signal
 from contextlib import asynccontextmanager
 from time import monotonic
 
@@ -89,7 +90,10 @@ class RQWay:
     async def worker(self):
         with Redis.from_url(self.url) as client:
             worker = SimpleWorker([Queue("money", connection=client)], connection=client)
+            kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             worker.work(burst=True, logging_level="ERROR")  # signals want the main thread
+            for number, handler in kept.items():  # a worker leaves its own
+                signal.signal(number, handler)
             yield
 
 

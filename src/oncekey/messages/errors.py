@@ -8,7 +8,7 @@ from typing import Final
 _LOCKED: Final = "55P03"
 _AGAIN: Final = frozenset({"40001", "40P01"})
 _NO_TRANSACTION: Final = frozenset({"25P01", "3B001"})
-_NO_TABLE: Final = "42P01"
+_NO_TABLE: Final = ("42P01", "42883")  # or no function that puts into it
 
 # The same of MySQL and MariaDB.
 _LOCKED_MYSQL: Final = 1205
@@ -93,7 +93,7 @@ def outside_transaction(error: BaseException) -> bool:
 def table_is_missing(error: BaseException) -> bool:
     """Return whether the database, or the search path, has no such table of ours."""
     return (
-        _state(error) == _NO_TABLE
+        _state(error) in _NO_TABLE
         or _number(error) in _NO_TABLE_MYSQL
         or _sqlite(error, "no such table")
     )

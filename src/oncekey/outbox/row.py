@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
+from os import urandom
 from typing import Any, Final, Protocol
-from uuid import uuid4
 
 from msgspec import MsgspecError, Struct, json, to_builtins
 
@@ -81,8 +81,9 @@ def new_row(
             f"takes more"
         )
         raise ConfigurationError(msg)
+    own = message.id and _text("the id of a message", message.id, LONGEST_ID)
     return OutboxRow(
-        id=_text("the id of a message", message.id, LONGEST_ID) if message.id else uuid4().hex,
+        id=own or urandom(16).hex(),
         to=_destination(to),
         key=None if key is None else _key(key),
         type=_text("the type of a message", message.type, LONGEST_TYPE) if message.type else "",

@@ -71,7 +71,6 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
             ago=dialect.earlier.format(name="keep").replace("clock_", "statement_"),
             after_alone=dialect.alone("after"),
             lease_alone=dialect.alone("lease"),
-            told="1" if sqlite else _TOLD,
             wanted_alone=dialect.alone("wanted"),
             routed=_ROUTED_SQLITE if sqlite else _ROUTED_POSTGRES,
             batch=_BATCH_SQLITE if sqlite else _BATCH_POSTGRES,
@@ -90,10 +89,10 @@ def outbox_statements(dialect: Dialect) -> OutboxStatements:
             micros_now=dialect.micros.format(dialect.moment),
         )
 
+    put = said(_PUT_SQLITE) if sqlite else _PUT_POSTGRES
     return OutboxStatements(
-        put=said(_PUT),
-        # SQLite has one writer at a time, so that numbers are in the order of commits anyway.
-        put_in_order=said(_PUT if sqlite else _PUT_IN_ORDER),
+        put=put,
+        put_in_order=put,
         lease=said(_LEASE),
         lease_past_dead=said(_LEASE, first_of=f"o.status = 'pending' AND {_UNSENT}"),
         listening="" if sqlite else said(_LISTENING),
@@ -132,39 +131,27 @@ _MYSQL: Final = OutboxStatements(
 CHANNEL: Final = "oncekey_outbox"
 """The channel of PostgreSQL on which idle relays listen."""
 
-# Only while an idle relay wants it: transactions that notify are committed one after the other.
-_TOLD: Final = f"""
-    (SELECT CAST(pg_notify('{CHANNEL}', s.identity) AS text) FROM outbox_messages_schema AS s
-    WHERE s.listening_until > statement_timestamp())"""  # noqa: S608 - only constants
 _LISTENING: Final = """
 UPDATE outbox_messages_schema SET listening_until = {wanted_alone} RETURNING version
 """
 
-_PUT: Final = """
+# SQLite has one writer at a time, so that numbers are in the order of commits anyway.
+_PUT_SQLITE: Final = """
 INSERT INTO outbox_messages (message_id, destination, message_key, message_type, attributes, body,
     created_at, due_at)
-SELECT CAST(:message_id AS {text}), CAST(:destination AS {text}), CAST(:key AS {text}),
-    CAST(:message_type AS {text}), CAST(:attributes AS {text}), CAST(:body AS {octets}),
-    {moment}, {after_alone}
-FROM outbox_messages_schema WHERE identity = CAST(:identity AS {text})
+SELECT :message_id, :destination, :key, :message_type, :attributes, :body, {moment}, {after_alone}
+FROM outbox_messages_schema WHERE identity = :identity
 ON CONFLICT (message_id) DO NOTHING
-RETURNING number, {told}
+RETURNING number
 """
 
-# The lock is kept to the end of the transaction. The row comes from what took it, so that the
-# number is drawn after that. Drawn before, it could be lower than one that was committed already.
-_PUT_IN_ORDER: Final = _PUT.replace(
-    "\nINSERT",
-    """
-WITH turn AS MATERIALIZED (
-    SELECT CAST(pg_advisory_xact_lock(hashtextextended(CAST(:key AS {text}), 25)) AS {text})
-        AS taken
-)
-INSERT""",
-).replace(
-    "FROM outbox_messages_schema WHERE",
-    "FROM turn CROSS JOIN outbox_messages_schema WHERE turn.taken IS NOT NULL AND",
-)
+# A function, because the server keeps its plan even for drivers that prepare nothing.
+_PUT_POSTGRES: Final = """
+SELECT 1 WHERE outbox_messages_put(
+    CAST(:message_id AS text), CAST(:destination AS text), CAST(:key AS text),
+    CAST(:message_type AS text), CAST(:attributes AS text), CAST(:body AS bytea),
+    CAST(:after AS double precision), CAST(:identity AS text))
+"""
 
 _UNSENT: Final = "o.status <> 'sent' AND o.message_key IS NOT NULL"
 

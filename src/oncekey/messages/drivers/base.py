@@ -157,6 +157,7 @@ class SQLAlchemy(OneByOne):
     def __init__(self, given: Any) -> None:
         """Take the connection or session. A session opens its connection when it is needed."""
         self._given = given
+        self._begun: Any = None
         self._nested: Any = None
         self._released = False
 
@@ -173,7 +174,7 @@ class SQLAlchemy(OneByOne):
 
         Raise ConfigurationError if each statement is committed alone.
         """
-        connection = self._core()
+        self._begun = connection = self._core()
         self.dialect = dialect_named(connection.dialect.name)
         raw = connection.connection
         if self.dialect is MYSQL:
@@ -184,12 +185,12 @@ class SQLAlchemy(OneByOne):
 
     def savepoint(self) -> None:
         """Set the savepoint."""
-        self._nested = self._given.begin_nested()
+        self._begun, self._nested = None, self._given.begin_nested()
         self._core()  # a session sends the savepoint when its connection is asked for
 
     def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
-        connection = self._core()
+        connection, self._begun = self._begun or self._core(), None
         found: list[Any] = []
         for step in self.dialect.steps(statement):
             result = connection.execute(as_text_clause(step), values)

@@ -155,6 +155,7 @@ class AsyncSQLAlchemy(AsyncOneByOne):
     def __init__(self, given: Any) -> None:
         """Take the connection or session. A session opens its connection when it is needed."""
         self._given = given
+        self._begun: Any = None
         self._nested: Any = None
         self._released = False
 
@@ -171,10 +172,10 @@ class AsyncSQLAlchemy(AsyncOneByOne):
 
         Raise ConfigurationError if each statement is committed alone.
         """
-        connection = await self._core()
+        self._begun = connection = await self._core()
         self.dialect = dialect_named(connection.dialect.name)
         # async only
-        raw = await connection.get_raw_connection()
+        raw = connection.sync_connection.connection  # which asks nobody, as it is there
         if False:  # sync only
             raw = connection.connection
         if self.dialect is MYSQL:
@@ -185,12 +186,12 @@ class AsyncSQLAlchemy(AsyncOneByOne):
 
     async def savepoint(self) -> None:
         """Set the savepoint."""
-        self._nested = await self._given.begin_nested()
+        self._begun, self._nested = None, await self._given.begin_nested()
         await self._core()  # a session sends the savepoint when its connection is asked for
 
     async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
-        connection = await self._core()
+        connection, self._begun = self._begun or await self._core(), None
         found: list[Any] = []
         for step in self.dialect.steps(statement):
             result = await connection.execute(as_text_clause(step), values)

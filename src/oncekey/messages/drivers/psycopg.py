@@ -115,7 +115,7 @@ class Psycopg(OneByOne):
     def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
         self._cursor.execute(pyformat(statement), values)
-        found: list[Any] = self._cursor.fetchall() if self._cursor.description else []
+        found: list[Any] = self._cursor.fetchall() if self._cursor.pgresult.nfields else []
         return found
 
     def release(self) -> None:

@@ -113,7 +113,7 @@ class AsyncPsycopg(AsyncOneByOne):
     async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
         await self._cursor.execute(pyformat(statement), values)
-        found: list[Any] = await self._cursor.fetchall() if self._cursor.description else []
+        found: list[Any] = await self._cursor.fetchall() if self._cursor.pgresult.nfields else []
         return found
 
     async def release(self) -> None:

@@ -42,3 +42,34 @@ CREATE TABLE outbox_messages_schema (
     listening_until TIMESTAMPTZ NOT NULL DEFAULT '-infinity'
 );
 INSERT INTO outbox_messages_schema VALUES (1, 1, CAST(gen_random_uuid() AS text));
+
+-- Puts a message into the transaction of the caller. Returns whether this is the database meant.
+CREATE OR REPLACE FUNCTION outbox_messages_put(
+    put_id text, put_to text, put_key text, put_type text, put_attributes text, put_body bytea,
+    put_after double precision, meant text
+) RETURNS boolean LANGUAGE plpgsql AS $put$
+DECLARE
+    listening timestamptz;
+BEGIN
+    SELECT listening_until INTO listening FROM outbox_messages_schema WHERE identity = meant;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The lock is kept to the end of the transaction, and the number is drawn after it was had.
+    -- Drawn before, it could be lower than one that was committed already.
+    IF put_key IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended(put_key, 25));
+    END IF;
+    INSERT INTO outbox_messages (
+        message_id, destination, message_key, message_type, attributes, body, created_at, due_at
+    ) VALUES (
+        put_id, put_to, put_key, put_type, put_attributes, put_body, clock_timestamp(),
+        clock_timestamp() + make_interval(secs => put_after)
+    ) ON CONFLICT (message_id) DO NOTHING;
+    -- Only while an idle relay wants it: transactions that notify are committed one by one.
+    IF listening > statement_timestamp() THEN
+        PERFORM pg_notify('oncekey_outbox', meant);
+    END IF;
+    RETURN true;
+END
+$put$;
