@@ -21,7 +21,8 @@ app.conf.update(
     task_acks_late=True,
     task_default_queue="receiver",
     task_ignore_result=True,
-    worker_prefetch_multiplier=1,
+    # With 1 a job that comes at once is confirmed seconds later: kombu waits before it sends that.
+    worker_prefetch_multiplier=16,
 )
 
 

@@ -4,11 +4,8 @@ import pytest
 
 from tests.system.outbox.kills import BROKERS, killing
 
-QUICK = [broker for broker in BROKERS if broker != "celery"]
-"""A worker of Celery takes one job in two seconds once its RabbitMQ was killed and is back."""
 
-
-@pytest.mark.parametrize("broker", QUICK)
+@pytest.mark.parametrize("broker", BROKERS)
 async def test_what_was_committed_arrives_once_and_in_order(broker, tmp_path):
     with killing(broker, tmp_path, messages=800) as run:
         await run.run(kills=6)
