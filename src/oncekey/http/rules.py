@@ -389,8 +389,9 @@ class Rules:
         """Whether it can happen that nobody knows whose a request is, or that none claims it."""
         self.status: Final = self._status(status_path)
         self._pointers = [name for name in self.profile.keys if name.startswith("/")]
-        self._without_header = bool(self.required or self._pointers or self.status)
-        """Whether a request without a key in its headers may be covered, or asks for a status."""
+        covers_without = self.required or self._pointers or self.status
+        self._needed = frozenset(() if covers_without else self._headers)
+        """The headers of which a covered request has one, or none if it may do without."""
         self._replies = lru_cache(_REMEMBERED)(self._reply_of)
         self._answered: dict[Identity, tuple[Told, Call]] = {}
         others = (b"content-type", b"content-encoding", b"accept-encoding")
@@ -407,10 +408,14 @@ class Rules:
     # The request
 
     def read(self, headers: Headers) -> Sent | None:
-        """Return what counts of these headers, in one walk over them.
-
-        Return None if the request is not covered for certain, as most are.
-        """
+        """Return what counts of these headers, or None if the request is certainly not covered."""
+        names = self._needed
+        for pair in headers:
+            if pair[0] in names:
+                break
+        else:
+            if names:  # most requests have no key
+                return None
         sent, kind, encoding, chooses, counts = [], b"", b"", False, self._read
         for pair in headers:
             if pair[0] in counts:
@@ -422,7 +427,7 @@ class Rules:
                     chooses = True
                 else:
                     sent.append(pair)
-        return Sent(sent, kind, encoding, chooses) if sent or self._without_header else None
+        return Sent(sent, kind, encoding, chooses)
 
     def covers(self, method: str, path: str) -> bool:
         """Return whether requests for this path, or template of paths, are covered."""
