@@ -9,9 +9,9 @@ crash.py       the case in which a server is killed
 watched.py     the case in which a job is watched, in memory
 chain.py       the case of three services that send each other messages, and are killed
 stage.py       where it is shown: in colours, as plain text, as JSON
-site.py        two servers on one store, in a temporary folder
+site.py        servers on one store, in a temporary folder
 serving.py     the services for a reader with curl and a browser, until Ctrl-C
 
-It starts two servers on one SQLite file, fires each case at them, checks what it claims against the
+It starts three servers on one SQLite file, fires each case at them, checks what it claims against the
 gateway's own book, and ends by itself.
 """

@@ -26,7 +26,7 @@ IN_PICTURE = ("first", "retry", "concurrent", "crash")
 """The cases that fit into a picture."""
 
 OPENING = (
-    "A payment service that charges once, however often it is asked. Two servers share one SQLite "
+    "A payment service that charges once, however often it is asked. Three servers share one SQLite "
     "file; each case sends real requests and checks its claims against the gateway's own book. The "
     "last two need no server: a job is watched, and three services send each other messages."
 )

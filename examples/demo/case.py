@@ -14,7 +14,7 @@ PATIENCE = 30
 
 
 class Place(Protocol):
-    """Two servers on one store, and what they did."""
+    """Servers on one store, and what they did."""
 
     def send(self, ask: Ask, to: int = 1) -> Exchange:
         """The answer of server 1 or 2."""

@@ -74,9 +74,9 @@ EXPIRY_ASK = payment(102, "idem_eeee5555")
 
 def expiry(place: Place) -> Iterator[Exchange | Fact]:
     before = len(place.charges())
-    yield (old := place.send(EXPIRY_ASK, to=2))
+    yield (old := place.send(EXPIRY_ASK, to=3))
     give_up = time.monotonic() + PATIENCE
-    while (new := place.send(EXPIRY_ASK, to=2)).replayed and time.monotonic() < give_up:
+    while (new := place.send(EXPIRY_ASK, to=3)).replayed and time.monotonic() < give_up:
         time.sleep(0.05)
     yield new
     yield Fact("a second later it ran anew", not new.replayed)
@@ -135,7 +135,7 @@ CASES = (
         name="expiry",
         title="The time to live is over",
         play=expiry,
-        why="An expired record is the same as none. Server 2 keeps records for a second; a day is "
+        why="An expired record is the same as none. Server 3 keeps records for a second; a day is "
         "usual.",
         asks=(EXPIRY_ASK, EXPIRY_ASK),
     ),

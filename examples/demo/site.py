@@ -1,4 +1,4 @@
-"""Two servers on one store, in a folder that is gone afterwards."""
+"""Servers on one store, in a folder that is gone afterwards."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from examples.payments.gateway import Charge, Gateway
 from examples.webhooks.app import Receiver
 
 # A dead server's claim is over after its lease. Server 1 waits for the gateway for longer than
-# anybody looks on; server 2 keeps records for a second.
+# anybody looks on; server 3 keeps records for a second.
 FIRST = ("--lease", "2s", "--time-out", "60")
-SECOND = ("--lease", "2s", "--ttl", "1s")
+SECOND = ("--lease", "2s")
+THIRD = ("--lease", "2s", "--ttl", "1s")
 
 
 class Site:
     """From here to the end of a `with` block."""
 
     def __init__(self) -> None:
-        """Both servers are being started."""
+        """All servers are being started."""
         self._folder = Path(tempfile.mkdtemp(prefix="oncekey-demo-"))
         self._gateway = Gateway(self._folder / BOOK)
         self._receiver = Receiver(self._folder / EVENTS)
-        self._servers = {1: self._start(*FIRST), 2: self._start(*SECOND)}
+        self._servers = {
+            number: self._start(*said) for number, said in enumerate((FIRST, SECOND, THIRD), 1)
+        }
 
     def send(self, ask: Ask, to: int = 1) -> Exchange:
-        """The answer of server 1 or 2."""
+        """The answer of that server."""
         # On the loopback nothing is encrypted, and loading certificates is slow.
         with httpx.Client(
             base_url=self._servers[to].url,

@@ -57,7 +57,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         timeout=PATIENCE,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout, svg.read_text("utf-8")
 
 

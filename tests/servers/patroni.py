@@ -226,7 +226,11 @@ class PatroniNode:
                     "host all all 127.0.0.1/32 scram-sha-256",
                     "host replication all 127.0.0.1/32 scram-sha-256",
                 ],
-                "parameters": {"unix_socket_directories": str(cluster.folder)},
+                "parameters": {
+                    "unix_socket_directories": str(cluster.folder),
+                    # In files of the server: nobody clears away the rest after one that is killed.
+                    "dynamic_shared_memory_type": "mmap",
+                },
             },
             "watchdog": {"mode": "off"},
         }
@@ -285,9 +289,16 @@ class PatroniNode:
             gate.thaw()
 
     def close(self) -> None:
-        """End the node, whatever its state."""
-        if self._process is not None:
-            self._signal(signal.SIGKILL)
+        """End the node, whatever its state. PostgreSQL may still give its shared memory back."""
+        if self._process is None:
+            return
+        family = self._family()
+        _send(self._process.pid, signal.SIGKILL)
+        for one in family:
+            _send(one, signal.SIGCONT)
+        for one in self._postgres()[:1]:
+            _send(one, signal.SIGQUIT)
+        until(lambda: all(state_of(one) in ("", "Z") for one in family))
 
     def _around(self) -> set[Gate]:
         return {*self._gates, *(node.talk for node in self._cluster.nodes)}

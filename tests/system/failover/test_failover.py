@@ -1,14 +1,12 @@
-"""Fail-overs of Redis, each fault once. `make failovers` has many, and those of Patroni (F30)."""
+"""Fail-overs of Patroni, Sentinel and a Redis Cluster. `make failovers` has many more of each."""
 
 import pytest
 
 from tests.faults.matrix.program import STORES, chosen, laboratory, run
-
-# Not F30: its servers that are killed leave shared memory behind.
-ROWS = ("F31", "F32")
+from tests.faults.matrix.rows import FAIL_OVERS
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", FAIL_OVERS)
 def test_what_is_promised_holds_whoever_leads(row):
     with laboratory(small=True) as lab:
         for entry in chosen([row], list(STORES)):
