@@ -26,9 +26,10 @@ IN_PICTURE = ("first", "retry", "concurrent", "crash")
 """The cases that fit into a picture."""
 
 OPENING = (
-    "A payment service that charges once, however often it is asked. Three servers share one SQLite "
-    "file; each case sends real requests and checks its claims against the gateway's own book. The "
-    "last two need no server: a job is watched, and three services send each other messages."
+    "A payment service that charges once, however often it is asked. Three servers share one "
+    "SQLite file; each case sends real requests and checks its claims against the gateway's own "
+    "book. The last two need no server: a job is watched, and three services send each other "
+    "messages."
 )
 CLOSING = (
     "make demo-serve keeps the service up for your own requests, with pages that show a job and a "
