@@ -12,6 +12,6 @@ stage.py       where it is shown: in colours, as plain text, as JSON
 site.py        servers on one store, in a temporary folder
 serving.py     the services for a reader with curl and a browser, until Ctrl-C
 
-It starts three servers on one SQLite file, fires each case at them, checks what it claims against the
-gateway's own book, and ends by itself.
+It starts three servers on one SQLite file, fires each case at them, checks what it claims against
+the gateway's own book, and ends by itself.
 """
