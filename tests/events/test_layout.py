@@ -53,12 +53,54 @@ def test_an_entry_of_the_stream_is_the_json_of_an_event(open_bus, client):
     }
 
 
+def test_log_and_state_are_lines_that_can_be_cut_at_their_tabs(open_bus, client, empty_redis):
+    """With `redis-cli --raw lrange ... | cut -f4`, for example."""
+    bus = open_bus()
+    bus.publish(JOB, "vision", {"status": "done"}, seq=10)
+    [event] = bus.read(JOB).events
+    epoch, _, mark = event.id.split(".")
+    line = f'1.{mark}.10\t{event.timestamp}\tvision\t{{"status":"done"}}'
+    assert client.lrange(f"{TAG}:log:{JOB}", 0, -1) == [line.encode()]
+    step(empty_redis)
+    assert client.hget(f"{TAG}:job:{JOB}", "epoch") == epoch.encode()
+    assert client.hget(f"{TAG}:job:{JOB}", "top").startswith(b"10 1 ")
+    client.delete(f"{TAG}:job:{JOB}", f"{TAG}:log:{JOB}")  # as if they had run out
+    client.xgroup_destroy(f"{TAG}:events", "router")
+    step(empty_redis)
+    assert client.get(f"{TAG}:state:{JOB}") == f"{epoch}.{line}".encode()
+    assert bus.state(JOB) == event
+
+
+@pytest.mark.parametrize(
+    "stage", ["two words", "a\tb\n", 'say "so"', "back\\slash", "%s ä 🎉", ":1"]
+)
+def test_any_stage_and_text_comes_back_from_stream_log_and_state(
+    open_bus, client, empty_redis, stage
+):
+    bus, data = open_bus(stages=Stages(default=(0, 9))), {"text": f'"\t{stage}\n\\'}
+    bus.publish(JOB, stage, data, seq=1)
+    [event] = bus.read(JOB).events
+    assert (event.stage, event.seq, event.data) == (stage, 1, data)
+    [(_, fields)] = client.xrange(f"{TAG}:events")
+    assert json.loads(fields[b"data"]) == {
+        "job_id": JOB,
+        "domain": "scan",
+        "stage": stage,
+        "seq": 1,
+        "data": data,
+        "timestamp": event.timestamp,
+    }
+    step(empty_redis)
+    assert bus.state(JOB) == event
+    assert bus.publish(JOB, stage, data, seq=1).duplicate
+
+
 @pytest.mark.row("E2")
 def test_all_keys_of_a_job_share_the_tag_of_its_shard(open_bus, client, empty_redis):
     open_bus().publish(JOB, "vision", 1, seq=10)
     step(empty_redis)
     with_job = {key.decode() for key in client.scan_iter() if JOB.encode() in key}
-    assert with_job == {f"{TAG}:log:{JOB}", f"{TAG}:job:{JOB}", f"{TAG}:state:{JOB}"}
+    assert with_job == {f"{TAG}:log:{JOB}", f"{TAG}:job:{JOB}"}
     assert client.xlen(f"{TAG}:events") == 1
     assert client.get("{scan}:shards") == b"4"
 
@@ -73,7 +115,8 @@ def test_state_markers_and_log_run_out(  # noqa: PLR0917 - what it needs, and a 
 ):
     open_bus(**options).publish(JOB, "vision", 1, seq=10)
     step(empty_redis, **options)
-    assert state - 60 < client.ttl(f"{TAG}:state:{JOB}") <= state
+    _, _, until = client.hget(f"{TAG}:job:{JOB}", "top").split()
+    assert state - 60 < int(until) - client.time()[0] <= state
     assert markers - 60 < client.ttl(f"{TAG}:job:{JOB}") <= markers
     assert markers - 60 < client.ttl(f"{TAG}:log:{JOB}") <= markers
 

@@ -13,6 +13,7 @@ from tests.patience import PATIENCE, until
 JOB = "job-1"
 TAG = f"{{scan:{shard_of(JOB, 4)}}}"
 STREAM = f"{TAG}:events"
+JOB_KEY = f"{TAG}:job:{JOB}"
 MANY = Stages({"work": (0, 9999)})
 
 
@@ -44,6 +45,12 @@ def open_router(empty_redis):
 def publish(bus, *numbers):
     for number in numbers:
         bus.publish(JOB, "work", number, seq=number)
+
+
+def end_state(client):
+    """As if the time of the state were over."""
+    seq, offset, _ = client.hget(JOB_KEY, "top").split()
+    client.hset(JOB_KEY, "top", b"%b %b 0" % (seq, offset))
 
 
 def pending(client):
@@ -93,7 +100,7 @@ def test_old_entries_that_come_again_do_not_move_the_state_back(bus, client, ope
     publish(bus, 9)
     open_router().step()
     assert bus.state(JOB).seq == 9
-    client.delete(f"{TAG}:state:{JOB}")  # its time was over
+    end_state(client)
     client.xgroup_destroy(STREAM, "router")
     open_router().step()
     assert bus.state(JOB) is None
@@ -107,6 +114,49 @@ def test_entries_of_an_epoch_that_is_over_do_not_touch_the_state(bus, client, op
     assert bus.state(JOB).seq == 2
 
 
+@pytest.mark.row("E3")
+@pytest.mark.parametrize("late", [True, False])
+def test_the_state_outlives_its_event_in_the_log(empty_redis, open_router, late):
+    """The log is trimmed before the router comes, or after it."""
+    options = {"domain": "scan", "stages": MANY, "log_length": 3}
+    with Bus(empty_redis.url, **options) as bus:
+        bus.publish(JOB, "work", {"last": True}, seq=99)
+        if not late:
+            open_router().step()
+        publish(bus, 1, 2, 3, 4)
+        open_router().step()
+        assert [event.seq for event in bus.read(JOB).events] == [2, 3, 4]
+        state = bus.state(JOB)
+        assert (state.seq, state.offset, state.data) == (99, 1, {"last": True})
+        publish(bus, 100)
+        open_router().step()
+        assert bus.state(JOB).seq == 100
+
+
+@pytest.mark.row("E3", "E7")
+def test_a_job_that_ran_out_before_a_router_came_has_a_state(bus, client, open_router):
+    publish(bus, 1, 9)
+    [_, event] = bus.read(JOB).events
+    client.delete(JOB_KEY, f"{TAG}:log:{JOB}")
+    open_router().step()
+    assert bus.state(JOB) == event
+    client.xgroup_destroy(STREAM, "router")
+    client.xtrim(STREAM, maxlen=2)
+    open_router().step()
+    assert bus.state(JOB) == event
+    publish(bus, 2)
+    open_router().step()
+    assert bus.state(JOB).seq == 2, "what begins anew has no old state"
+
+
+def test_a_job_lives_as_long_as_its_state(bus, client, open_router):
+    publish(bus, 1)
+    for key in (JOB_KEY, f"{TAG}:log:{JOB}"):
+        client.expire(key, 100)
+    open_router(state_ttl="1h").step()
+    assert min(client.ttl(key) for key in (JOB_KEY, f"{TAG}:log:{JOB}")) > 3000
+
+
 @pytest.mark.row("E4")
 def test_whoever_is_woken_finds_the_state_and_nobody_is_woken_without_it(bus, client, open_router):
     with client.pubsub() as ears:
@@ -116,8 +166,7 @@ def test_whoever_is_woken_finds_the_state_and_nobody_is_woken_without_it(bus, cl
         open_router().step()
         assert ears.get_message(timeout=PATIENCE)["data"] == bus.state(JOB).id.encode()
         assert (bus.state(JOB).seq, pending(client)) == (1, 0)
-        client.delete(f"{TAG}:state:{JOB}")
-        client.set(f"{TAG}:state:{JOB}", "somebody else's")
+        client.hset(JOB_KEY, "top", "somebody else's")
         publish(bus, 2)
         open_router().step()
         client.publish(f"{TAG}:log:{JOB}", "a later one")
@@ -147,7 +196,7 @@ def test_a_router_that_was_paused_past_its_claim_changes_nothing(bus, client, op
     shard._handle = held.extend  # it has read, and then it sleeps
     paused.step()
     until(lambda: other.step() == 1)
-    client.delete(f"{TAG}:state:{JOB}")
+    end_state(client)
     handle(held)
     assert bus.state(JOB) is None
     assert pending(client) == 0
@@ -192,8 +241,8 @@ def test_a_malformed_entry_is_buried_with_its_bytes_and_others_flow(
 def test_an_entry_that_fails_is_buried_at_its_last_delivery_and_others_flow(
     bus, client, open_router
 ):
-    client.set(f"{TAG}:state:{JOB}", "somebody else's")
     publish(bus, 1)
+    client.hset(JOB_KEY, "top", "somebody else's")
     router = open_router(claim_after="1ms", max_deliveries=3)
 
     def buried():

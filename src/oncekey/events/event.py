@@ -89,6 +89,7 @@ class Published(NamedTuple):
 
 
 _decoder = msgspec.json.Decoder(EventBody)
+_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def read_event(payload: bytes, cursor: Cursor) -> Event:
@@ -100,6 +101,22 @@ def read_event(payload: bytes, cursor: Cursor) -> Event:
 def head_of(job: str, domain: str) -> bytes:
     """Return what all payloads of a job begin with, up to the stage."""
     return b'{"job_id":%b,"domain":%b' % (_encoder.encode(job), _encoder.encode(domain))
+
+
+def payload_of(head: bytes, stage: bytes, seq: bytes, data: bytes, time: bytes) -> bytes:
+    """Return the event as JSON. Stage and time are given as JSON without its quotes."""
+    return b'%b,"stage":"%b","seq":%b,"data":%b,"timestamp":"%b"}' % (head, stage, seq, data, time)
+
+
+def bare(text: str) -> bytes:
+    """Return the text as JSON without its quotes: in one line, and without a tab.
+
+    Raise InvalidEventError if it is not valid Unicode.
+    """
+    try:
+        return _encoder.encode(text)[1:-1]
+    except UnicodeEncodeError:
+        raise InvalidEventError(f"the stage {text!r} cannot be written as UTF-8") from None
 
 
 def shard_of(job: str, shards: int) -> int:
@@ -120,8 +137,9 @@ def shard_of(job: str, shards: int) -> int:
 _LONGEST_JOB: Final = 512
 ALL_OF_TOPIC: Final = "/*"
 """What stands after a topic in the name of all its jobs."""
-_encoder = msgspec.json.Encoder(order="deterministic")
-_shard_of = lru_cache(4096)(shard_of)  # a job has many events
+
+
+_label = lru_cache(256)(bare)  # there are few stages, and each has many events
 
 
 class Draft(NamedTuple):
@@ -145,13 +163,25 @@ class Append(msgspec.Struct, frozen=True):
     shard: int
     stage: str
     seq: int
-    payload: bytes
+    head: bytes
+    """What the JSON of every event of the job begins with."""
+    label: bytes
+    """The stage, as JSON without its quotes."""
+    data: bytes
+    """The data, as JSON."""
+    time: str
     digest: str
     """The digest of the data alone: another time of the producer makes no difference."""
     mark: str
     """Random bytes, the same when the request is repeated after a lost answer."""
     epoch: str
     """The epoch of the log, if this event begins it."""
+
+    @property
+    def payload(self) -> bytes:
+        """The event as JSON."""
+        seq, time = b"%d" % self.seq, self.time.encode()
+        return payload_of(self.head, self.label, seq, self.data, time)
 
 
 def check_job(job: str) -> str:
@@ -174,13 +204,21 @@ def topic_of(job: str) -> str | None:
 def prepare(draft: Parts, settings: BusSettings) -> Append:
     """Return the draft as it is appended. Raise InvalidEventError before anything is sent."""
     job, stage, given, seq, step = draft
-    shard = _shard_of(check_job(job), settings.shards)
+    if type(job) is not str:
+        check_job(job)  # before it is looked up: it may be no key
+    shard, head = _shard_and_head(job, settings.domain, settings.shards)
     number = settings.stages.seq_of(stage, seq=seq, step=step)
     data = _encoded(job, stage, given, settings.data_bytes)
-    payload = _written(EventBody(job, settings.domain, stage, number, msgspec.Raw(data), _now()))
-    nonce = new_nonce()
     digest = sha256(data).hexdigest()[:16]
-    return Append(job, shard, stage, number, payload, digest, nonce[:8], nonce)
+    nonce = new_nonce()
+    return Append(
+        *(job, shard, stage, number, head, _label(stage), data, _now()), digest, nonce[:8], nonce
+    )
+
+
+@lru_cache(4096)  # a job has many events
+def _shard_and_head(job: str, domain: str, shards: int) -> tuple[int, bytes]:
+    return shard_of(check_job(job), shards), head_of(job, domain)
 
 
 def strictly(published: Published, ask: Append, domain: str) -> Published:
@@ -230,10 +268,3 @@ def _encoded(job: str, stage: str, given: Any, most: int) -> bytes:
         )
         raise InvalidEventError(msg)
     return data
-
-
-def _written(body: EventBody) -> bytes:
-    try:
-        return _encoder.encode(body)
-    except UnicodeEncodeError as error:
-        raise InvalidEventError(f"the stage {body.stage!r} cannot be written as UTF-8") from error

@@ -144,13 +144,14 @@ class MemoryLog:
         job.last += 1
         if len(job.entries) == self._settings.log_length:
             job.gone = max(job.gone, job.entries[0].seq)  # the deque drops it now
-        job.entries.append(Entry(job.last, ask.mark, ask.seq, ask.payload))
+        payload = ask.payload
+        job.entries.append(Entry(job.last, ask.mark, ask.seq, payload))
         job.markers[ask.stage, ask.seq] = _Marker(job.last, ask.mark, ask.digest)
         now = self._memory.clock()
         job.end = now + self._settings.marker_seconds
         if ask.seq > job.top:
             job.top, job.state_end = ask.seq, now + self._settings.state_seconds
-            job.state = JobState(Cursor(job.epoch, job.last, ask.mark), ask.payload)
+            job.state = JobState(Cursor(job.epoch, job.last, ask.mark), payload)
         self._keep(ask.job, job, now)
         return Published(job.last, job.epoch, duplicate=False, differs=False)
 

@@ -9,8 +9,8 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from oncekey.errors import ConfigurationError, StoreError
-from oncekey.events.cursor import Cursor, View, parse
-from oncekey.events.event import ALL_OF_TOPIC, Append, Published, head_of, topic_of
+from oncekey.events.cursor import View, parse
+from oncekey.events.event import ALL_OF_TOPIC, Append, Published, head_of, payload_of, topic_of
 from oncekey.events.log import BUDGET, MOST_JOBS, Entry, JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
 from oncekey.events.settings import BusSettings
@@ -23,7 +23,6 @@ from oncekey.stores.redis.errors import CAUGHT
 _PARTS: Final = {"publish": ("trim", "seen", "publish"), "tidy": ("trim", "tidy")}
 RECENT: Final = 512
 """The number of newest events of a job whose markers are complete. Older ones are bits."""
-_BLOCK: Final = 512
 _BEHIND: Final = -1
 """The reply for an event that was not appended because the one before it is not there."""
 _WATCHED: Final = 60
@@ -87,7 +86,7 @@ class Names:
         return f"{{{self._domain}:{shard}}}:log:{job}"
 
     def job(self, shard: int, job: str) -> str:
-        """Return the key of a job's facts: epoch, newest offset, markers."""
+        """Return the key of a job's facts: epoch, newest offset, markers, state."""
         return f"{{{self._domain}:{shard}}}:job:{job}"
 
     def topic(self, shard: int, topic: str) -> str:
@@ -101,7 +100,7 @@ class Names:
         return self.log(shard, name)
 
     def state(self, shard: int, job: str) -> str:
-        """Return the key of a job's event with the greatest seq."""
+        """Return the key of the state of a job that ran out before a router came."""
         return f"{{{self._domain}:{shard}}}:state:{job}"
 
 
@@ -148,65 +147,61 @@ class Publishing:
         One that was refused must not be overtaken by the next of its job. So that is not appended
         either unless the one before it is there.
         """
-        if len(asks) == 1:
-            return [self.words(asks[0])]
         before: dict[str, Append] = {}
         made: list[Words] = []
         for ask in asks:
-            made.append(self.words(ask, before.get(ask.job)))
-            before[ask.job] = ask
+            stream, log, job, agreed = self._shards[ask.shard]
+            name, last = ask.job, before.get(ask.job)
+            topic = topic_of(name) if "/" in name else None
+            more = () if topic is None else (self._names.topic(ask.shard, topic),)
+            words: Words = (
+                "EVALSHA",
+                self.script.sha,
+                4 + len(more),
+                stream,
+                log + name,
+                job + name,
+                agreed,
+                *more,
+                ask.seq,
+                ask.label,
+                ask.data,
+                ask.time,
+                ask.head,
+                ask.digest,
+                ask.mark,
+                ask.epoch,
+            )
+            if last is not None:
+                words = (*words, name, last.seq, last.label)
+            elif more:
+                words = (*words, name)
+            made.append(words)
+            before[name] = ask
         return made
 
-    def words(self, ask: Append, before: Append | None = None) -> Words:
-        """Return the command that appends the event, if the one before it is there."""
-        stream, log, job, agreed = self._shards[ask.shard]
-        name, seq = ask.job, ask.seq
-        topic = topic_of(name) if "/" in name else None
-        more = () if topic is None else (self._names.topic(ask.shard, topic),)
-        return (
-            "EVALSHA",
-            self.script.sha,
-            4 + len(more),
-            stream,
-            log + name,
-            job + name,
-            agreed,
-            *more,
-            *_place(ask),
-            seq,
-            ask.digest,
-            ask.mark,
-            ask.epoch,
-            ask.payload,
-            *((name,) if more or before is not None else ()),
-            *(() if before is None else _place(before)),
-        )
-
-    def all_published(
+    def published(
         self, asks: Sequence[Append], replies: Sequence[Any]
     ) -> list[Published | LogFull]:
         """Return what became of the events.
 
         Raise StoreError if one is gone that was appended before others.
         """
-        if len(asks) == 1:
-            return [self.published(replies[0])]
         made: dict[str, Published | LogFull] = {}
         answers: list[Published | LogFull] = []
         for ask, reply in zip(asks, replies, strict=True):
-            if reply != _BEHIND:
-                made[ask.job] = self.published(reply)
+            if type(reply) is bytes:  # the usual case: epoch, offset and mark
+                epoch, offset, _ = reply.decode().split(".")
+                made[ask.job] = Published(int(offset), epoch, duplicate=False, differs=False)
+            elif reply != _BEHIND:
+                made[ask.job] = self._full_or_known(reply)
             elif not isinstance(made[ask.job], LogFull):
                 msg = "the server has lost events of a batch while others of it were appended"
                 raise StoreError(f"{msg}; publish all of them again", happened=None)
             answers.append(made[ask.job])
         return answers
 
-    def published(self, reply: Any) -> Published | LogFull:
-        """Return what became of the event."""
-        if type(reply) is bytes:  # the usual case: epoch, offset and mark
-            epoch, offset, _ = reply.decode().split(".")
-            return Published(int(offset), epoch, duplicate=False, differs=False)
+    def _full_or_known(self, reply: Any) -> Published | LogFull:
         if type(reply) is int:
             return LogFull(reply)
         if reply[0] is None:
@@ -218,22 +213,19 @@ class Publishing:
         return Published(place, name.decode(), bool(duplicate), known)
 
 
-def disagrees(reply: Any) -> bool:
-    """Return whether nothing was appended, because the shard does not know the number of shards."""
-    return type(reply) is list and reply[0] is None
-
-
 def again(replies: Sequence[Any]) -> list[int]:
-    """Return which commands to send again when all agree on the number of shards."""
-    if not any(map(disagrees, replies)):
+    """Return which commands to send again when all agree on the number of shards.
+
+    A shard that does not know the number has appended nothing.
+    """
+    lists = [reply for reply in replies if type(reply) is list]
+    if not any(reply[0] is None for reply in lists):
         return []
-    return [n for n, reply in enumerate(replies) if reply == _BEHIND or disagrees(reply)]
-
-
-def _place(ask: Append) -> tuple[str, str, int]:
-    """Return the field of an event's marker, that of its seen block, and its place in there."""
-    block, place = divmod(ask.seq, _BLOCK)
-    return f"m:{ask.stage}:{ask.seq}", f"b:{ask.stage}:{block}", place
+    return [
+        n
+        for n, reply in enumerate(replies)
+        if reply == _BEHIND or (type(reply) is list and reply[0] is None)
+    ]
 
 
 def look(keys: tuple[str, str], start: Start, count: int, settings: BusSettings) -> Words:
@@ -259,10 +251,12 @@ def looked(reply: list[Any], job: str, settings: BusSettings) -> Look:
 
 
 def _entry(head: bytes, element: bytes) -> Entry:
-    place, _, body = element.partition(b" ")
     try:
+        place, time, stage, data = element.split(b"\t", 3)
         offset, mark, seq = place.split(b".")
-        return Entry(int(offset), mark.decode(), int(seq), head + body)
+        number = int(seq)
+        payload = payload_of(head, stage, seq, data, time)
+        return Entry(int(offset), mark.decode(), number, payload)
     except ValueError:
         return Entry(0, "", 0, element)  # none of ours, and at no place
 
@@ -272,12 +266,12 @@ def topic(key: str) -> Words:
     return words(script("topic"), (key,), MOST_JOBS + 1)
 
 
-def kept(reply: bytes | None) -> JobState | None:
-    """Return the state in a reply of id, seq and payload, or None."""
-    name, _, rest = (reply or b"").partition(b" ")
-    payload = rest.partition(b" ")[2]
-    cursor: Cursor | None = parse(name.decode("ascii", "replace"))
-    return None if cursor is None else JobState(cursor, payload)
+def kept(reply: bytes | None, job: str, settings: BusSettings) -> JobState | None:
+    """Return the state in a reply, which is like an element of a log after its epoch, or None."""
+    epoch, _, element = (reply or b"").partition(b".")
+    entry = _entry(head_of(job, settings.domain), element)
+    cursor = parse(f"{epoch.decode('ascii', 'replace')}.{entry.offset}.{entry.mark}")
+    return None if cursor is None else JobState(cursor, entry.payload)
 
 
 def unrouted(domain: str, shard: int) -> str:

@@ -15,7 +15,7 @@ from oncekey.events import redis_commands as replies
 from oncekey.events.event import Append, Published
 from oncekey.events.log import JobState, LogFull, Look, Start
 from oncekey.events.observers import EventObservers
-from oncekey.events.redis_commands import EventScript, Names, script
+from oncekey.events.redis_commands import EventScript, Names, script, words
 from oncekey.events.redis_listener import RedisListener
 from oncekey.events.settings import BusSettings
 from oncekey.stores.redis.client import Clients
@@ -37,7 +37,8 @@ class RedisLog:
         self._names = Names(settings.domain)
         self._publishing = replies.Publishing(settings, self._names, observers)
         self._agreed = False
-        self._routers_due: dict[int, float] = {}
+        self._routers_due = [0.0] * settings.shards
+        """When to look for a router of each shard."""
 
     def append(self, asks: Sequence[Append], /) -> list[Published | LogFull]:
         """Append each event to its log and its shard's stream, once, in one round trip."""
@@ -45,17 +46,23 @@ class RedisLog:
         try:
             if not self._agreed:
                 self.agree()
-            answers = self._append(commands)
+            if len(commands) == 1:
+                answers = [self._ask(self._publishing.script, commands[0])]
+            else:
+                answers = self._ask_all(commands)
             for _ in range(_TRIES):
                 late = replies.again(answers)
                 if not late:
                     break
                 self._agree_in({asks[n].shard for n in late})
-                again = self._append([commands[n] for n in late])
+                again = self._ask_all([commands[n] for n in late])
                 for n, answer in zip(late, again, strict=True):
                     answers[n] = answer
-            made = self._publishing.all_published(asks, answers)
-            self._look_for_routers({ask.shard for ask in asks})
+            made = self._publishing.published(asks, answers)
+            now = monotonic()
+            for shard in {ask.shard for ask in asks}:
+                if now >= self._routers_due[shard]:
+                    self._look_for_router(shard)
         except replies.TROUBLE as error:
             raise self._explained(error) from error
         return made
@@ -70,19 +77,21 @@ class RedisLog:
             found = replies.looked(self._ask(script("read"), command), job, self._settings)
             if found.view.epoch is None:  # it may be in another shard
                 self.agree()
-            if start.watch:
-                self._look_for_routers({shard})
+            if start.watch and monotonic() >= self._routers_due[shard]:
+                self._look_for_router(shard)
         except replies.TROUBLE as error:
             raise self._explained(error) from error
         return found
 
     def state(self, job: str, shard: int, /) -> JobState | None:
         """Return the event with the greatest seq that a router has seen, or None."""
-        name = self._names.state(shard, job)
+        names, asked = self._names, script("state")
+        keys = (names.job(shard, job), names.log(shard, job), names.state(shard, job))
         try:
             if not self._agreed:
                 self.agree()
-            return replies.kept(self._clients.ask(("GET", name)))
+            found = self._ask(asked, words(asked, keys))
+            return replies.kept(found, job, self._settings)
         except replies.TROUBLE as error:
             raise self._explained(error) from error
 
@@ -131,24 +140,15 @@ class RedisLog:
             else:
                 replies.agreed(found, self._settings)
 
-    def _look_for_routers(self, shards: set[int]) -> None:
-        """Warn about shards that no router reads, once a minute."""
-        now = monotonic()
-        for shard in shards:
-            if now < self._routers_due.get(shard, 0.0):
-                continue
-            self._routers_due[shard] = now + _MINUTE
-            try:
-                groups = self._clients.ask(("XINFO", "GROUPS", self._names.stream(shard)))
-            except replies.TROUBLE:  # no stream yet, no right, or gone: the events are appended
-                continue
-            if not groups:
-                _log.warning("%s", replies.unrouted(self._settings.domain, shard))
-
-    def _append(self, commands: list[Words]) -> list[Any]:
-        if len(commands) > 1:
-            return self._ask_all(commands)
-        return [self._ask(self._publishing.script, commands[0])]
+    def _look_for_router(self, shard: int) -> None:
+        """Warn if no router reads the shard. Look again in a minute."""
+        self._routers_due[shard] = monotonic() + _MINUTE
+        try:
+            groups = self._clients.ask(("XINFO", "GROUPS", self._names.stream(shard)))
+        except replies.TROUBLE:  # no stream yet, no right, or gone: the events are appended
+            return
+        if not groups:
+            _log.warning("%s", replies.unrouted(self._settings.domain, shard))
 
     def _ask(self, chosen: EventScript, command: Words) -> Any:
         """Run the script. Return its reply. Send the text if the server does not know the script.

@@ -17,7 +17,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from oncekey.errors import ConfigurationError
 from oncekey.events.cursor import Cursor, parse
 from oncekey.events.errors import InvalidEventError
-from oncekey.events.event import check_job
+from oncekey.events.event import bare, check_job
 from oncekey.events.memory import Memory, Where
 from oncekey.events.observers import EventObservers, Observer
 from oncekey.events.redis_commands import EventScript, Names, script, words
@@ -37,6 +37,7 @@ class RoutedEvent(NamedTuple):
     job: str
     seq: int
     cursor: Cursor
+    known: _Known
 
 
 class _Known(msgspec.Struct):
@@ -48,6 +49,11 @@ class _Known(msgspec.Struct):
     seq: int
     data: msgspec.Raw
     timestamp: str
+
+    def element(self, cursor: Cursor) -> bytes:
+        """Return the event as it stands in the log."""
+        place = f"{cursor.offset}.{cursor.mark}.{self.seq}".encode()
+        return b"\t".join((place, bare(self.timestamp), bare(self.stage), self.data))
 
 
 _decode: Final = msgspec.json.Decoder(_Known).decode
@@ -74,7 +80,7 @@ class StreamEntry(NamedTuple):
         if cursor is None:
             raise InvalidEventError("the field id is no epoch.offset.mark")
         known = _decode(self.payload)
-        return RoutedEvent(check_job(known.job_id), known.seq, cursor)
+        return RoutedEvent(check_job(known.job_id), known.seq, cursor, known)
 
     def _field(self, name: bytes) -> bytes:
         fields = self.fields
@@ -204,18 +210,22 @@ class ShardRouter:
 
     def _route(self, group: list[tuple[StreamEntry, RoutedEvent]]) -> Words:
         """Return the command for entries of one job, of which only one can become its state."""
-        entry, event = max(group, key=lambda one: one[1].seq)
+        _, event = max(group, key=lambda one: one[1].seq)
         newest = max(one.cursor for _, one in group)
         names, shard = self._names, self._shard
         return words(
             script("route"),
-            (self._stream, names.job(shard, event.job), names.state(shard, event.job)),
+            (
+                self._stream,
+                names.job(shard, event.job),
+                names.state(shard, event.job),
+                names.log(shard, event.job),
+            ),
             self._reader.group,
             event.seq,
             str(event.cursor),
-            entry.payload,
+            event.known.element(event.cursor),
             self._settings.state_seconds,
-            names.log(shard, event.job),
             str(newest),
             *(one.id for one, _ in group),
         )

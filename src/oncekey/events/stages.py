@@ -74,7 +74,8 @@ class Stages:
 
         Raise InvalidEventError if both or none are given, or if the number is outside the range.
         """
-        first, last = self.range_of(stage)
+        known = self._ranges.get(stage) if type(stage) is str else None  # nearly always
+        first, last = known or self.range_of(stage)
         if (seq is None) == (step is None):
             msg = (
                 "give seq, or step, its position in the range of the stage, and not both: a number "

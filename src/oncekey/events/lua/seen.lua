@@ -1,10 +1,12 @@
 -- Markers of old events are replaced by one bit each: a block says which of 512 numbers of a stage
 -- were seen, as 64 bytes, or as '*' if all were. These functions use nothing but their arguments, and
 -- are only called for long jobs.
-local function is_seen(block, place)
-  if block == '*' then
-    return true
+local function is_seen(job, stage, seq)
+  local block = redis.call('HGET', job, ('b:%s:%.0f'):format(stage, math.floor(seq / 512)))
+  if not block or block == '*' then
+    return block == '*'
   end
+  local place = seq % 512
   local byte = block:byte(math.floor(place / 8) + 1)
   return math.floor(byte / 2 ^ (place % 8)) % 2 == 1
 end
@@ -42,16 +44,21 @@ local function compact(job, offset)
   end
 end
 
--- Drop the oldest event of a log, and remember the greatest seq of all that were dropped.
+-- Drop the oldest event of a log, and remember the greatest seq of all that were dropped. An event
+-- that is the state of the job is kept.
 local function drop_oldest(log, job)
-  local offset, seq = redis.call('LPOP', log):match('^(%d+)%.%x+%.(%d+) ')
+  local element = redis.call('LPOP', log)
+  local offset, seq = element:match('^(%d+)%.%x+%.(%d+)\t')
   if not offset then
     return -- none of ours
   end
-  local known = redis.call('HGET', job, 'gone')
-  local greatest = known and known:match(' (%d+)$') or '-1'
+  local known = redis.call('HMGET', job, 'gone', 'top')
+  local greatest = known[1] and known[1]:match(' (%d+)$') or '-1'
   if tonumber(greatest) > tonumber(seq) then
     seq = greatest
   end
   redis.call('HSET', job, 'gone', offset .. ' ' .. seq)
+  if known[2] and known[2]:match('^%d+ (%d+) ') == offset then
+    redis.call('HSET', job, 'state', element)
+  end
 end
