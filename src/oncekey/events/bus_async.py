@@ -17,10 +17,10 @@ from oncekey.events.event import (
     Event,
     Published,
     check_job,
+    check_same,
     prepare,
     read_event,
     shard_of,
-    strictly,
 )
 from oncekey.events.log import (
     FIRST,
@@ -275,12 +275,15 @@ class AsyncBus:
         self, asks: list[Append], answers: list[Published | LogFull], *, strict: bool
     ) -> list[Published]:
         self._observers.tell_answers(answers)
-        made: list[Published] = []
-        missing = sum(isinstance(answer, LogFull) for answer in answers)
-        for ask, answer in zip(asks, answers, strict=True):
-            if isinstance(answer, LogFull):
-                raise refused(ask.shard, answer.length, missing=missing, of=len(asks))
-            made.append(strictly(answer, ask, self.settings.domain) if strict else answer)
+        made = [answer for answer in answers if type(answer) is Published]
+        if len(made) < len(asks):
+            missing = len(asks) - len(made)
+            for ask, answer in zip(asks, answers, strict=True):
+                if isinstance(answer, LogFull):
+                    raise refused(ask.shard, answer.length, missing=missing, of=len(asks))
+        if strict:
+            for ask, answer in zip(asks, made, strict=True):
+                check_same(answer, ask, self.settings.domain)
         return made
 
     async def _read(self, job: str, saw: Position, limit: int, *, watch: bool = False) -> Part:

@@ -221,14 +221,13 @@ def _shard_and_head(job: str, domain: str, shards: int) -> tuple[int, bytes]:
     return shard_of(check_job(job), shards), head_of(job, domain)
 
 
-def strictly(published: Published, ask: Append, domain: str) -> Published:
-    """Return the answer.
+def check_same(published: Published, ask: Append, domain: str) -> None:
+    """Raise KeyReusedError if it is a duplicate with other data.
 
-    Raise KeyReusedError if it is a duplicate with other data, and InvalidEventError if it is so old
-    that this cannot be told.
+    Raise InvalidEventError if it is so old that this cannot be told.
     """
     if published.differs is False:
-        return published
+        return
     if published.differs is None:
         msg = (
             f"the event {ask.stage} {ask.seq} of job {ask.job!r} was published too long ago to "

@@ -30,6 +30,7 @@ Words = tuple[str | bytes | int, ...]
 _pack_any: Final = cast("Callable[[Words], bytes]", pack_command)  # its type says one word
 _SCRIPT: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
 _WITH_BYTES: Final = _SCRIPT + b"$%d\r\n%b\r\n"
+_TEXT: Final = frozenset((bytes, str))
 _ALONE: Final = 5
 _MORE: Final = object()
 _READ: Final = 32768
@@ -53,6 +54,8 @@ def pack(words: Words) -> bytes:
         if count == _ALONE + 1:
             _, script, _, name, ask, data = called
             return _WITH_BYTES % (count, script, len(name), name, len(ask), ask, len(data), data)
+    if _TEXT.issuperset(map(type, words)):
+        return _pack_any(words)
     # While hiredis turns a number into text, a handler of a signal may raise: then it crashes.
     text = (bytes, str)
     return _pack_any(tuple([word if isinstance(word, text) else str(word) for word in words]))
