@@ -202,7 +202,8 @@ def _message(inbox: Inbox, connection: psycopg.Connection[Any]) -> Call:
 
 
 def _event(url: str, runner: asyncio.Runner) -> Call:
-    bus = AsyncBus(url, domain="walk", stages=Stages({"work": (0, 10**9)}))
+    # With one shard every walk is the same: a shard is looked at once a minute, whether it is read.
+    bus = AsyncBus(url, domain="walk", stages=Stages({"work": (0, 10**9)}), shards=1)
     gateway = Gateway(bus, allow=None)
 
     async def watch() -> None:
