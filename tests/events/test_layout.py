@@ -92,6 +92,7 @@ def test_any_stage_and_text_comes_back_from_stream_log_and_state(
     }
     step(empty_redis)
     assert bus.state(JOB) == event
+    assert not client.hexists(f"{TAG}:job:{JOB}", "state"), "the state is the event in the log"
     assert bus.publish(JOB, stage, data, seq=1).duplicate
 
 

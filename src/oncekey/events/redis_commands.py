@@ -168,8 +168,7 @@ class Publishing:
                 ask.data,
                 ask.time,
                 ask.head,
-                ask.digest,
-                ask.mark,
+                f"{ask.mark}.{ask.digest}",
                 ask.epoch,
             )
             if last is not None:

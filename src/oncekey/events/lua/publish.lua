@@ -1,12 +1,13 @@
 -- Keys: stream, log, job, number of shards; the topic of a job that has one.
 -- Arguments: seq, stage, data and time as JSON, without the quotes around a text; what the JSON of all
--- events of the job begins with; digest, mark, epoch; the id of the job, if it has a topic or the
--- event comes after others of a batch; then seq and stage of the event of the job before it in the
--- batch.
+-- events of the job begins with; mark, of eight letters, and digest; epoch; the id of the job, if it
+-- has a topic or the event comes after others of a batch; then seq and stage of the event of the job
+-- before it in the batch.
 -- A line before this sets lifetime, wanted, slack, most, kept, recent and shards.
 local call = redis.call
 local stream, log, job = KEYS[1], KEYS[2], KEYS[3]
-local seq, stage, data, time, mark = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
+local seq, stage, data, time, stamp = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
+local mark = stamp:sub(1, 8)
 
 local identity = 'm:' .. stage .. ':' .. seq
 local known = call('HMGET', job, 'epoch', 'offset', identity, 'watched')
@@ -14,7 +15,7 @@ local epoch, last, marker = known[1], tonumber(known[2]) or 0, known[3]
 if epoch and marker then -- with our own mark, the answer to this same request was lost
   local offset, first_mark, first_digest = marker:match('^(%d+)%.(%x+)%.(%x+)$')
   local again = first_mark ~= mark
-  local differs = again and first_digest ~= ARGV[6] and 1 or 0
+  local differs = again and first_digest ~= stamp:sub(10) and 1 or 0
   return {epoch, tonumber(offset), again and 1 or 0, differs, 0}
 end
 local long = epoch and last > recent -- some events have no marker any more
@@ -22,10 +23,10 @@ if long and is_seen(job, stage, tonumber(seq)) then
   return {epoch, 0, 1, -1, 0} -- so old that only this is known
 end
 
-local before = ARGV[10]
+local before = ARGV[9]
 if before then -- it may have been refused, by a stream that was full or a server without memory
-  local there = epoch and call('HEXISTS', job, 'm:' .. ARGV[11] .. ':' .. before) == 1
-  if not there and not (long and is_seen(job, ARGV[11], tonumber(before))) then
+  local there = epoch and call('HEXISTS', job, 'm:' .. ARGV[10] .. ':' .. before) == 1
+  if not there and not (long and is_seen(job, ARGV[10], tonumber(before))) then
     return -1
   end
 end
@@ -53,7 +54,7 @@ end
 local topic = KEYS[5]
 if topic then -- until when the job lives, for those who look for the jobs of the topic
   local now = tonumber(call('TIME')[1])
-  call('ZADD', topic, now + lifetime, ARGV[9])
+  call('ZADD', topic, now + lifetime, ARGV[8])
   call('EXPIRE', topic, lifetime)
   if not epoch then
     call('ZREMRANGEBYSCORE', topic, '-inf', now - 1)
@@ -63,7 +64,7 @@ end
 
 local number = last + 1
 if not epoch then
-  epoch, number = ARGV[8], 1
+  epoch, number = ARGV[7], 1
   if left > 0 then
     call('DEL', log)
   end
@@ -78,7 +79,7 @@ end
 local id = epoch .. '.' .. place
 call('XADD', stream, '*', 'data', ARGV[5] .. ',"stage":"' .. stage .. '","seq":' .. seq ..
   ',"data":' .. data .. ',"timestamp":"' .. time .. '"}', 'id', id)
-call('HSET', job, 'epoch', epoch, 'offset', offset, identity, place .. '.' .. ARGV[6])
+call('HSET', job, 'epoch', epoch, 'offset', offset, identity, offset .. '.' .. stamp)
 if number % recent == 0 then
   compact(job, number - recent)
 end
