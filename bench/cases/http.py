@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from bench.cases.http_load import CONNECTIONS, Kind, Load, load
 from bench.cases.http_server import Answering, post, serving
-from bench.cores import mover, on_one_core
+from bench.cores import Cores, on_one_core
 from bench.peers.folders import installed
 from bench.peers.http import NOT_COMPARED, PEERS, install, runs_on
 from bench.redis_server import Server
@@ -95,15 +95,12 @@ def _rounds(settings: Settings) -> list[list[int]]:
     return [[number] for number in numbers] if _with_peers(settings) else [numbers]
 
 
-def _prepare(
-    server: Server, answering: Mapping[str, Answering], cores: tuple[int, int] | None
-) -> None:
+def _prepare(server: Server, answering: Mapping[str, Answering], cores: Cores | None) -> None:
     """Every process is where it belongs, and does what it should."""
     if cores is not None:
-        here, other = cores
-        mover(server.pid, here)()
+        cores.mover(server.pid, cores.here)()
         for one in answering.values():
-            mover(one.pid, other)()
+            cores.mover(one.pid, cores.other)()
     for side, one in answering.items():
         if side != "bare":
             _check(one)

@@ -12,7 +12,7 @@ from typing import Final
 
 import redis
 
-from bench.cores import mover, on_one_core
+from bench.cores import Cores, on_one_core
 from bench.redis_server import Server
 from bench.report.rows import Row
 from bench.settings import Settings
@@ -78,7 +78,7 @@ def _duplicates(charge: Protected[[str, int], str], order: str) -> Callable[[int
 
 
 def _gets(
-    client: redis.Redis, key: str, server: Server, cores: tuple[int, int] | None
+    client: redis.Redis, key: str, server: Server, cores: Cores | None
 ) -> dict[str, Callable[[int], None]]:
     """The baseline: the server on another core, as it is in life, and beside us on ours."""
 
@@ -96,8 +96,10 @@ def _gets(
 
         return moved
 
-    here, other = cores
-    return {"get": after(mover(server.pid, other)), "get beside": after(mover(server.pid, here))}
+    return {
+        "get": after(cores.mover(server.pid, cores.other)),
+        "get beside": after(cores.mover(server.pid, cores.here)),
+    }
 
 
 def _row(timings: Timings, side: str) -> Row:

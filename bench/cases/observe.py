@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from bench.cores import mover, on_one_core
+from bench.cores import on_one_core
 from bench.redis_server import Server
 from bench.report.rows import Row
 from bench.settings import Settings
@@ -41,7 +41,7 @@ def _timings(server: Server, settings: Settings, tick: Tick) -> Timings:
         closing(Once(url, cache=False, observers=[PrometheusObserver(registry)])) as on,
     ):
         if cores is not None:
-            mover(server.pid, cores[1])()
+            cores.mover(server.pid, cores.other)()
         sides = {
             f"{side} {name}": Side(work, settings.reads)
             for name, once in (("off", off), ("on", on))

@@ -8,7 +8,7 @@ from typing import Final
 
 import redis
 
-from bench.cores import mover, on_one_core
+from bench.cores import Cores, on_one_core
 from bench.redis_server import Server
 from bench.report.rows import Row, rate_row
 from bench.settings import Settings
@@ -73,12 +73,14 @@ def _timings(server: Server, settings: Settings, tick: Tick) -> Timings:
     return timings
 
 
-def _places(server: Server, cores: tuple[int, int] | None) -> dict[str, Callable[[], None]]:
+def _places(server: Server, cores: Cores | None) -> dict[str, Callable[[], None]]:
     """The server on another core, as it is in life, and beside us on ours."""
     if cores is None:
         return {"": lambda: None}
-    here, other = cores
-    return {"": mover(server.pid, other), " beside": mover(server.pid, here)}
+    return {
+        "": cores.mover(server.pid, cores.other),
+        " beside": cores.mover(server.pid, cores.here),
+    }
 
 
 def _after(move: Callable[[], None], work: Callable[[int], None]) -> Callable[[int], None]:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from bench import __main__ as bench
+from bench.cores import on_one_core
 from bench.report.rows import Report, Row
 from bench.report.saved import as_json, from_json
 from bench.report.terminal import show
@@ -129,6 +131,26 @@ MISSED = dataclasses.replace(GOOD, id="missed", title="A slow one", met=False)
 UNMEASURED = dataclasses.replace(
     GOOD, id="unmeasured", title="An absent one", ratio=None, met=None, remark="nobody was there"
 )
+
+
+def test_a_server_that_was_moved_to_a_core_runs_where_it_likes_afterwards():
+    """The parts of a run share a server: what comes next must not find it on its own core."""
+    allowed = os.sched_getaffinity(0)
+    waits = [sys.executable, "-c", "input()"]
+    with (
+        subprocess.Popen(waits, stdin=subprocess.PIPE) as server,
+        subprocess.Popen(waits, stdin=subprocess.PIPE) as gone,
+    ):
+        with on_one_core() as cores:
+            if cores is not None:  # None where there is but one
+                cores.mover(gone.pid, cores.here)
+                cores.mover(server.pid, cores.other)()
+                assert os.sched_getaffinity(0) == {cores.here}
+                assert os.sched_getaffinity(server.pid) == {cores.other}
+            gone.kill()
+            gone.wait()
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(server.pid) == allowed
+        server.kill()
 
 
 # Each group is measured by one process. Workers of pytest-xdist share the groups.
