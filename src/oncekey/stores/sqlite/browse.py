@@ -80,7 +80,7 @@ _RUN: Final = 10
 """The sample has _RUNS runs of _RUN neighbouring rowids, which lie in one page of the file."""
 _NEWEST: Final = 400
 """The number of newest rowids that are counted one by one: running calls are among them."""
-_UPDATED, _SIZE, _ROWID = 17, 22, 23
+_UPDATED, _SIZE, _ROWID = 9, 22, 23
 
 
 def list_records(store: SQLiteStore, ask: RecordQuery) -> RecordPage:

@@ -7,17 +7,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from oncekey.core.audit import KEPT
 from oncekey.core.record import FORMAT, Record
 from oncekey.core.requests import Claim, Request, Settle
 from oncekey.errors import StoreAccessError, StoreError, UnreadableError
 
 OLDEST_SQLITE: Final = (3, 35, 0)
-COLUMNS: Final = (
-    "scope, key, status, fingerprint, token, nonce, attempt, lease_end, result, error, noted, "
-    "revision, uncertain, label, reference, created, started, updated, finished, expires, version, "
-    "hand"
-)
+COLUMNS: Final = ", ".join(Record.__struct_fields__)
+"""In the order of the fields of a record."""
+_COUNT: Final = len(Record.__struct_fields__)
+_UNCERTAIN: Final = Record.__struct_fields__.index("uncertain")
 _SET: Final = ", ".join(f"{column.strip()} = ?" for column in COLUMNS.split(",")[2:])
 # Keep `due`, so that no index changes, unless the record would expire before it.
 _DUE: Final = "due = CASE WHEN due BETWEEN 1 AND ? THEN due ELSE ? END"
@@ -98,7 +99,7 @@ def select_many(number: int) -> str:
 def insert_many(number: int) -> str:
     """Return the INSERT for `number` first claims, which skips existing rows; see `new_row`."""
     row = (
-        "(?, ?, 'running', ?, ?, ?, 1, ?, NULL, NULL, x'', 0, 0, ?, ?, ?, ?, ?, 0, ?, "
+        "(?, ?, 'running', ?, ?, ?, 1, ?, ?, ?, ?, ?, 0, NULL, NULL, x'', 0, 0, ?, ?, "
         f"{FORMAT}, x'', ?)"
     )
     rows = ", ".join([row] * number)
@@ -126,30 +127,7 @@ _NOBODY: Final = (0,) * 8
 
 def to_row(record: Record) -> tuple[object, ...]:
     """Return the columns of the record."""
-    return (
-        record.scope or "",
-        record.key,
-        record.status,
-        record.fingerprint,
-        record.token,
-        record.nonce,
-        record.attempt,
-        record.lease_end,
-        record.result,
-        record.error,
-        record.noted,
-        record.revision,
-        record.uncertain,
-        record.label,
-        record.reference,
-        record.created,
-        record.started,
-        record.updated,
-        record.finished,
-        record.expires,
-        record.version,
-        record.hand,
-    )
+    return (record.scope or "", *astuple(record)[1:])
 
 
 def new_row(record: Record, ttl: int) -> tuple[object, ...]:
@@ -161,13 +139,13 @@ def new_row(record: Record, ttl: int) -> tuple[object, ...]:
         record.fingerprint,
         record.token,
         record.nonce,
-        record.lease_end,
-        record.label,
-        record.reference,
         created,
         record.started,
         record.updated,
+        record.lease_end,
         record.expires,
+        record.label,
+        record.reference,
         created + ttl,
     )
 
@@ -233,30 +211,8 @@ def from_row(row: Any) -> Record:
             f"reads up to {FORMAT}); upgrade oncekey here as well"
         )
         raise UnreadableError(msg, key=row[1], scope=row[0] or None)
-    return Record(
-        scope=row[0] or None,
-        key=row[1],
-        status=row[2],
-        fingerprint=row[3],
-        token=row[4],
-        nonce=row[5],
-        attempt=row[6],
-        lease_end=row[7],
-        result=row[8],
-        error=row[9],
-        noted=row[10],
-        revision=row[11],
-        uncertain=bool(row[12]),
-        label=row[13],
-        reference=row[14],
-        created=row[15],
-        started=row[16],
-        updated=row[17],
-        finished=row[18],
-        expires=row[19],
-        version=row[20],
-        hand=row[21],
-    )
+    before, after = row[1:_UNCERTAIN], row[_UNCERTAIN + 1 : _COUNT]
+    return Record(row[0] or None, *before, row[_UNCERTAIN] == 1, *after)  # type: ignore[call-arg]  # one for each field
 
 
 def unfit(error: Exception) -> StoreError:
