@@ -47,11 +47,14 @@ class Tasks:
         self.runner = asyncio.Runner()
 
     def side(self, work: Work, calls: int, orders: list[str] | None = None) -> Side:
-        """`work` is called with new orders, or with these in turn."""
+        """`work` is called with new orders, or each task with one of these, which is its own.
+
+        If two asked for the same one at once, one of them would follow the other.
+        """
 
         async def task(number: int, share: int) -> None:
-            for turn in range(share):
-                known = None if orders is None else orders[(number + turn) % len(orders)]
+            known = None if orders is None else orders[number % len(orders)]
+            for _ in range(share):
                 await work(known or new_order())
 
         async def tasks(made: int) -> None:

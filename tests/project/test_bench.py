@@ -1,5 +1,6 @@
 """The benchmark runs, reports every row, and says by its exit code whether a target was missed."""
 
+import asyncio
 import dataclasses
 import io
 import json
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from bench import __main__ as bench
+from bench.cases.many import Tasks
 from bench.cores import on_one_core
 from bench.report.rows import Report, Row
 from bench.report.saved import as_json, from_json
@@ -151,6 +153,20 @@ def test_a_server_that_was_moved_to_a_core_runs_where_it_likes_afterwards():
             gone.wait()
         assert os.sched_getaffinity(0) == os.sched_getaffinity(server.pid) == allowed
         server.kill()
+
+
+def test_no_two_tasks_ask_for_the_same_order_at_once():
+    tasks, asking = Tasks(4), set()
+
+    async def work(order):
+        assert order not in asking
+        asking.add(order)
+        for _ in range(int(order)):  # some are slower than others
+            await asyncio.sleep(0)
+        asking.remove(order)
+
+    with tasks.runner:
+        tasks.side(work, 400, ["1", "2", "3", "4"]).work(400)
 
 
 # Each group is measured by one process. Workers of pytest-xdist share the groups.
