@@ -416,7 +416,7 @@ async def test_nor_of_a_wire_that_there_is_not(another_redis):
     server.kill()
     own = redis.asyncio.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
     wires = Wires(own.connection_pool)
-    replies = [wires.ask(("PING",), apart=False) for _ in range(2)]
+    replies = [wires.send(b"PING\r\n", apart=False) for _ in range(2)]
     replies[0].cancel()
     with pytest.raises(redis.exceptions.ConnectionError):
         await replies[1]
@@ -439,7 +439,7 @@ async def test_what_is_on_a_wire_that_is_closed_is_unknown(empty_redis, store):
 async def test_who_waits_for_a_wire_that_is_not_wanted_any_more_is_cut_off(empty_redis):
     own = redis.asyncio.Redis(port=empty_redis.port)
     wires = Wires(own.connection_pool)
-    asking = wires.ask(("PING",), apart=False)
+    asking = wires.send(b"PING\r\n", apart=False)
     await asyncio.sleep(0)
     await wires.aclose()
     assert asking.cancelled()

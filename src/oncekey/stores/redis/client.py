@@ -38,9 +38,12 @@ from oncekey.stores.redis.connection import (
     Lines,
     Packer,
     Words,
+    call_of,
     close_line,
     leaves_whole,
     open_line,
+    pack,
+    pack_script,
 )
 from oncekey.stores.redis.connection_async import Wires
 from oncekey.stores.redis.errors import elsewhere
@@ -338,15 +341,24 @@ class AsyncClients:
         """
         loop = running_loop()
         if self._loop is loop and self._wires is not None and self.sent_once:
-            return self._wires.ask(words, apart=apart)
+            return self._wires.send(pack(words), apart=apart)
         return self._ask(words, loop, apart=apart)
+
+    def run(
+        self, sha: bytes, name: bytes, arguments: tuple[bytes, ...], *, apart: bool = False
+    ) -> Awaitable[Any]:
+        """Do the same for a script with one key, which the server knows by its hash."""
+        loop = running_loop()
+        if self._loop is loop and self._wires is not None and self.sent_once:
+            return self._wires.send(pack_script(sha, name, arguments), apart=apart)
+        return self._ask(call_of(sha, name, arguments), loop, apart=apart)
 
     async def _ask(self, words: Words, loop: asyncio.AbstractEventLoop, *, apart: bool) -> Any:
         client = await self.client()
         wires = self._wired(loop, client)
         if wires is not None:
             try:
-                return await wires.ask(words, apart=apart)
+                return await wires.send(pack(words), apart=apart)
             except (ConnectionError, TimeoutError):
                 if self.sent_once:
                     raise
@@ -534,10 +546,30 @@ class Clients:
         """Return the reply to one command. A client that retries by itself does so here too."""
         if self._lines is not None:
             try:
-                return self._lines.ask(words)
+                return self._lines.send(pack(words))
             except (ConnectionError, TimeoutError):
                 if self.sent_once:
                     raise
+        return self._ask(words)
+
+    def run(
+        self,
+        sha: bytes,
+        name: bytes,
+        arguments: tuple[bytes, ...],
+        *,
+        apart: bool = False,  # noqa: ARG002 - as above
+    ) -> Any:
+        """Do the same for a script with one key, which the server knows by its hash."""
+        if self._lines is not None:
+            try:
+                return self._lines.send(pack_script(sha, name, arguments))
+            except (ConnectionError, TimeoutError):
+                if self.sent_once:
+                    raise
+        return self._ask(call_of(sha, name, arguments))
+
+    def _ask(self, words: Words) -> Any:
         with self.using() as client:
             return client.execute_command(*words, NEVER_DECODE=True)
 

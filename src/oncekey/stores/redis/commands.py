@@ -159,9 +159,10 @@ _ANSWERS: Final[dict[int, type[Answer]]] = {
 
 def name_of(prefix: bytes, scope: str | None, key: str) -> bytes:
     """Return the Redis key of a record."""
-    if scope is None or "/" in key or "%" in key or "/" in scope or "%" in scope:
-        return prefix + stored_key(scope, key).encode()
-    return prefix + f"{scope}/{key}".encode()  # the same, for the usual case
+    stored = f"{scope}/{key}"
+    if scope is None or "%" in stored or stored.count("/") > 1:
+        stored = stored_key(scope, key)
+    return prefix + stored.encode()
 
 
 def channel_of(name: bytes) -> bytes:

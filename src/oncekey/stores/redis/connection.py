@@ -28,10 +28,10 @@ from oncekey.stores.redis.errors import elsewhere
 Words = tuple[str | bytes | int, ...]
 
 _pack_any: Final = cast("Callable[[Words], bytes]", pack_command)  # its type says one word
-_SCRIPT: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
-_WITH_BYTES: Final = _SCRIPT + b"$%d\r\n%b\r\n"
+_SCRIPT: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%%b\r\n$1\r\n1\r\n$%%d\r\n%%b\r\n$%%d\r\n%%b\r\n"
+_WITH_ONE: Final = _SCRIPT % 5
+_WITH_TWO: Final = _SCRIPT % 6 + b"$%d\r\n%b\r\n"
 _TEXT: Final = frozenset((bytes, str))
-_ALONE: Final = 5
 _MORE: Final = object()
 _READ: Final = 32768
 _SECONDS: Final = struct.Struct("@ll")
@@ -40,25 +40,32 @@ IDLE: Final = 0.005
 
 
 def pack(words: Words) -> bytes:
-    """Encode a command.
-
-    Most commands are a script with one key and one or two arguments, all of them bytes. These are
-    encoded in a third of the time.
-    """
-    if words[0] == "EVALSHA" and words[2] == "1" and type(words[1]) is bytes:
-        called: Any = words  # the hash of a script is bytes where all its arguments are bytes
-        count = len(called)
-        if count == _ALONE:
-            _, script, _, name, ask = called
-            return _SCRIPT % (count, script, len(name), name, len(ask), ask)
-        if count == _ALONE + 1:
-            _, script, _, name, ask, data = called
-            return _WITH_BYTES % (count, script, len(name), name, len(ask), ask, len(data), data)
+    """Encode a command."""
     if _TEXT.issuperset(map(type, words)):
         return _pack_any(words)
     # While hiredis turns a number into text, a handler of a signal may raise: then it crashes.
     text = (bytes, str)
     return _pack_any(tuple([word if isinstance(word, text) else str(word) for word in words]))
+
+
+def pack_script(sha: bytes, name: bytes, arguments: tuple[bytes, ...]) -> bytes:
+    """Encode the call of a script with one key.
+
+    Most have one or two arguments. These are encoded in a third of the time.
+    """
+    count = len(arguments)
+    if count == 1:
+        (ask,) = arguments
+        return _WITH_ONE % (sha, len(name), name, len(ask), ask)
+    if count == 2:  # noqa: PLR2004 - as it says
+        ask, data = arguments
+        return _WITH_TWO % (sha, len(name), name, len(ask), ask, len(data), data)
+    return pack(call_of(sha, name, arguments))
+
+
+def call_of(sha: bytes, name: bytes, arguments: tuple[bytes, ...]) -> Words:
+    """Return the command that calls a script with one key."""
+    return ("EVALSHA", sha, "1", name, *arguments)
 
 
 class Packer:
@@ -92,9 +99,13 @@ class Line:
 
     def ask(self, words: Words) -> Any:
         """Send one command and return its reply. Raise the errors of redis-py."""
+        return self.send(pack(words))
+
+    def send(self, packed: bytes) -> Any:
+        """Do the same for a command that is encoded."""
         reader, buffer = self._reader, self._buffer
         try:
-            self._socket.sendall(pack(words))
+            self._socket.sendall(packed)
             reply: Any = _MORE
             while reply is _MORE:
                 count = self._socket.recv_into(buffer)
@@ -176,11 +187,11 @@ class Lines:
         self._idle: list[Line] = []  # pop and append are atomic, so threads need no lock
         renew_after_fork(self)
 
-    def ask(self, words: Words) -> Any:
+    def send(self, packed: bytes) -> Any:
         """Send the command once, and return its reply."""
         line = self._take()
         try:
-            reply = line.ask(words)
+            reply = line.send(packed)
         except BaseException as error:
             self._give_back(line, whole=leaves_whole(error))
             raise

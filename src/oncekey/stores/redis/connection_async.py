@@ -22,7 +22,7 @@ from hiredis import PushNotification, Reader
 from redis import exceptions as told
 
 from oncekey.compat import input_check
-from oncekey.stores.redis.connection import WHAT_FOR, Words, pack
+from oncekey.stores.redis.connection import WHAT_FOR
 from oncekey.stores.redis.errors import elsewhere
 
 MOST_ON_THE_WAY: Final = 512
@@ -223,12 +223,11 @@ class Wires:
         self._swift = _Lane(pool)
         self._apart = _Lane(pool)
 
-    def ask(self, words: Words, *, apart: bool) -> asyncio.Future[Any]:
+    def send(self, packed: bytes, *, apart: bool) -> asyncio.Future[Any]:
         """Send the command once, and return the future for its reply.
 
         A command that is `apart`, or large, is sent on the second wire.
         """
-        packed = pack(words)
         reply: asyncio.Future[Any] = self._loop.create_future()
         lane = self._apart if apart or len(packed) > LARGE else self._swift
         wire = lane.wire

@@ -34,7 +34,7 @@ from oncekey.stores.base import AsyncStore
 from oncekey.stores.redis import commands as codec
 from oncekey.stores.redis.client import Clients
 from oncekey.stores.redis.commands import Script, Scripts, scripts_for
-from oncekey.stores.redis.connection import Line
+from oncekey.stores.redis.connection import Line, call_of
 from oncekey.stores.redis.errors import CAUGHT, explain
 from oncekey.stores.redis.replicas import Replicas, Wait, replicas_of, taken_out
 
@@ -247,9 +247,7 @@ class RedisStore:
         """Run the script by its hash. The server refuses one that it does not know yet."""
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
-        return self.clients.ask(
-            ("EVALSHA", self._scripts[verb].sha, "1", name, *arguments), apart=verb == "renew"
-        )
+        return self.clients.run(self._scripts[verb].sha, name, arguments, apart=verb == "renew")
 
     def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
         self._load()
@@ -357,6 +355,6 @@ def _asked(
 ) -> Any:
     """Run the script on this connection. Send its text if the server does not know it."""
     try:
-        return line.ask(("EVALSHA", script.sha, "1", name, *arguments))
+        return line.ask(call_of(script.sha, name, arguments))
     except NoScriptError:
         return line.ask(("EVAL", script.text, "1", name, *arguments))

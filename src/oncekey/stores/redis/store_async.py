@@ -31,7 +31,7 @@ from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.redis import commands as codec
 from oncekey.stores.redis.client import AsyncClients
 from oncekey.stores.redis.commands import Script, Scripts, scripts_for
-from oncekey.stores.redis.connection import AsyncLine
+from oncekey.stores.redis.connection import AsyncLine, call_of
 from oncekey.stores.redis.errors import CAUGHT, explain
 from oncekey.stores.redis.replicas import Replicas, Wait, replicas_of, taken_out
 
@@ -252,9 +252,7 @@ class AsyncRedisStore:
         """Run the script by its hash. The server refuses one that it does not know yet."""
         if self._scripts is None:
             return self._send_first(verb, name, arguments)
-        return self.clients.ask(
-            ("EVALSHA", self._scripts[verb].sha, "1", name, *arguments), apart=verb == "renew"
-        )
+        return self.clients.run(self._scripts[verb].sha, name, arguments, apart=verb == "renew")
 
     async def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
         await self._load()
@@ -362,6 +360,6 @@ async def _asked(
 ) -> Any:
     """Run the script on this connection. Send its text if the server does not know it."""
     try:
-        return await line.ask(("EVALSHA", script.sha, "1", name, *arguments))
+        return await line.ask(call_of(script.sha, name, arguments))
     except NoScriptError:
         return await line.ask(("EVAL", script.text, "1", name, *arguments))

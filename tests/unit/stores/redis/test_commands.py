@@ -11,7 +11,7 @@ from oncekey.core.requests import Claim
 from oncekey.errors import ConfigurationError, StoreError, UnreadableError
 from oncekey.stores.redis import commands as codec
 from oncekey.stores.redis.commands import HEAD, STATUS_AT, scripts_for
-from oncekey.stores.redis.connection import pack
+from oncekey.stores.redis.connection import pack, pack_script
 from oncekey.stores.redis.errors import explain
 from tests.servers.redis_stored import as_stored
 
@@ -179,10 +179,6 @@ SHA = b"a" * 40
 @pytest.mark.parametrize(
     "words",
     [
-        ("EVALSHA", SHA, "1", b"name", b"ask"),
-        ("EVALSHA", SHA, "1", b"name", b"ask", b"\r\n\x00"),
-        ("EVALSHA", SHA, "1", b"name"),
-        ("EVALSHA", SHA, "1", b"name", b"ask", b"result", b"error"),
         ("EVALSHA", SHA, 2, b"one", b"other"),
         ("EVALSHA", SHA.decode(), 1, b"name", 7),
         ("EVAL", "return 1", 1, b"name", b"ask"),
@@ -193,3 +189,11 @@ SHA = b"a" * 40
 )
 def test_a_command_is_written_as_hiredis_writes_it(words):
     assert pack(words) == pack_command(words)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), (b"ask",), (b"ask", b"\r\n\x00"), (b"ask", b"result", b"error")]
+)
+def test_the_call_of_a_script_is_written_as_hiredis_writes_it(arguments):
+    words = ("EVALSHA", SHA, "1", b"name", *arguments)
+    assert pack_script(SHA, b"name", arguments) == pack_command(words)
