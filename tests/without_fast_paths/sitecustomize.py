@@ -37,6 +37,9 @@ DEFAULTS: Final[dict[str, dict[str, str]]] = {
     "oncekey.stores.postgres.store": {"PostgresStore.__init__": "fast"},
     "oncekey.stores.postgres.store_async": {"AsyncPostgresStore.__init__": "fast"},
     "oncekey.stores.postgres.address": {"Target.of": "fast"},
+    "oncekey.stores.mysql.store": {"MySQLStore.__init__": "fast"},
+    "oncekey.stores.mysql.store_async": {"AsyncMySQLStore.__init__": "fast"},
+    "oncekey.stores.mysql.address": {"MySQLTarget.of": "fast"},
     "oncekey.stores.sqlite.store": {"SQLiteStore.__init__": "fast"},
     "oncekey.stores.sqlite.writer": {"Writer.__init__": "fast"},
 }
@@ -50,6 +53,8 @@ STORES: Final = {
     "oncekey.stores.redis.store_async": "AsyncRedisStore",
     "oncekey.stores.postgres.store": "PostgresStore",
     "oncekey.stores.postgres.store_async": "AsyncPostgresStore",
+    "oncekey.stores.mysql.store": "MySQLStore",
+    "oncekey.stores.mysql.store_async": "AsyncMySQLStore",
     "oncekey.stores.sqlite.store": "SQLiteStore",
 }
 """What is counted."""
@@ -57,7 +62,7 @@ STORES: Final = {
 FAST: Final = {
     "oncekey.stores.redis.connection": ("Lines",),
     "oncekey.stores.redis.connection_async": ("Wire", "Wires"),
-    "oncekey.stores.postgres.batch": ("_Crowd",),
+    "oncekey.stores.crowd": ("Crowd",),
     "oncekey.stores.sqlite.writer": ("Writer",),
     "oncekey.engine.cache": ("Cache",),
 }

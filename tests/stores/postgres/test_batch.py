@@ -1,6 +1,10 @@
-"""Claims and settles that share a statement: each is told what it would be told alone."""
+"""Claims and settles that share a statement: each is told what it would be told alone.
+
+Another database runs the same tests with a `store`, a `blocking` one, and `Statements` of its own.
+"""
 
 import asyncio
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -19,8 +23,9 @@ from oncekey.core.requests import (
     Verdict,
 )
 from oncekey.stores import AsyncPostgresStore, PostgresStore
+from oncekey.stores.crowd import LARGE, LARGEST
 from oncekey.stores.postgres import statements as sql
-from oncekey.stores.postgres.batch import LARGE, LARGEST, array
+from oncekey.stores.postgres.batch import array
 from oncekey.testing.conformance.base import Desk
 from tests.patience import PATIENCE, until_async
 from tests.servers.postgres_fixtures import beside, postgres, postgres_url
@@ -50,6 +55,65 @@ def settle(record, result=b"paid"):
     )
 
 
+class Statements:
+    """What the server is asked, and what somebody else does there meanwhile."""
+
+    def __init__(self, beside, url):
+        self._other = beside(url)
+
+    @staticmethod
+    def size(statement, values):
+        """How many share it; 0 for a statement of one."""
+        if statement not in [crowd for _, crowd in sql.CROWDS]:
+            return 0
+        return int.from_bytes(values[0][12:16])
+
+    @staticmethod
+    def shared(count):
+        """How many share each statement when so many come while one asks."""
+        return [count]
+
+    @staticmethod
+    def key(_statement, values):
+        return values[1].decode()
+
+    @contextmanager
+    def lock(self, *keys):
+        """The rows are locked."""
+        with self._other.transaction():
+            found = "SELECT 1 FROM oncekey_records WHERE key = ANY (%s) FOR UPDATE"
+            assert len(self._other.execute(found, [list(keys)]).fetchall()) == len(keys)
+            yield
+
+    @contextmanager
+    def lock_all(self):
+        with self._other.transaction():
+            self._other.execute("LOCK oncekey_records IN ACCESS EXCLUSIVE MODE")
+            yield
+
+    @contextmanager
+    def insert(self, key):
+        """There is a row that is never committed."""
+        with self._other.transaction(force_rollback=True):
+            self._other.execute(
+                "SELECT oncekey_claim_v1('', %s, 'n', null, 1, 1, false, null, '', '')", [key]
+            )
+            yield
+
+    def held_up(self):
+        """The sessions that wait for a lock."""
+        waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return [pid for (pid,) in self._other.execute(waiting).fetchall()]
+
+    def end(self, session):
+        self._other.execute("SELECT pg_terminate_backend(%s)", [session])
+
+
+@pytest.fixture
+def statements(beside, postgres_url):
+    return Statements(beside, postgres_url)
+
+
 @pytest.fixture
 async def store(postgres_url, unbound):
     store = AsyncPostgresStore(postgres_url, timeout=PATIENCE)
@@ -59,32 +123,45 @@ async def store(postgres_url, unbound):
 
 
 @pytest.fixture
-async def together(store, monkeypatch):
+def blocking(postgres_url):
+    """A store of the same records in which nobody shares a statement."""
+    store = PostgresStore(postgres_url, fast=False)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def link(store):
+    return store.links.here()._link
+
+
+@pytest.fixture
+async def together(link, statements, monkeypatch):
     """How many shared each statement."""
     counts = []
-    run = store.links.here()._link.run
+    run = link.run
 
-    async def counted(statement, values):
-        if statement in [crowd for _, crowd in sql.CROWDS]:
-            counts.append(int.from_bytes(values[0][12:16]))
-        return await run(statement, values)
+    async def counted(*asked):
+        if size := statements.size(*asked):
+            counts.append(size)
+        return await run(*asked)
 
-    monkeypatch.setattr(store.links.here()._link, "run", counted)
+    monkeypatch.setattr(link, "run", counted)
     return counts
 
 
 @pytest.fixture
-async def alone(store, monkeypatch):
+async def alone(link, statements, monkeypatch):
     """Which keys had a statement for themselves."""
     keys = []
-    run = store.links.here()._link.run
+    run = link.run
 
-    async def seen(statement, values):
-        if statement not in [crowd for _, crowd in sql.CROWDS]:
-            keys.append(values[1].decode())
-        return await run(statement, values)
+    async def seen(*asked):
+        if not statements.size(*asked):
+            keys.append(statements.key(*asked))
+        return await run(*asked)
 
-    monkeypatch.setattr(store.links.here()._link, "run", seen)
+    monkeypatch.setattr(link, "run", seen)
     return keys
 
 
@@ -92,23 +169,23 @@ async def crowd(verb, asks):
     return await asyncio.gather(*map(verb, asks), return_exceptions=True)
 
 
-async def test_those_who_come_while_one_asks_share_a_statement(store, together):
+async def test_those_who_come_while_one_asks_share_a_statement(store, statements, together):
     answers = await crowd(store.claim, [ask(f"k{n}") for n in range(64)])
     assert {type(answer) for answer in answers} == {Granted}
     assert [answer.record.key for answer in answers] == [f"k{n}" for n in range(64)]
-    assert together == [63]
+    assert together == statements.shared(63)
     ends = await crowd(store.settle, [settle(answer.record) for answer in answers])
     assert set(ends) == {Verdict.DONE}
-    assert together == [63, 63]
+    assert together == statements.shared(63) * 2
     replays = await crowd(store.claim, [ask(f"k{n}") for n in range(64)])
     assert {type(answer) for answer in replays} == {Replay}
     assert {answer.record.result for answer in replays} == {b"paid"}
 
 
 async def test_a_large_crowd_comes_in_parts(store, together):
-    answers = await crowd(store.claim, [ask(f"k{n}") for n in range(2 * LARGEST + 2)])
+    answers = await crowd(store.claim, [ask(f"k{n}") for n in range(4 * LARGEST + 2)])
     assert {type(answer) for answer in answers} == {Granted}
-    assert together == [LARGEST, LARGEST]
+    assert together == [LARGEST] * 4
 
 
 def put_into(store, prefix, key):
@@ -138,13 +215,13 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_in_a_crowd_everybody_is_told_what_each_is_told_alone(store, postgres_url, way):
-    alone = PostgresStore(postgres_url)
+async def test_in_a_crowd_everybody_is_told_what_each_is_told_alone(store, blocking, way):
     for prefix in ("alone", "crowd"):
         for state in STATES:
-            await asyncio.to_thread(put_into, alone, prefix, state)
+            await asyncio.to_thread(put_into, blocking, prefix, state)
     expected = [
-        await asyncio.to_thread(alone.claim, ask(f"alone-{state}", **WAYS[way])) for state in STATES
+        await asyncio.to_thread(blocking.claim, ask(f"alone-{state}", **WAYS[way]))
+        for state in STATES
     ]
     told = await crowd(
         store.claim, [ask("in front"), *(ask(f"crowd-{state}", **WAYS[way]) for state in STATES)]
@@ -155,19 +232,16 @@ async def test_in_a_crowd_everybody_is_told_what_each_is_told_alone(store, postg
         assert [getattr(one.record, name) for name in kept] == [
             getattr(other.record, name) for name in kept
         ]
-    alone.close()
 
 
-async def test_every_answer_occurs_in_these(store, postgres_url):
-    alone = PostgresStore(postgres_url)
+async def test_every_answer_occurs_in_these(store, blocking):
     for state in STATES:
-        await asyncio.to_thread(put_into, alone, "crowd", state)
+        await asyncio.to_thread(put_into, blocking, "crowd", state)
     asks = [ask("in front"), *(ask(f"crowd-{state}") for state in STATES)]
     told = {type(answer) for answer in await crowd(store.claim, asks)}
     assert told == {Granted, Busy, Replay, Held}
     asks = [ask("next"), ask("crowd-completed", fingerprint="1:b"), ask("crowd-held")]
     assert [type(answer) for answer in await crowd(store.claim, asks)] == [Granted, Mismatch, Held]
-    alone.close()
 
 
 async def test_a_claim_that_was_given_back_is_spent(store):
@@ -224,23 +298,21 @@ async def test_owners_who_are_none_are_told_so(store):
     assert told == [Verdict.DONE, Verdict.DONE, Verdict.LOST]
 
 
-async def test_the_slow_way_is_a_statement_for_each(postgres_url, monkeypatch):
-    store = PostgresStore(postgres_url, fast=False)
-    await asyncio.to_thread(store.claim, ask("first"))
-    other = store.as_async()
+async def test_the_slow_way_is_a_statement_for_each(blocking, statements, monkeypatch):
+    await asyncio.to_thread(blocking.claim, ask("first"))
+    other = blocking.as_async()
     link = other.links.here()._link
     run, asked = link.run, []
 
-    async def seen(statement, values):
-        asked.append(statement)
-        return await run(statement, values)
+    async def seen(*statement):
+        asked.append(statements.size(*statement))
+        return await run(*statement)
 
     monkeypatch.setattr(link, "run", seen)
     answers = await crowd(other.claim, [ask(f"k{n}") for n in range(8)])
     assert {type(answer) for answer in answers} == {Granted}
-    assert asked == [sql.CLAIM] * 8
+    assert asked == [0] * 8
     await other.aclose()
-    store.close()
 
 
 @pytest.mark.parametrize("store", [PostgresStore, AsyncPostgresStore])
@@ -324,14 +396,10 @@ async def all_but_the_eighth(tasks):
     return told
 
 
-async def test_a_row_that_somebody_holds_keeps_nobody_else_waiting(
-    store, alone, beside, postgres_url
-):
+async def test_a_row_that_somebody_holds_keeps_nobody_else_waiting(store, alone, statements):
     records = [answer.record for answer in await crowd(store.claim, map(ask, map(str, range(16))))]
     alone.clear()
-    other = beside(postgres_url)
-    with other.transaction():
-        other.execute("SELECT 1 FROM oncekey_records WHERE key = '7' FOR UPDATE")
+    with statements.lock("7"):
         ends = [asyncio.create_task(store.settle(settle(record))) for record in records]
         assert set(await all_but_the_eighth(ends)) == {Verdict.DONE}
     assert await ends[7] is Verdict.DONE
@@ -350,17 +418,15 @@ async def blocked_settle(store, key):
 @pytest.mark.parametrize("blocked", [blocked_claim, blocked_settle])
 @pytest.mark.parametrize("several", [1, 3])
 async def test_who_waits_for_a_row_delays_nobody_who_comes_later(
-    store, beside, postgres_url, blocked, several
+    store, statements, blocked, several
 ):
     """Neither the one who asks alone, nor those who share a statement."""
-    verbs = [await blocked(store, f"locked-{number}") for number in range(several)]
+    locked = [f"locked-{number}" for number in range(several)]
+    verbs = [await blocked(store, key) for key in locked]
     mine = (await store.claim(ask("mine"))).record
-    other = beside(postgres_url)
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    with other.transaction():
-        other.execute("SELECT 1 FROM oncekey_records WHERE key LIKE 'locked-%' FOR UPDATE")
+    with statements.lock(*locked):
         first = [asyncio.create_task(verb) for verb in verbs]
-        await until_async(lambda: other.execute(waiting).fetchall())
+        await until_async(statements.held_up)
         later = [asyncio.create_task(store.claim(ask(f"k{number}"))) for number in range(16)]
         later.append(asyncio.create_task(store.settle(settle(mine))))
         done, _ = await asyncio.wait(later, timeout=PATIENCE)
@@ -369,12 +435,8 @@ async def test_who_waits_for_a_row_delays_nobody_who_comes_later(
     await asyncio.gather(*first)
 
 
-async def test_an_insert_that_somebody_has_not_committed_sends_all_to_ask_alone(
-    store, beside, postgres_url
-):
-    other = beside(postgres_url)
-    with other.transaction(force_rollback=True):
-        other.execute("SELECT oncekey_claim_v1('', '7', 'n', null, 1, 1, false, null, '', '')")
+async def test_an_insert_that_somebody_has_not_committed_sends_all_to_ask_alone(store, statements):
+    with statements.insert("7"):
         claims = [asyncio.create_task(store.claim(ask(str(number)))) for number in range(16)]
         assert {type(answer) for answer in await all_but_the_eighth(claims)} == {Granted}
     assert isinstance(await claims[7], Granted)
@@ -411,14 +473,11 @@ async def test_whoever_goes_away_leaves_the_others_their_answers(store):
     assert isinstance(await store.claim(ask("next")), Granted)
 
 
-async def test_a_connection_that_breaks_leaves_its_crowd_in_doubt(store, beside, postgres_url):
-    other = beside(postgres_url)
-    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    with other.transaction():
-        other.execute("LOCK oncekey_records IN ACCESS EXCLUSIVE MODE")
+async def test_a_connection_that_breaks_leaves_its_crowd_in_doubt(store, statements):
+    with statements.lock_all():
         claims = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(8)]
-        found = await until_async(lambda: other.execute(waiting).fetchall())
-        other.execute("SELECT pg_terminate_backend(%s)", found[0])
+        found = await until_async(statements.held_up)
+        statements.end(found[0])
         first = (await asyncio.wait(claims, return_when="FIRST_COMPLETED"))[0]
     told = await asyncio.gather(*claims, return_exceptions=True)
     (broken,) = first
@@ -426,13 +485,14 @@ async def test_a_connection_that_breaks_leaves_its_crowd_in_doubt(store, beside,
     assert [type(answer) for answer in told if answer is not broken.exception()] == [Granted] * 7
 
 
-async def test_a_crowd_whose_answer_is_lost_is_in_doubt_as_a_whole(store, monkeypatch):
-    link = store.links.here()._link
+async def test_a_crowd_whose_answer_is_lost_is_in_doubt_as_a_whole(
+    store, link, statements, monkeypatch
+):
     run = link.run
 
-    async def lost(statement, values):
-        answer = await run(statement, values)
-        if statement in [one for _, one in sql.CROWDS]:
+    async def lost(*asked):
+        answer = await run(*asked)
+        if statements.size(*asked):
             msg = "the answer was lost"
             raise StoreError(msg, happened=None)
         return answer
@@ -447,14 +507,15 @@ async def test_a_crowd_whose_answer_is_lost_is_in_doubt_as_a_whole(store, monkey
     assert {type(answer) for answer in again} == {Granted}
 
 
-async def test_what_is_wrong_with_the_configuration_is_told_to_all(store, monkeypatch):
-    link = store.links.here()._link
+async def test_what_is_wrong_with_the_configuration_is_told_to_all(
+    store, link, statements, monkeypatch
+):
     run = link.run
 
-    async def refuses(statement, values):
-        if statement in [one for _, one in sql.CROWDS]:
+    async def refuses(*asked):
+        if statements.size(*asked):
             raise ConfigurationError("upgrade the server")
-        return await run(statement, values)
+        return await run(*asked)
 
     monkeypatch.setattr(link, "run", refuses)
     asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(4)]
@@ -464,22 +525,21 @@ async def test_what_is_wrong_with_the_configuration_is_told_to_all(store, monkey
     assert [type(one) for one in told[1:3]] == [ConfigurationError, ConfigurationError]
 
 
-async def test_a_crowd_that_is_cut_off_is_in_doubt(store, monkeypatch):
-    link = store.links.here()._link
-    run, inside = link.run, asyncio.Event()
+async def test_a_crowd_that_is_cut_off_is_in_doubt(store, link, statements, monkeypatch):
+    run, inside, before = link.run, asyncio.Event(), asyncio.all_tasks()
 
-    async def stands_still(statement, values):
-        if statement in [one for _, one in sql.CROWDS]:
+    async def stands_still(*asked):
+        if statements.size(*asked):
             inside.set()
             await asyncio.Event().wait()
-        return await run(statement, values)
+        return await run(*asked)
 
     monkeypatch.setattr(link, "run", stands_still)
     asking = [asyncio.create_task(store.claim(ask(f"k{n}"))) for n in range(4)]
     await inside.wait()
     asking[3].cancel()
     await asyncio.sleep(0)
-    (batch,) = store.links.here()._crowds[sql.CLAIM.name]._batches
+    (batch,) = asyncio.all_tasks() - before - {*asking}
     batch.cancel()
     told = await asyncio.gather(*asking, return_exceptions=True)
     assert [getattr(one, "happened", type(one)) for one in told] == [
