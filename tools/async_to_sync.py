@@ -73,7 +73,7 @@ FILES: Mapping[str, Pair] = {
         names={"asyncio": "time"}, phrases={"tasks of one loop": "threads"}
     ),
     "stores/mysql/store": Pair(
-        names={"PerLoop": "PerProcess"},
+        names={"AsyncMySQLCrowd": "MySQLLink", "batch": "pool", "PerLoop": "PerProcess"},
         phrases={
             "Connections belong to one event loop, so each loop that asks has some of its own.": (
                 "Connections belong to one process, so a forked child has some of its own."

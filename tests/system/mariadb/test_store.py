@@ -17,6 +17,10 @@ from tests.system.mariadb.proxy import Proxy
 from tests.system.mariadb.server import serving
 
 SECOND = 1_000_000
+SESSIONS = (
+    "SELECT id FROM information_schema.processlist "
+    "WHERE id <> CONNECTION_ID() AND db = DATABASE() AND"
+)
 
 
 def desk_of(store, key="order-1", lease=60 * SECOND):
@@ -320,6 +324,35 @@ def test_a_killed_server_loses_no_answer_and_is_found_again(breakable, colour):
     breakable.start()
     assert desk.settle(owner) is DONE
     assert type(desk.claim("b")) is Replay
+
+
+def test_a_connection_whose_procedure_was_killed_is_not_used_again(url, beside, colour):
+    """It may still be inside of the transaction, and with the settings of a batch."""
+    store = colour(url, size=1)
+    desk = desk_of(store)
+    owner = desk.grant("a")
+    other = desk_of(store, "order-2").grant("a")
+    caught = []
+
+    def settle():
+        with pytest.raises(StoreError) as error:
+            desk.settle(owner)
+        caught.append(error.value)
+
+    said(beside, "BEGIN")
+    said(beside, "SELECT 1 FROM oncekey_records WHERE `key` = 'order-1' FOR UPDATE")
+    waiting = threading.Thread(target=settle)
+    waiting.start()
+    (session,) = until(
+        lambda: said(beside, f"{SESSIONS} command = 'Query' AND info LIKE '%FOR UPDATE%'")
+    )
+    said(beside, f"KILL QUERY {session[0]}")
+    waiting.join()
+    assert caught[0].happened is None
+    said(beside, "ROLLBACK")
+    until(lambda: not said(beside, f"{SESSIONS} id = {session[0]}"))
+    assert desk.settle(owner) is DONE
+    assert desk_of(store, "order-2").settle(other) is DONE
 
 
 # What is refused before anything is claimed

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from oncekey.errors import ConfigurationError
 from oncekey.policy import Duration, seconds
+from oncekey.stores.base import checked_fast
 from oncekey.stores.url import check_url, safe_url
 
 SCHEMES: Final = ("mysql", "mariadb")
@@ -28,10 +29,20 @@ class MySQLTarget(Struct, frozen=True):
     size: int
     patience: float
     timeout: float
+    fast: bool = True
 
     @classmethod
-    def of(cls, url: object, size: int, patience: Duration, timeout: Duration) -> MySQLTarget:
+    def of(
+        cls,
+        url: object,
+        size: int,
+        patience: Duration,
+        timeout: Duration,
+        *,
+        fast: bool = True,
+    ) -> MySQLTarget:
         """Check the options without connecting. Raise ConfigurationError if one is not valid."""
+        checked_fast(fast)
         wait, answer = seconds(patience, "patience"), seconds(timeout, "timeout")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             msg = f"size must be a number of connections, at least 1, but it is {size!r}"
@@ -69,7 +80,7 @@ class MySQLTarget(Struct, frozen=True):
             where = f"{path}/{database}"
         if (certificate := named.get("ssl_ca")) is not None:
             options["ssl"] = _verifying(certificate)
-        return cls(url, where, options, size, wait, answer)
+        return cls(url, where, options, size, wait, answer, fast)
 
 
 def _port_of(parts: Any, url: str) -> int:

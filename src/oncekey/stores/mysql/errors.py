@@ -49,6 +49,14 @@ def is_refusal(error: BaseException) -> bool:
     return number > 0 and number not in _DRIVERS_OWN and number not in _CUT_OFF
 
 
+def breaks_off(error: BaseException) -> bool:
+    """Return whether nobody knows how far the connection has come in a procedure.
+
+    It may be inside of a transaction, and have other settings than it began with.
+    """
+    return not is_refusal(error) or number_of(error) in _INTERRUPTED
+
+
 def explain_connect(error: BaseException, where: str) -> StoreError:
     """Return the error for a failed connection. Nothing was sent, so nothing happened."""
     text, advice = _words(error), _REFUSALS.get(number_of(error))

@@ -30,6 +30,7 @@ from oncekey.stores.mysql.drivers import (
 )
 from oncekey.stores.mysql.errors import (
     PAUSES,
+    breaks_off,
     explain,
     explain_connect,
     explain_preparing,
@@ -77,7 +78,7 @@ class MySQLLink:
             except FAILURES as error:
                 if schema_is_gone(error):
                     self._ready = False
-                line.broken = is_stale(line.connection) or isinstance(error, OSError)
+                line.broken = breaks_off(error) or is_stale(line.connection)
                 raise explain(error, self._target.where) from error
             except StoreError:  # it was not sent
                 raise

@@ -29,6 +29,7 @@ from oncekey.stores.mysql.drivers import (
 )
 from oncekey.stores.mysql.errors import (
     PAUSES,
+    breaks_off,
     explain,
     explain_connect,
     explain_preparing,
@@ -85,7 +86,7 @@ class AsyncMySQLLink:
             except FAILURES as error:
                 if schema_is_gone(error):
                     self._ready = False
-                line.broken = is_stale_async(line.connection) or isinstance(error, OSError)
+                line.broken = breaks_off(error) or is_stale_async(line.connection)
                 raise explain(error, self._target.where) from error
             except StoreError:  # it was not sent
                 raise

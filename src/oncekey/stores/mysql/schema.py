@@ -15,7 +15,8 @@ from typing import Any, Final
 from oncekey.errors import ConfigurationError
 
 SESSION: Final = (
-    "SET SESSION time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 4",
+    "SET SESSION time_zone = '+00:00', autocommit = 1",
+    "SET SESSION innodb_lock_wait_timeout = 4, group_concat_max_len = 65536",
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )

@@ -6,6 +6,7 @@ under every `sql_mode`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -50,6 +51,40 @@ def claim(ask: Claim) -> str:
     )
 
 
+def claims(asks: list[Claim]) -> str:
+    """Return the statement for a batch of claims. What a new record does not have is left out."""
+    rows = ",".join(
+        [
+            f"[{_many(ask.scope)},{_one(ask.key)},{_one(ask.nonce)},{_one(ask.fingerprint)},"
+            f"{_number(ask.lease)},{_number(ask.ttl)},{_many(ask.label)},{_many(ask.reference)}]"
+            for ask in asks
+        ]
+    )
+    shortest = _number(min([ask.lease for ask in asks]))
+    return f"CALL oncekey_claims_v1('[{rows}]',{len(asks)},{shortest})"
+
+
+# Batches are arrays of arrays in JSON, with nothing in them that would have to be escaped.
+
+
+def _one(text: str | None) -> str:
+    return "null" if text is None else f'"{text.encode().hex()}"'
+
+
+@lru_cache(256)
+def _many(text: str | None) -> str:
+    """Return the same for a text that stands in many requests."""
+    return _one(text or "")
+
+
+def _blob(data: bytes | None) -> str:
+    return "null" if data is None else f'"{data.hex()}"'
+
+
+def _number(number: int) -> str:
+    return str(min(number, LARGEST))
+
+
 def _owned(ask: Renew | Note | Settle | Release) -> tuple[Value, ...]:
     return ask.scope or "", ask.key, ask.token, ask.nonce
 
@@ -67,6 +102,18 @@ def note(ask: Note) -> str:
 def settle(ask: Settle) -> str:
     """Return the statement for a settle."""
     return _call("settle", *_owned(ask), ask.status, ask.result, ask.error, ask.ttl)
+
+
+def settles(asks: list[Settle]) -> str:
+    """Return the statement for a batch of settles."""
+    rows = ",".join(
+        [
+            f"[{_many(ask.scope)},{_one(ask.key)},{ask.token},{_one(ask.nonce)},"
+            f"{_many(ask.status)},{_blob(ask.result)},{_blob(ask.error)},{_number(ask.ttl)}]"
+            for ask in asks
+        ]
+    )
+    return f"CALL oncekey_settles_v1('[{rows}]',{len(asks)})"
 
 
 def settle_without(ask: Settle) -> str:

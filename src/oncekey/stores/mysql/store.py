@@ -47,15 +47,21 @@ class MySQLStore:
     sends_once = True
 
     def __init__(
-        self, url: str, *, size: int = 10, patience: Duration = "5s", timeout: Duration = "5s"
+        self,
+        url: str,
+        *,
+        size: int = 10,
+        patience: Duration = "5s",
+        timeout: Duration = "5s",
+        fast: bool = True,
     ) -> None:
         """Check the options. Connections are opened at the first use.
 
         `url` is `mysql://user@host/database` or `mariadb://...`. `size` is the largest number of
         connections; `patience` is how long a caller waits for a free one, `timeout` how long for an
-        answer.
+        answer. Without `fast` every task of a loop runs its own statement, instead of sharing one.
         """
-        self.target = MySQLTarget.of(url, size, patience, timeout)
+        self.target = MySQLTarget.of(url, size, patience, timeout, fast=fast)
         self.links = PerProcess(partial(MySQLLink, self.target))
 
     def claim(self, ask: Claim, /) -> Answer:
@@ -147,5 +153,9 @@ class MySQLStore:
 
         target = self.target
         return AsyncMySQLStore(
-            target.url, size=target.size, patience=target.patience, timeout=target.timeout
+            target.url,
+            size=target.size,
+            patience=target.patience,
+            timeout=target.timeout,
+            fast=target.fast,
         )

@@ -28,7 +28,7 @@ from oncekey.stores.activity import Activity, Counts
 from oncekey.stores.connections import PerLoop
 from oncekey.stores.mysql import statements as sql
 from oncekey.stores.mysql.address import MySQLTarget
-from oncekey.stores.mysql.pool_async import AsyncMySQLLink
+from oncekey.stores.mysql.batch import AsyncMySQLCrowd
 from oncekey.stores.mysql.rows import to_activity, to_answer, to_page, to_record, to_verdict
 
 if TYPE_CHECKING:
@@ -46,20 +46,29 @@ class AsyncMySQLStore:
     sends_once = True
 
     def __init__(
-        self, url: str, *, size: int = 10, patience: Duration = "5s", timeout: Duration = "5s"
+        self,
+        url: str,
+        *,
+        size: int = 10,
+        patience: Duration = "5s",
+        timeout: Duration = "5s",
+        fast: bool = True,
     ) -> None:
         """Check the options. Connections are opened at the first use.
 
         `url` is `mysql://user@host/database` or `mariadb://...`. `size` is the largest number of
         connections; `patience` is how long a caller waits for a free one, `timeout` how long for an
-        answer.
+        answer. Without `fast` every task of a loop runs its own statement, instead of sharing one.
         """
-        self.target = MySQLTarget.of(url, size, patience, timeout)
-        self.links = PerLoop(partial(AsyncMySQLLink, self.target))
+        self.target = MySQLTarget.of(url, size, patience, timeout, fast=fast)
+        self.links = PerLoop(partial(AsyncMySQLCrowd, self.target))
 
     async def claim(self, ask: Claim, /) -> Answer:
         """Grant the record to the caller, or answer why not. Write only if something changes."""
-        rows = await self.links.here().run(sql.claim(ask))
+        # async only
+        rows = await self.links.here().claim(ask)
+        if False:  # sync only
+            rows = self.links.here().run(sql.claim(ask))
         return to_answer(rows[0], ask)
 
     async def renew(self, ask: Renew, /) -> Verdict:
@@ -77,8 +86,11 @@ class AsyncMySQLStore:
 
         A result that the server would not read is left out, so that the operation is completed.
         """
-        smaller = partial(sql.settle_without, ask)
-        rows = await self.links.here().run(sql.settle(ask), smaller)
+        # async only
+        rows = await self.links.here().settle(ask)
+        if False:  # sync only
+            smaller = partial(sql.settle_without, ask)
+            rows = self.links.here().run(sql.settle(ask), smaller)
         return to_verdict(rows[0], ask.scope, ask.key)
 
     async def release(self, ask: Release, /) -> Verdict:
@@ -148,5 +160,9 @@ class AsyncMySQLStore:
 
             target = self.target
             return AsyncMySQLStore(
-                target.url, size=target.size, patience=target.patience, timeout=target.timeout
+                target.url,
+                size=target.size,
+                patience=target.patience,
+                timeout=target.timeout,
+                fast=target.fast,
             )

@@ -645,6 +645,217 @@ BEGIN
 END
 //
 
+-- Batches: many claims, or many settles, in one transaction and one commit, for the tasks of one event
+-- loop. They come as an array of arrays in JSON, all bytes in hexadecimal. None of them waits long
+-- for a row that another connection holds. Rows come in the order of scope and key and none twice, so
+-- no two batches wait for each other. What fails, fails as a whole, and each task asks alone. One
+-- answer stands for all if it is the same for all; null sends all of them to ask alone.
+
+-- The answer has the place of each task in the array. A task without an answer asks alone: its record
+-- has to change, or has gone meanwhile. `p_lease` is the shortest lease of the batch. MySQL waits for
+-- a locked row a second at least; MariaDB does not have to, and tries again a little later.
+DROP PROCEDURE IF EXISTS oncekey_claims_v1
+//
+CREATE PROCEDURE oncekey_claims_v1(p_asks LONGTEXT, p_count BIGINT, p_lease BIGINT)
+SQL SECURITY INVOKER
+claiming: BEGIN
+    DECLARE day BIGINT DEFAULT 86400000000;
+    DECLARE usual BIGINT DEFAULT @@session.innodb_lock_wait_timeout;
+    DECLARE waits BIGINT DEFAULT IF(VERSION() LIKE '%MariaDB%', 0, 1);
+    DECLARE refused BOOLEAN;
+    DECLARE tries, granted BIGINT DEFAULT 0;
+    DECLARE moment, later BIGINT;
+    DECLARE there LONGTEXT CHARACTER SET ascii COLLATE ascii_bin DEFAULT '';
+    DECLARE CONTINUE HANDLER FOR 1062, 1205 SET refused = TRUE;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        SET SESSION innodb_lock_wait_timeout = usual;
+        RESIGNAL;
+    END;
+
+    SET SESSION innodb_lock_wait_timeout = waits;
+    inserting: LOOP
+        SET refused = FALSE, tries = tries + 1;
+        CALL oncekey_begin_v1();
+        SET moment = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+        INSERT INTO oncekey_records (
+            scope, `key`, status, fingerprint, token, nonce, attempt, lease_end, noted, revision,
+            uncertain, label, reference, created, started, updated, finished, expires, version,
+            hand, due
+        ) SELECT
+            UNHEX(a.scope), UNHEX(a.`key`), 'running', UNHEX(a.fingerprint), moment,
+            UNHEX(a.nonce), 1, moment + a.lease, '', 0, FALSE, UNHEX(a.label), UNHEX(a.reference),
+            moment, moment, moment, 0, moment + a.lease + GREATEST(a.ttl, day), 1, '',
+            moment + a.ttl
+        FROM JSON_TABLE(p_asks, '$[*]' COLUMNS (
+            place FOR ORDINALITY,
+            scope VARCHAR(2040) PATH '$[0]',
+            `key` VARCHAR(2040) PATH '$[1]',
+            nonce VARCHAR(510) PATH '$[2]',
+            fingerprint VARCHAR(510) PATH '$[3]',
+            lease BIGINT PATH '$[4]',
+            ttl BIGINT PATH '$[5]',
+            label LONGTEXT PATH '$[6]',
+            reference LONGTEXT PATH '$[7]'
+        )) AS a
+        WHERE there = '' OR NOT FIND_IN_SET(a.place, there);
+        SET granted = ROW_COUNT();
+        SET later = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+        IF NOT refused AND later - moment <= p_lease DIV 10 THEN
+            LEAVE inserting;
+        END IF;
+        ROLLBACK;
+        -- A batch that was held up would hand out leases that are partly over.
+        IF NOT refused OR tries = 5 OR tries = 2 AND waits > 0 THEN
+            SET SESSION innodb_lock_wait_timeout = usual;
+            SELECT NULL;
+            LEAVE claiming;
+        END IF;
+        IF tries > 1 THEN
+            DO SLEEP(0.02);
+        END IF;
+        SELECT COALESCE(GROUP_CONCAT(a.place), '') INTO there
+        FROM JSON_TABLE(p_asks, '$[*]' COLUMNS (
+            place FOR ORDINALITY,
+            scope VARCHAR(2040) PATH '$[0]',
+            `key` VARCHAR(2040) PATH '$[1]'
+        )) AS a
+        STRAIGHT_JOIN oncekey_records t FORCE INDEX (PRIMARY)
+            ON t.scope = UNHEX(a.scope) AND t.`key` = UNHEX(a.`key`);
+    END LOOP;
+    COMMIT;
+    SET SESSION innodb_lock_wait_timeout = usual;
+    IF granted = p_count THEN
+        SELECT moment;
+        LEAVE claiming;
+    END IF;
+    SET later = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+    SELECT a.place, CASE
+        -- What was granted is what this transaction has inserted.
+        WHEN t.nonce = UNHEX(a.nonce) AND t.token = moment AND t.status = 'running' THEN 'granted'
+        WHEN t.version > 1 THEN 'newer'
+        WHEN t.expires > 0 AND t.expires <= later THEN NULL
+        WHEN t.fingerprint <> UNHEX(a.fingerprint)
+            AND SUBSTRING_INDEX(t.fingerprint, ':', 1) =
+                SUBSTRING_INDEX(UNHEX(a.fingerprint), ':', 1)
+            AND (t.status <> 'released' OR t.noted <> '' OR t.uncertain) THEN 'mismatch'
+        WHEN t.status IN ('completed', 'failed') THEN 'replay'
+        WHEN t.status = 'held' THEN 'held'
+        WHEN t.nonce = UNHEX(a.nonce) THEN CASE t.status WHEN 'released' THEN 'spent' END
+        WHEN t.status = 'running' AND later < t.lease_end THEN 'busy'
+    END AS answer, IF(t.token = moment, moment, later), t.scope, t.`key`, t.status, t.fingerprint,
+        t.token, t.nonce, t.attempt, t.lease_end, t.result, t.error, t.noted, t.revision,
+        t.uncertain, t.label, t.reference, t.created, t.started, t.updated, t.finished, t.expires,
+        t.version, t.hand
+    FROM JSON_TABLE(p_asks, '$[*]' COLUMNS (
+        place FOR ORDINALITY,
+        scope VARCHAR(2040) PATH '$[0]',
+        `key` VARCHAR(2040) PATH '$[1]',
+        nonce VARCHAR(510) PATH '$[2]',
+        fingerprint VARCHAR(510) PATH '$[3]'
+    )) AS a
+    STRAIGHT_JOIN oncekey_records t FORCE INDEX (PRIMARY)
+        ON t.scope = UNHEX(a.scope) AND t.`key` = UNHEX(a.`key`)
+    HAVING answer IS NOT NULL;
+END
+//
+
+-- The answer names those that are settled. The others ask alone, also those whose row is locked.
+--
+-- An UPDATE that joins what it is told writes all of it into a file first, and takes several times as
+-- long as an INSERT that finds each row there. `status` cannot be null: a row that is not its owner's
+-- ends the statement, and so does one that is locked. A row that was not there counts as one instead
+-- of two. Then it is looked first, and what is locked is left out; on MySQL at once, because it would
+-- wait for a second.
+DROP PROCEDURE IF EXISTS oncekey_settles_v1
+//
+CREATE PROCEDURE oncekey_settles_v1(p_asks LONGTEXT, p_count BIGINT) SQL SECURITY INVOKER
+settles: BEGIN
+    DECLARE usual BIGINT DEFAULT @@session.innodb_lock_wait_timeout;
+    DECLARE waits BIGINT DEFAULT IF(VERSION() LIKE '%MariaDB%', 0, 1);
+    DECLARE looking BOOLEAN DEFAULT waits > 0;
+    DECLARE refused BOOLEAN;
+    DECLARE settled BIGINT DEFAULT p_count;
+    DECLARE changed, moment BIGINT;
+    DECLARE mine LONGTEXT CHARACTER SET ascii COLLATE ascii_bin DEFAULT '';
+    DECLARE CONTINUE HANDLER FOR 1048, 1205 SET refused = TRUE;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        SET SESSION innodb_lock_wait_timeout = usual;
+        RESIGNAL;
+    END;
+
+    SET SESSION innodb_lock_wait_timeout = waits;
+    settling: LOOP
+        SET refused = FALSE;
+        CALL oncekey_begin_v1();
+        SET moment = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+        IF looking THEN
+            SET SESSION innodb_lock_wait_timeout = 1;  -- with 0 and a locked row no COMMIT succeeds
+            SELECT COUNT(*), COALESCE(GROUP_CONCAT(a.place), '') INTO settled, mine
+            FROM JSON_TABLE(p_asks, '$[*]' COLUMNS (
+                place FOR ORDINALITY,
+                scope VARCHAR(2040) PATH '$[0]',
+                `key` VARCHAR(2040) PATH '$[1]',
+                token BIGINT PATH '$[2]',
+                nonce VARCHAR(510) PATH '$[3]'
+            )) AS a
+            STRAIGHT_JOIN oncekey_records t FORCE INDEX (PRIMARY)
+                ON t.scope = UNHEX(a.scope) AND t.`key` = UNHEX(a.`key`)
+            WHERE t.token = a.token AND t.nonce = UNHEX(a.nonce)
+                AND t.status IN ('running', 'held') AND (t.expires = 0 OR t.expires > moment)
+                AND t.version <= 1
+            FOR UPDATE SKIP LOCKED;
+        END IF;
+        INSERT INTO oncekey_records (
+            scope, `key`, token, nonce, status, result, error, expires,
+            attempt, lease_end, noted, revision, uncertain, label, reference, created, started,
+            updated, finished, version, hand, due
+        ) SELECT
+            UNHEX(a.scope), UNHEX(a.`key`), a.token, UNHEX(a.nonce), UNHEX(a.status),
+            UNHEX(a.result), UNHEX(a.error), moment + a.ttl,
+            0, 0, '', 0, FALSE, '', '', 0, 0, 0, 0, 0, '', 0
+        FROM JSON_TABLE(p_asks, '$[*]' COLUMNS (
+            place FOR ORDINALITY,
+            scope VARCHAR(2040) PATH '$[0]',
+            `key` VARCHAR(2040) PATH '$[1]',
+            token BIGINT PATH '$[2]',
+            nonce VARCHAR(510) PATH '$[3]',
+            status VARCHAR(40) PATH '$[4]',
+            result LONGTEXT PATH '$[5]',
+            error LONGTEXT PATH '$[6]',
+            ttl BIGINT PATH '$[7]'
+        )) AS a
+        WHERE settled = p_count OR FIND_IN_SET(a.place, mine)
+        ON DUPLICATE KEY UPDATE
+            oncekey_records.status = IF(
+                oncekey_records.token = VALUES(token) AND oncekey_records.nonce = VALUES(nonce)
+                    AND oncekey_records.status IN ('running', 'held')
+                    AND (oncekey_records.expires = 0 OR oncekey_records.expires > moment)
+                    AND oncekey_records.version <= 1,
+                VALUES(status), NULL
+            ),
+            result = VALUES(result), error = VALUES(error), uncertain = FALSE, updated = moment,
+            finished = moment, expires = VALUES(expires),
+            due = IF(due = 0, VALUES(expires), LEAST(due, VALUES(expires)));
+        SET changed = ROW_COUNT();
+        IF NOT refused AND changed = 2 * settled THEN
+            LEAVE settling;
+        END IF;
+        ROLLBACK;
+        IF looking THEN
+            SET SESSION innodb_lock_wait_timeout = usual;
+            SELECT NULL;
+            LEAVE settles;
+        END IF;
+        SET looking = TRUE;
+    END LOOP;
+    COMMIT;
+    SET SESSION innodb_lock_wait_timeout = usual;
+    SELECT IF(settled = p_count, 'done', mine);
+END
+//
+
 -- Add to the sums of a moment. All take the slots in the same order.
 DROP PROCEDURE IF EXISTS oncekey_add_activity_v1
 //
