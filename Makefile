@@ -167,7 +167,7 @@ simulate: $(STAMP_DEV) ## Simulate N schedules of faults, 100,000 unless said
 	$(PY) -m tests.simulation --seeds $(N) --workers 2
 
 faults: $(STAMP_DEV) ## Kill, pause and cut off real processes and servers, and count effects
-	@$(PY) -m tests.system.packages pgbouncer
+	@$(PY) -m tests.system.packages pgbouncer mariadb-server
 	$(PY) -m tests.faults.matrix --write
 
 failovers: $(STAMP_DEV) ## Thirty fail-overs each of Patroni, Sentinel and a Redis Cluster, under load

@@ -70,5 +70,9 @@ def is_redis_verb(data):
     return b"EVAL" in data  # EVALSHA is one of them
 
 
+def is_mysql_verb(data):
+    return b"CALL oncekey_" in data
+
+
 def is_postgres_verb(data):
     return data[:1] == b"B"  # a prepared statement is bound to its values, executed and awaited

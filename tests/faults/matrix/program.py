@@ -14,7 +14,7 @@ from tests.faults.matrix.lab import Lab
 from tests.faults.matrix.soak import length_of, soak_in
 from tests.faults.matrix.store_servers import Places
 
-STORES = ("sqlite", "redis", "postgres")
+STORES = ("sqlite", "redis", "postgres", "mariadb")
 ROWS = rows.ROWS
 OPERATIONS = 100_000
 """How many operations each of the rows about fail-over has with --failovers."""

@@ -22,7 +22,7 @@ from tests.faults.matrix.lab import Lab, Result, Run
 from tests.faults.matrix.spec import SCOPE
 from tests.faults.matrix.verdict import Figures
 
-STORES = ("sqlite", "redis", "postgres")
+STORES = ("sqlite", "redis", "postgres", "mariadb")
 
 
 @cell("F11", "the ttl is half, once, twice the retry horizon", STORES, mode="bare")

@@ -13,17 +13,17 @@ import redis
 
 from oncekey import Once, StoreError
 from oncekey.observe import Event
-from oncekey.stores import PostgresStore
-from tests.faults.line import LossyLine, is_postgres_verb, is_redis_verb
+from oncekey.stores import MySQLStore, PostgresStore
+from tests.faults.line import LossyLine, is_mysql_verb, is_postgres_verb, is_redis_verb
 from tests.faults.matrix.cells import Cell, cell
 from tests.faults.matrix.crowd import Crowd
 from tests.faults.matrix.gate import Gate
 from tests.faults.matrix.lab import Lab, Result, Run
 from tests.faults.matrix.spec import Surface
-from tests.faults.matrix.store_servers import PostgresPlace, RedisPlace
+from tests.faults.matrix.store_servers import MariaDBPlace, PostgresPlace, RedisPlace
 from tests.faults.matrix.verdict import Figures
 
-WITH_SERVER = ("redis", "postgres")
+WITH_SERVER = ("redis", "postgres", "mariadb")
 TIMEOUT = 0.5
 
 
@@ -45,12 +45,15 @@ def through(url: str, real: int, port: int) -> str:
     return url.replace(f":{real}/", f":{port}/")
 
 
+IS_VERB = {"redis": is_redis_verb, "postgres": is_postgres_verb, "mariadb": is_mysql_verb}
+
+
 def _lossy(surface: Surface) -> Cell:
     """F2: one reply in ten is lost, of claims and settles alike; the verb was done."""
 
     def run(lab: Lab, store: str) -> Result:
         place = lab.places.get(store)
-        line = LossyLine(place.port, is_redis_verb if store == "redis" else is_postgres_verb)
+        line = LossyLine(place.port, IS_VERB[store])
         try:
             line.plan = Sometimes(0.1)
             url = through(place.fresh(), place.port, line.port)
@@ -86,6 +89,8 @@ def quick(store: str, url: str) -> Any:
     """The store, which gives up a server that does not answer after half a second."""
     if store == "postgres":
         return PostgresStore(url, timeout=TIMEOUT, patience=TIMEOUT)
+    if store == "mariadb":
+        return MySQLStore(url, timeout=TIMEOUT, patience=TIMEOUT)
     return f"{url}?socket_timeout={TIMEOUT}&socket_connect_timeout={TIMEOUT}"
 
 
@@ -99,9 +104,7 @@ def no_way(lab: Lab, store: str) -> Result:
     for trouble in ("refused", "silent", "late"):
         for mode in ("closed", "open"):
             with ExitStack() as stack:
-                kind = PostgresPlace if store == "postgres" else RedisPlace
-                maker = (lab.places.folder, "always") if kind is RedisPlace else ()
-                place = stack.enter_context(lab.places.alone(kind, *maker))
+                place = stack.enter_context(lab.places.another(store))
                 gate = Gate(place.port)
                 stack.callback(gate.close)
                 url = through(place.fresh(), place.port, gate.port)
@@ -153,11 +156,9 @@ def no_way(lab: Lab, store: str) -> Result:
 @cell("F15", "510 callers come back after an outage", WITH_SERVER, surface="coroutine", mode="bare")
 def storm(lab: Lab, store: str) -> Result:
     """F15: all retry at once when the store is back; single flight keeps them off it."""
-    kind = PostgresPlace if store == "postgres" else RedisPlace
-    maker = (lab.places.folder, "always") if kind is RedisPlace else ()
     outage = 1.5 if lab.small else 5.0
     keys = 5 if lab.small else 20
-    with lab.places.alone(kind, *maker) as place:
+    with lab.places.another(store) as place:
         url = place.fresh()
         with closing(Once(url, observers=())) as once:
             once.run("warm", lambda: None)
@@ -194,17 +195,18 @@ def storm(lab: Lab, store: str) -> Result:
 @cell("F22", "scripts flushed, read-only, full, clients sent away", WITH_SERVER, mode="bare")
 def replies(lab: Lab, store: str) -> Result:
     """F22: the server answers with errors of every kind while the crowd works."""
-    kind = PostgresPlace if store == "postgres" else RedisPlace
-    maker = (lab.places.folder, "always") if kind is RedisPlace else ()
     seconds = 3.0 if lab.small else 12.0
     done: dict[str, int] = {}
-    with lab.places.alone(kind, *maker) as place:
+    with lab.places.another(store) as place:
         url = place.fresh()
         if store == "redis":
             troubles = _redis_troubles(place)
-        else:
+        elif store == "postgres":
             troubles = _postgres_troubles(place, url)
             url = _clerk(place, url)
+        else:
+            troubles = _mariadb_troubles(place)
+            url = _mariadb_clerk(place, url)
         due = time.monotonic() + 0.3
 
         def trouble(_crowd: Crowd) -> None:
@@ -308,7 +310,43 @@ def _postgres_troubles(place: PostgresPlace, url: str) -> dict[str, Callable[[],
     }
 
 
-def _still(place: RedisPlace | PostgresPlace) -> None:
+_CLERK = "clerk@'%'"
+
+
+def _may_write_here(place: MariaDBPlace) -> str:
+    return f"SELECT, INSERT, UPDATE, DELETE ON {place.database}.oncekey_records"
+
+
+def _mariadb_clerk(place: MariaDBPlace, url: str) -> str:
+    """The URL of the same store, for a user who may only do what it is granted."""
+    with closing(Once(url, observers=())) as once:
+        once.get("warm")  # which makes the tables
+    place.mariadb.say(
+        f"CREATE USER {_CLERK} IDENTIFIED BY 'pw'",
+        f"GRANT EXECUTE ON {place.database}.* TO {_CLERK}",
+        f"GRANT SELECT ON {place.database}.oncekey_schema TO {_CLERK}",
+        f"GRANT {_may_write_here(place)} TO {_CLERK}",
+    )
+    return url.replace("//root@", "//clerk:pw@")
+
+
+def _mariadb_troubles(place: MariaDBPlace) -> dict[str, Callable[[], None]]:
+    say = place.mariadb.say
+
+    def forbidden() -> None:
+        say(f"REVOKE {_may_write_here(place)} FROM {_CLERK}")
+        time.sleep(0.05)
+        say(f"GRANT {_may_write_here(place)} TO {_CLERK}")
+
+    return {
+        "connections ended": lambda: say("KILL USER clerk"),
+        "1142 permission revoked": forbidden,
+        "1317 statements cancelled": lambda: say("KILL QUERY USER clerk"),
+        "stands still": lambda: _still(place),
+    }
+
+
+def _still(place: RedisPlace | PostgresPlace | MariaDBPlace) -> None:
     place.send(signal.SIGSTOP)
     time.sleep(0.2)
     place.send(signal.SIGCONT)
@@ -322,15 +360,16 @@ def _refused(surface: Surface) -> Cell:
     """F33: the server refuses its own user for a while, again and again, while code runs."""
 
     def run(lab: Lab, store: str) -> Result:
-        kind = PostgresPlace if store == "postgres" else RedisPlace
-        maker = (lab.places.folder, "always") if kind is RedisPlace else ()
-        with lab.places.alone(kind, *maker) as place:
+        with lab.places.another(store) as place:
             url = place.fresh()
             if store == "redis":
                 refusals = _redis_refusals(place)
-            else:
+            elif store == "postgres":
                 refusals = _postgres_refusals(place, url)
                 url = _clerk(place, url)
+            else:
+                refusals = _mariadb_refusals(place)
+                url = _mariadb_clerk(place, url)
             ways = Refusals(refusals)
             figures = lab.crowd(
                 Run(
@@ -429,6 +468,22 @@ def _postgres_refusals(
     return [
         (tell(f"REVOKE {_MAY_WRITE} FROM clerk"), tell(f"GRANT {_MAY_WRITE} TO clerk")),
         (tell("ALTER ROLE clerk NOLOGIN", sent_away), tell("ALTER ROLE clerk LOGIN")),
+    ]
+
+
+def _mariadb_refusals(
+    place: MariaDBPlace,
+) -> list[tuple[Callable[[], None], Callable[[], None]]]:
+    def tell(*statements: str) -> Callable[[], None]:
+        return lambda: place.mariadb.say(*statements)
+
+    rights = _may_write_here(place)
+    return [
+        (tell(f"REVOKE {rights} FROM {_CLERK}"), tell(f"GRANT {rights} TO {_CLERK}")),
+        (
+            tell(f"ALTER USER {_CLERK} ACCOUNT LOCK", "KILL USER clerk"),
+            tell(f"ALTER USER {_CLERK} ACCOUNT UNLOCK"),
+        ),
     ]
 
 

@@ -20,7 +20,7 @@ from tests.faults.matrix.lab import Lab, Result
 from tests.faults.matrix.verdict import Figures
 from tests.patience import PATIENCE, until, until_async
 
-STORES = ("sqlite", "redis", "postgres")
+STORES = ("sqlite", "redis", "postgres", "mariadb")
 ROOT = Path(__file__).parents[3]
 A_MOMENT = 0.05
 
@@ -194,7 +194,12 @@ def forked(lab: Lab, store: str) -> Result:
     )
 
 
-@cell("F27", "signals raise exceptions in the middle of calls", ("sqlite", "postgres"), mode="bare")
+@cell(
+    "F27",
+    "signals raise exceptions in the middle of calls",
+    ("sqlite", "postgres", "mariadb"),
+    mode="bare",
+)
 def torn(lab: Lab, store: str) -> Result:
     """F27: what a signal has torn is free when its lease is over, and the process goes on."""
     cuts = 20 if lab.small else 300

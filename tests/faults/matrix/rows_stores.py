@@ -16,7 +16,7 @@ from tests.faults.matrix.spec import Mode, Surface
 from tests.faults.matrix.store_servers import PostgresPlace, RedisPlace
 from tests.faults.matrix.verdict import Figures
 
-STORES = ("sqlite", "redis", "postgres")
+STORES = ("sqlite", "redis", "postgres", "mariadb")
 
 
 class Outages:
@@ -87,10 +87,10 @@ def _killed(surface: Surface) -> Cell:
 for _surface, _stores in (
     ("function", STORES),
     ("coroutine", STORES),
-    ("http", ("redis", "postgres")),
-    ("job", ("redis", "postgres")),
-    ("leased", ("postgres",)),
-    ("atomic", ("sqlite", "postgres")),
+    ("http", ("redis", "postgres", "mariadb")),
+    ("job", ("redis", "postgres", "mariadb")),
+    ("leased", ("postgres", "mariadb")),
+    ("atomic", ("sqlite", "postgres", "mariadb")),
 ):
     _mode = "atomic" if _surface == "atomic" else "keyed"
     cell("F5", "the server is killed again and again", _stores, surface=_surface, mode=_mode)(

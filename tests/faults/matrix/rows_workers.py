@@ -8,8 +8,8 @@ from tests.faults.matrix.lab import Lab, Result, Run
 from tests.faults.matrix.points import POINTS
 from tests.faults.matrix.spec import Mode, Surface
 
-STORES = ("sqlite", "redis", "postgres")
-WITH_SERVER = ("redis", "postgres")
+STORES = ("sqlite", "redis", "postgres", "mariadb")
+WITH_SERVER = ("redis", "postgres", "mariadb")
 
 
 def _killed(surface: Surface, mode: Mode) -> Cell:
@@ -51,8 +51,8 @@ for _surface, _mode, _stores in (
     ("coroutine", "keyed", STORES),
     ("job", "keyed", STORES),
     ("http", "keyed", STORES),
-    ("leased", "keyed", ("sqlite", "postgres")),
-    ("atomic", "atomic", ("sqlite", "postgres")),
+    ("leased", "keyed", ("sqlite", "postgres", "mariadb")),
+    ("atomic", "atomic", ("sqlite", "postgres", "mariadb")),
 ):
     cell(
         "F1",

@@ -6,7 +6,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.faults.matrix.crowd import children_of, state_of, wait_until
 from tests.patience import PATIENCE
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.system.mariadb.server import MariaDBServer
 
 
 def send(pid: int, number: signal.Signals) -> None:
@@ -174,7 +175,48 @@ class PostgresPlace:
             shutil.rmtree(self._folder)
 
 
-Place = SqlitePlace | RedisPlace | PostgresPlace
+class MariaDBPlace:
+    """A MariaDB of the Debian package: what it has confirmed is on the disk."""
+
+    name = "mariadb"
+    server = True
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="oncekey-mariadb-"))
+        try:
+            self.mariadb = MariaDBServer(self._folder, "--innodb-flush-log-at-trx-commit=1")
+            self.mariadb.start()
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+        self.port = self.mariadb.port
+        self.database = ""
+        """The one that was made last."""
+
+    def fresh(self) -> str:
+        self.database = self.mariadb.new_database()
+        return self.mariadb.url(self.database)
+
+    def kill(self) -> None:
+        process = self.mariadb.process
+        self.mariadb.stop(signal.SIGKILL)
+        if process.returncode != -signal.SIGKILL:
+            raise AssertionError(f"mariadbd ended with {process.returncode} before it was killed")
+
+    def start(self) -> None:
+        self.mariadb.start()
+
+    def send(self, number: signal.Signals) -> None:
+        self.mariadb.process.send_signal(number)
+
+    def close(self) -> None:
+        try:
+            self.mariadb.stop(signal.SIGKILL)
+        finally:
+            shutil.rmtree(self._folder)
+
+
+Place = SqlitePlace | RedisPlace | PostgresPlace | MariaDBPlace
 
 
 class Places:
@@ -187,6 +229,7 @@ class Places:
             "sqlite": lambda: SqlitePlace(folder),
             "redis": lambda: RedisPlace(folder, "always"),
             "postgres": PostgresPlace,
+            "mariadb": MariaDBPlace,
         }
 
     def get(self, name: str) -> Any:
@@ -203,6 +246,10 @@ class Places:
             yield place
         finally:
             place.close()
+
+    def another(self, name: str) -> AbstractContextManager[Any]:
+        """A server of this kind for one cell."""
+        return self.alone(self._makers[name])
 
     def close(self) -> None:
         with ExitStack() as stack:

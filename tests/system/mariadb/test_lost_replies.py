@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.line import LossyLine
+from tests.faults.line import LossyLine, is_mysql_verb
 from tests.faults.test_lost_replies import (
     _no_hurry,
     caller,
@@ -32,10 +32,6 @@ __all__ = [
     "test_the_keeper_settles_what_nobody_heard_of",
     "until",
 ]
-
-
-def is_mysql_verb(data):
-    return b"CALL oncekey_" in data
 
 
 @pytest.fixture
