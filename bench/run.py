@@ -20,6 +20,7 @@ from bench.cases import (
     jobs,
     many,
     memory,
+    mysql,
     observe,
     outbox,
     peers,
@@ -93,6 +94,10 @@ PARTS: Final = {
     "postgres-many": Part(
         lambda place: many.postgres_many(place.folder, place.settings, place.tick),
         lambda told: max(2, told.rounds // 2) * 2,
+    ),
+    "mysql": Part(
+        lambda place: mysql.mysql_rows(place.folder, place.settings, place.tick),
+        lambda told: told.rounds * 6,
     ),
     "inbox": Part(
         lambda place: inbox.inbox_rows(place.folder, place.settings, place.tick),

@@ -16,6 +16,7 @@ from redis.utils import HIREDIS_AVAILABLE
 from bench.peers.functions import WANTED
 from bench.redis_server import Server
 from tests.servers.postgres import binaries
+from tests.system.packages import find_mariadb
 
 
 def facts(folder: Path, server: Server | None) -> dict[str, str]:
@@ -32,6 +33,7 @@ def facts(folder: Path, server: Server | None) -> dict[str, str]:
         "redis-py": f"{redis.__version__}, parser in {parser}",
         "redis-server": "none was found" if server is None else server.version,
         "PostgreSQL": postgres_version(),
+        "MariaDB": mariadb_version(),
         "peers": ", ".join(_plain(wanted) for wanted in WANTED.values()),
     }
 
@@ -44,6 +46,15 @@ def postgres_version() -> str:
         return "none was found"
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     return told.stdout.split()[2]
+
+
+def mariadb_version() -> str:
+    """Of the Debian package, which the tests of `make test-servers` use."""
+    program = find_mariadb()
+    if program is None:
+        return "none was found"
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return told.stdout.split()[2].partition("-")[0]
 
 
 def _plain(wanted: Sequence[str]) -> str:

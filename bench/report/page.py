@@ -45,10 +45,10 @@ class Question(NamedTuple):
 
 _MANY: Final = """\
 Each thread has its own connection, on both sides. The tasks of one event loop share one
-connection to Redis, or one statement and one commit on PostgreSQL; the other side uses the
-driver's own pool. On SQLite calls share a writer: one commit serves all that are waiting, which
-is why they are faster than code that commits each statement. Every duplicate asks the store, for
-a key that no other task is asking for."""
+connection to Redis, or one statement and one commit on PostgreSQL and MariaDB; the other side
+uses the driver's own pool. On SQLite calls share a writer: one commit serves all that are
+waiting, which is why they are faster than code that commits each statement. Every duplicate asks
+the store, for a key that no other task is asking for."""
 
 _PEERS: Final = """\
 Every package that protects functions runs in this process, over the same drivers, in the
@@ -68,6 +68,8 @@ local cache off, with the package that comes closest; its remark has the others.
   is.
 - django-idempotency-key protects Django's views only, so it is in no row.
 
+None of the packages that protect functions keeps its records in MySQL or MariaDB.
+
 Before anything is measured, every package on Redis gets a late answer: a call loses its record
 while it runs, another takes its place, and then the first one answers. It should be refused. The
 remark of the first row says who keeps it."""
@@ -78,7 +80,7 @@ QUESTIONS: Final = (
         "one",
         (
             *("redis-new", "redis-duplicate", "postgres-new", "postgres-duplicate"),
-            *("sqlite-new-one", "sqlite-duplicate"),
+            *("mysql-new", "mysql-duplicate", "sqlite-new-one", "sqlite-duplicate"),
         ),
         """\
 The other side is the driver alone: two writes for a new key, an INSERT and an UPDATE that are
@@ -93,7 +95,7 @@ reads the whole record, judges it and decodes the result.""",
         "many",
         (
             *("redis-new-threads", "redis-new-tasks", "redis-duplicate-tasks"),
-            *("postgres-new-tasks", "sqlite-new-threads", "sqlite-new-tasks"),
+            *("postgres-new-tasks", "mysql-new-tasks", "sqlite-new-threads", "sqlite-new-tasks"),
         ),
         _MANY,
     ),

@@ -62,6 +62,9 @@ ROWS = {
     "postgres-new": "at least 0.88x",
     "postgres-duplicate": "",
     "postgres-new-tasks": "at least 4.0x",
+    "mysql-new": "at least 0.75x",
+    "mysql-duplicate": "",
+    "mysql-new-tasks": "at least 3.0x",
     "events-publish": "at least 2.5x",
     "events-latency": "at most 4x",
     "events-crowd": "under 300, none lost",
@@ -177,6 +180,7 @@ QUICK_GROUPS = {
 LONG_GROUPS = {
     "processes": ("events", "where"),
     "postgres": ("postgres", "postgres-many", "inbox", "outbox"),
+    "mysql": ("mysql",),
     "growth": ("growth",),
     "peers": ("peers",),
 }
@@ -220,8 +224,8 @@ def test_a_quick_run_reports_every_row(quick):
     for name, row in rows.items():
         assert row["value"] >= 0
         assert bool(row["target"]) == bool(row["verdict"])
-        # Peers are only installed for a full run.
-        assert name.startswith("peers-") or row["verdict"] != "NOT MEASURED", row
+        # Peers are only installed for a full run, and MariaDB by `make test-servers`.
+        assert name.startswith(("peers-", "mysql-")) or row["verdict"] != "NOT MEASURED", row
 
 
 def test_what_is_counted_and_not_timed_is_as_promised(quick):

@@ -118,9 +118,12 @@ class MariaDBServer:
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[MariaDBServer]:
-    """Run a server inside the block and leave nothing behind."""
-    folder = Path(tempfile.mkdtemp(prefix="oncekey-mariadb-"))
+def serving(*options: str, beside: Path | None = None) -> Iterator[MariaDBServer]:
+    """Run a server inside the block and leave nothing behind.
+
+    Its data is in the folder `beside`, which every user must be able to read.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="oncekey-mariadb-", dir=beside))
     try:
         server = MariaDBServer(folder, *options)
         try:
