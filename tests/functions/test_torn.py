@@ -8,6 +8,7 @@ import pytest
 
 from oncekey import InProgressError
 from oncekey.core.codec import PLAIN
+from oncekey.core.decide import Done
 from oncekey.engine import chores, engine, engine_async, run, run_async, single_flight
 from oncekey.engine.chores import Renewal, Unbegun
 from oncekey.engine.keeper import keeper
@@ -45,6 +46,24 @@ def test_what_was_granted_to_somebody_who_was_torn_away_is_given_back(calm, monk
     core.engine().enter(call)  # and a signal comes before anything else does
     until(lambda: is_released(calm, "torn"))
     assert calm.run("torn", answer_two) == 2
+
+
+def test_who_is_torn_away_before_reconcile_is_asked_gives_its_claim_back(once, monkeypatch):
+    def times_out():
+        raise TimeoutError
+
+    def torn():
+        raise KeyboardInterrupt
+
+    asking = once.options(reconcile=lambda _: Done(7))
+    with pytest.raises(TimeoutError):
+        asking.run("torn", times_out)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "runner", torn)
+        with pytest.raises(KeyboardInterrupt):
+            asking.run("torn", answer_two)
+    until(lambda: is_released(once, "torn"))
+    assert asking.run("torn", answer_two) == 7
 
 
 @pytest.mark.parametrize("protected", [True, False])

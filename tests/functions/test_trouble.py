@@ -317,6 +317,20 @@ def test_a_refused_settle_that_cannot_even_be_looked_up_is_a_lost_lease(
         running.outcome()
 
 
+def test_who_is_cut_off_while_it_looks_for_the_other_answer_keeps_no_place(once, store):
+    def cut_off(_do):
+        raise CUT_OFF
+
+    def lose_the_record_and_fail():
+        replace_record(store.store, "k")
+        raise ValueError
+
+    store.instead("get", cut_off)
+    with pytest.raises(CUT_OFF):
+        once.options(heartbeat=False, keep=ValueError).run("k", lose_the_record_and_fail)
+    assert not once.core.flights._flights
+
+
 def test_a_refused_settle_for_other_arguments_is_a_lost_lease(once, other, gate):
     def slow(amount: int):
         gate.enter()

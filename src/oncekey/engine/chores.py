@@ -332,6 +332,7 @@ class LateClaim(Asking):
             if self._until is not None:
                 left = self._until - monotonic()
                 if left <= 0:
+                    self._renewed(0)  # from now on the store must be asked
                     return None
                 ask = replace(ask, lease=min(ask.lease, microseconds(left)))
             verdict = self._store.renew(ask)

@@ -272,9 +272,7 @@ class AsyncEngine:
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
                     granted = Ticket(call, answer.record, answer.now, heard, resent=resent)
-                    owed = ""  # it is given back there
                     choice = await self._reconcile(granted, answer, flight, patience)
-                    owed = ask.nonce
                 if type(choice) is Proceed:
                     granted = Ticket(call, answer.record, answer.now, heard, flight, resent=resent)
                     return self._start(granted, answer)
@@ -532,6 +530,9 @@ class AsyncEngine:
             record = await self._store.get(call.scope, call.key)
         except OncekeyError:  # down, or unreadable: there is no other answer
             record = None
+        except BaseException:  # interrupted: who follows this run must not wait for it
+            self._end(ticket, None)
+            raise
         # A worker that was quicker than its producer has freed the record of an enqueued job.
         if record is not None or call.surface != "enqueue":
             self.observers.tell("lost", call, ticket.record.attempt)

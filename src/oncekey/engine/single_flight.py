@@ -142,6 +142,8 @@ class Flights:
     def __init__(self) -> None:
         """Start without flights."""
         self._flights: dict[Identity, Flight] = {}
+        self._hidden: dict[Identity, list[Flight]] = {}
+        """Runs whose place another one took: calls that fail open may run beside each other."""
         self._lock = threading.Lock()
         self.granted: dict[Any, float] = {}
         """The tickets of runs that have not begun yet, with the time at which they were granted."""
@@ -171,6 +173,9 @@ class Flights:
         """
         if self._flights.get(flight.identity) is not flight:
             with self._lock:
+                other = self._flights.get(flight.identity)
+                if other is not None and other.ticket is not None and not other.landed:
+                    self._hidden.setdefault(flight.identity, []).append(other)
                 flight.landed, flight.left = False, None
                 self._flights[flight.identity] = flight
 
@@ -190,6 +195,9 @@ class Flights:
                     return other
                 asks = asks or other
             other = other.replaced
+        for other in self._hidden.get(flight.identity, ()):
+            if other is not flight and not other.landed:
+                return other
         return asks
 
     def replace(self, flight: Flight, known_at: float) -> Flight | None:
@@ -237,7 +245,9 @@ class Flights:
         self._over(before, owner)
 
     def forget(self, identity: Identity) -> None:
-        """Land the flight of this identity: its record was forgotten or resolved here."""
+        """Land the flights of this identity: its record was forgotten or resolved here."""
+        for hidden in self._hidden.pop(identity, ()):
+            self._over(hidden, "")
         self._over(self._flights.get(identity), "")
 
     def _over(self, flight: Flight | None, owner: str) -> None:
@@ -258,12 +268,27 @@ class Flights:
         flight.landed = True
         if self._flights.get(flight.identity) is flight:  # not so in a forked child
             del self._flights[flight.identity]
+            if self._hidden:
+                self._uncover(flight.identity)
         for wake in flight.wake:
             wake()
+
+    def _uncover(self, identity: Identity) -> None:
+        """Give the place back to a run that another one has hidden, if it goes on."""
+        with self._lock:
+            hidden = self._hidden.pop(identity, [])
+            going_on = [flight for flight in hidden if not flight.landed]
+            if not going_on:
+                return
+            if self._flights.setdefault(identity, going_on[-1]) is going_on[-1]:
+                going_on.pop()
+            if going_on:
+                self._hidden[identity] = going_on
 
     def after_fork(self) -> None:
         """Start without flights in a forked child: those of the parent land there."""
         self._flights = {}
+        self._hidden = {}
         self._lock = threading.Lock()
         self.granted = {}
         self.watched = False

@@ -327,7 +327,7 @@ def _mariadb_clerk(place: MariaDBPlace, url: str) -> str:
         f"GRANT SELECT ON {place.database}.oncekey_schema TO {_CLERK}",
         f"GRANT {_may_write_here(place)} TO {_CLERK}",
     )
-    return url.replace("//root@", "//clerk:pw@")
+    return url.replace("root@", "clerk:pw@")
 
 
 def _mariadb_troubles(place: MariaDBPlace) -> dict[str, Callable[[], None]]:

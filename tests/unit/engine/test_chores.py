@@ -525,6 +525,18 @@ def test_a_run_without_the_store_that_hangs_loses_its_lease(calling, store, cloc
     assert flight.good_until(1.0) < inf
 
 
+def test_a_run_without_the_store_whose_time_is_over_at_its_claim_keeps_nobody_waiting(
+    calling, store, clock, monkeypatch
+):
+    ticket, flight, chore = late(calling, store, Policy(lease="30s", ttl="1h", max_run="40s"))
+    store.claim(ticket.call.claim(ticket.record.nonce))  # and the reply was lost
+    clock.advance("29s")
+    monkeypatch.setattr(chores, "monotonic", lambda: ticket.taken_at + 41)
+    assert chore.do() == 0.0
+    assert chore.do() is None
+    assert flight.good_until(1.0) < inf
+
+
 def test_without_a_heartbeat_a_late_claim_is_not_renewed(calling, store):
     ticket, flight, chore = late(calling, store, Policy(lease="30s", ttl="1h", heartbeat=False))
     assert chore.do() is None

@@ -5,6 +5,7 @@ import selectors
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,6 +65,38 @@ def test_after_the_landing_somebody_else_leads():
     assert second is not first
     assert first.landed
     assert not second.landed
+
+
+def test_a_run_that_another_one_hides_is_known_again_when_that_lands():
+    flights = Flights()
+    hidden, _ = flights.join(ID, monotonic())
+    gone, shown = flights.apart(ID), flights.apart(ID)
+    for run in (hidden, gone, shown):
+        run.ticket = object()
+        flights.adopt(run)
+    assert flights.beside(shown) in (hidden, gone)
+    flights.land(gone)
+    assert flights.beside(shown) is hidden
+    flights.land(shown)
+    assert flights.join(ID, monotonic()) == (hidden, False)
+    assert flights.beside(hidden) is None
+    flights.land(hidden)
+    assert flights.join(ID, monotonic())[1]
+
+
+def test_a_record_that_is_forgotten_lands_hidden_runs_too():
+    flights = Flights()
+    hidden, shown = flights.apart(ID), flights.apart(ID)
+    hidden.ticket, shown.ticket = (
+        SimpleNamespace(record=SimpleNamespace(nonce=nonce), lost=False) for nonce in "hs"
+    )
+    flights.adopt(hidden)
+    flights.adopt(shown)
+    flights.forget(ID)
+    assert hidden.landed
+    assert shown.landed
+    assert hidden.ticket.lost
+    assert flights.join(ID, monotonic())[1]
 
 
 def test_landing_wakes_every_thread_that_waits(pool, until):
