@@ -296,6 +296,10 @@ async def test_owners_who_are_none_are_told_so(store):
     stale.token -= 1
     told = await crowd(store.settle, [*ends[:2], stale])
     assert told == [Verdict.DONE, Verdict.DONE, Verdict.LOST]
+    among_owners = [settle((await store.claim(ask(f"k{n}"))).record) for n in range(3)]
+    among_owners[2].token -= 1
+    told = await crowd(store.settle, among_owners)
+    assert told == [Verdict.DONE, Verdict.DONE, Verdict.LOST]
 
 
 async def test_the_slow_way_is_a_statement_for_each(blocking, statements, monkeypatch):
