@@ -132,6 +132,15 @@ def test_whoever_lost_the_lease_cannot_complete_and_its_write_is_rolled_back(
         assert delivery.result == "winner"
 
 
+def test_whoever_lost_the_lease_has_the_result_of_the_one_who_was_quicker(way, inbox, open_inbox):
+    with inbox.leased(ORDER) as delivery:
+        lapse(way)
+        with open_inbox(way.url).leased(ORDER) as winner:
+            winner.complete("winner")
+        delivery.complete("loser")
+        assert (delivery.duplicate, delivery.result) == (True, "winner")
+
+
 def test_a_stale_consumer_cannot_complete_what_another_is_at(way, inbox, open_inbox):
     other = open_inbox(way.url)
     with pytest.raises(LeaseLostError), inbox.leased(ORDER) as delivery:

@@ -115,6 +115,10 @@ class BaseDelivery:
         """Take the result of a block that ends without `complete`. The block calls this."""
         self._value = value
 
+    def gave_way_to(self, record: Record) -> None:
+        """Become a duplicate of the delivery that has processed the message. The block calls this."""
+        self.duplicate, self._record = True, record
+
     def _completes(self, value: object, *, again: bool) -> None:
         if self.duplicate or (self._value is not _NOTHING and not again):
             was = "a duplicate" if self.duplicate else "completed already"

@@ -66,6 +66,7 @@ class Leased:
         running = self._run
         if connection is None or not running.ticket.protected:
             running.complete(result)
+            self._look_who_answered(running)
             return
         ticket = running.ticket
         transaction = Transaction(self._config, connection)
@@ -99,6 +100,12 @@ class Leased:
                 running.ended = True
         finally:
             running.__exit__(kind, error, trace)
+            self._look_who_answered(running)
+
+    def _look_who_answered(self, running: Run) -> None:
+        """If another delivery has processed the message meanwhile, its result is the answer."""
+        if running.ticket.duplicate:
+            self._delivery.gave_way_to(running.ticket.record)
 
     def _after_transaction(self, running: Run, error: BaseException | None) -> None:
         """Release the message after an error, or if its transaction was rolled back.

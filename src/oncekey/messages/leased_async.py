@@ -64,6 +64,7 @@ class AsyncLeased:
         running = self._run
         if connection is None or not running.ticket.protected:
             await running.complete(result)
+            self._look_who_answered(running)
             return
         ticket = running.ticket
         transaction = AsyncTransaction(self._config, connection)
@@ -97,6 +98,12 @@ class AsyncLeased:
                 running.ended = True
         finally:
             await running.__aexit__(kind, error, trace)
+            self._look_who_answered(running)
+
+    def _look_who_answered(self, running: AsyncRun) -> None:
+        """If another delivery has processed the message meanwhile, its result is the answer."""
+        if running.ticket.duplicate:
+            self._delivery.gave_way_to(running.ticket.record)
 
     async def _after_transaction(self, running: AsyncRun, error: BaseException | None) -> None:
         """Release the message after an error, or if its transaction was rolled back.
