@@ -116,7 +116,7 @@ class BaseDelivery:
         self._value = value
 
     def gave_way_to(self, record: Record) -> None:
-        """Become a duplicate of the delivery that has processed the message. The block calls this."""
+        """Become a duplicate of the delivery that was quicker. The block calls this."""
         self.duplicate, self._record = True, record
 
     def _completes(self, value: object, *, again: bool) -> None:
