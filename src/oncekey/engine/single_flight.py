@@ -195,10 +195,8 @@ class Flights:
                     return other
                 asks = asks or other
             other = other.replaced
-        for other in self._hidden.get(flight.identity, ()):
-            if other is not flight and not other.landed:
-                return other
-        return asks
+        hidden = self._hidden.get(flight.identity, ())
+        return next((one for one in hidden if one is not flight and not one.landed), asks)
 
     def replace(self, flight: Flight, known_at: float) -> Flight | None:
         """Replace the flight. Return the new one, which the caller leads.
@@ -276,11 +274,8 @@ class Flights:
     def _uncover(self, identity: Identity) -> None:
         """Give the place back to a run that another one has hidden, if it goes on."""
         with self._lock:
-            hidden = self._hidden.pop(identity, [])
-            going_on = [flight for flight in hidden if not flight.landed]
-            if not going_on:
-                return
-            if self._flights.setdefault(identity, going_on[-1]) is going_on[-1]:
+            going_on = [one for one in self._hidden.pop(identity, ()) if not one.landed]
+            if going_on and self._flights.setdefault(identity, going_on[-1]) is going_on[-1]:
                 going_on.pop()
             if going_on:
                 self._hidden[identity] = going_on

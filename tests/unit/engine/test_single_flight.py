@@ -84,6 +84,19 @@ def test_a_run_that_another_one_hides_is_known_again_when_that_lands():
     assert flights.join(ID, monotonic())[1]
 
 
+def test_a_hidden_run_waits_for_its_place_while_others_have_it():
+    flights = Flights()
+    hidden, shown, elsewhere = flights.apart(ID), flights.apart(ID), flights.apart((None, "k"))
+    for run in (hidden, shown, elsewhere):
+        run.ticket = object()
+        flights.adopt(run)
+    flights.land(elsewhere)
+    flights._uncover(ID)  # as if somebody had joined between a landing and this
+    assert flights.join(ID, monotonic()) == (shown, False)
+    flights.land(shown)
+    assert flights.join(ID, monotonic()) == (hidden, False)
+
+
 def test_a_record_that_is_forgotten_lands_hidden_runs_too():
     flights = Flights()
     hidden, shown = flights.apart(ID), flights.apart(ID)
