@@ -100,6 +100,8 @@ def live(wanted: argparse.Namespace) -> int:
             wanted.first, wanted.seeds, wanted.workers, twice=wanted.twice
         ):
             total.add(piece)
+            for seed, violation in piece.violations:  # now: a run may be stopped before its end
+                say(f"seed {seed} breaks a promise: {violation[:200]}")
             advance(piece.schedules)
             if total.violations and wanted.until_found:
                 break
