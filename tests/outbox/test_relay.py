@@ -393,7 +393,7 @@ async def test_a_delayed_message_waits(way, put, open_relay):
     assert inbox.got == ["now", "later"]
 
 
-async def test_a_stopped_relay_finishes_what_is_under_way(way, put, open_relay):
+async def test_a_stopped_relay_finishes_what_is_under_way(way, put, open_relay, monkeypatch):
     put("a", key="7")
     put("b", key="7")
     begun, may_end = asyncio.Event(), asyncio.Event()
@@ -402,10 +402,19 @@ async def test_a_stopped_relay_finishes_what_is_under_way(way, put, open_relay):
         begun.set()
         await may_end.wait()
 
-    relay = open_relay(take)
+    relay, leased = open_relay(take), []
+    lease = relay.table.lease
+
+    def lease_and_tell(*given, **options):
+        found = lease(*given, **options)
+        leased.append(len(found))
+        return found
+
+    monkeypatch.setattr(relay.table, "lease", lease_and_tell)
     running = asyncio.create_task(relay.run())
     async with asyncio.timeout(PATIENCE):
         await begun.wait()
+        await until_async(lambda: leased == [1, 0])  # else one more would be under way
         relay.stop()
         may_end.set()
         await running
