@@ -110,6 +110,12 @@ class _Run:
                 self.first = one.offset
                 self._keep(one)
 
+    def end_at(self, offset: int) -> None:
+        """Drop what follows this offset: a server has lost it."""
+        while self.frames and self.last > offset:
+            self._drop(self.last)
+            self.last -= 1
+
     def after(self, cursor: Cursor) -> list[Framed]:
         """Return what follows the event at the cursor, as much as fits on a page."""
         known = self.frames.get(cursor.offset)
@@ -179,6 +185,14 @@ class FrameCache:
         self._size += run.size
         while len(self._runs) > 1 and self._size > _ALL:
             self.forget(next(iter(self._runs)))
+
+    def end_at(self, job: str, cursor: Cursor) -> None:
+        """Drop what follows the event at the cursor, which is the last one of the log."""
+        run = self._runs.get(job)
+        if run is not None and run.epoch == cursor.epoch and run.last > cursor.offset:
+            self._size -= run.size
+            run.end_at(cursor.offset)
+            self._size += run.size
 
     def forget(self, job: str) -> None:
         """Drop what is here of a job that nobody follows any more."""
@@ -517,6 +531,7 @@ class _Reader:
             return
         if not part.more and part.position.cursor is not None:
             self._tip = str(part.position.cursor)
+            self._cache.end_at(self._job, part.position.cursor)
         self._at_end = self._at_end or not part.more
         if part.position.above is None and saw.above is None:
             self._cache.put(self._job, part.epoch, framed)

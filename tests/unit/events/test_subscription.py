@@ -225,6 +225,26 @@ async def test_a_resync_reaches_all_who_stand_there_and_nobody_else(bus):
     ]
 
 
+@pytest.mark.row("E7")
+async def test_what_a_server_has_lost_is_told_no_more_after_the_resync(bus):
+    await fill(bus, 5)
+    [job] = bus._log._log._memory.jobs.values()
+    async with bus.following(JOB, Position()) as follower:
+        seen = []
+        while len(seen) < 5:
+            seen += numbers(await follower.batches())
+        job.entries.pop()
+        job.entries.pop()
+        job.last = 3
+        readers(bus)[0]._wake("")
+        [batch] = await follower.batches()
+        assert (batch.resync, numbers([batch])) == (Resync("mark"), [1, 2, 3])
+        await still()
+        readers(bus)[0]._wake("")
+        await still()
+        assert follower.take() == []
+
+
 async def test_an_entry_that_is_no_event_is_told_to_those_who_meet_it(bus):
     await fill(bus, 2)
     [job] = bus._log._log._memory.jobs.values()
