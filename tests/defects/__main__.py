@@ -12,6 +12,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import NamedTuple
 
 from tests.defects.patch import apply
@@ -46,13 +47,17 @@ def main() -> int:
         return 2
     print(f"{len(defects)} defects; first their tests without them", flush=True)
     named = sorted({test for defect in defects for test in defect.tests})
-    code, printed = run(None, named)
-    if code != 0:
-        print(printed)
-        print("the tests are red without any defect")
-        return 1
-    with ThreadPoolExecutor(wanted.jobs) as pool:
-        missed = sum(not seen for seen in pool.map(plant, defects))
+    with tempfile.TemporaryDirectory() as folder:
+        code, printed = run(None, named, Path(folder, "all"), jobs=wanted.jobs)
+        if code != 0:
+            print(printed)
+            print("the tests are red without any defect")
+            return 1
+        folders: Queue[Path] = Queue()
+        for number in range(wanted.jobs):
+            folders.put(Path(folder, str(number)))
+        with ThreadPoolExecutor(wanted.jobs) as pool:
+            missed = sum(not seen for seen in pool.map(lambda one: plant(one, folders), defects))
     print(f"{len(defects) - missed} of {len(defects)} defects were seen")
     return 1 if missed else 0
 
@@ -69,13 +74,15 @@ def read(path: Path) -> Defect:
     return Defect(path.stem, breaks, tests, f"--- {patch}")
 
 
-def plant(defect: Defect) -> bool:
-    """Whether every test named by the defect fails with it."""
+def plant(defect: Defect, folders: Queue[Path]) -> bool:
+    """Whether every test named by the defect fails with it, in a folder that nobody else uses."""
     unseen = []
+    folder = folders.get()
     for test in defect.tests:
-        code, printed = run(defect.patch, [test])
+        code, printed = run(defect.patch, [test], folder)
         if code != FAILED:
             unseen.append(f"{test} (exit code {code})\n{printed}")
+    folders.put(folder)
     verdict = "red" if not unseen else "NOT SEEN"
     print(f"  {verdict:9} {defect.name}: {defect.breaks}", flush=True)
     for one in unseen:
@@ -83,37 +90,44 @@ def plant(defect: Defect) -> bool:
     return not unseen
 
 
-def run(patch: str | None, tests: list[str]) -> tuple[int, str]:
-    """The exit code of these tests in a copy of the project, and what they printed last."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "_build")
-                shutil.copytree(source, copy / name, ignore=ignored)
-            else:
-                shutil.copy(source, copy / name)
-        if patch is not None:
-            apply(patch, copy)
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
-                cwd=copy,
-                env={
-                    **os.environ,
-                    "ONCEKEY_TEST_PATIENCE": TESTS_PATIENCE,
-                    "PYTHONPATH": str(copy / "src"),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                },
-                capture_output=True,
-                text=True,
-                errors="backslashreplace",
-                timeout=PATIENCE,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return HUNG, "it hangs: a test must end to be red"
+def run(patch: str | None, tests: list[str], folder: Path, jobs: int = 0) -> tuple[int, str]:
+    """The exit code of these tests in a copy of the project, and what they printed last.
+
+    The copy is new each time. Compiled modules are kept beside it: a copied file has the time of
+    the original, so that only those that the patch changes are compiled again.
+    """
+    copy = folder / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "_build")
+            shutil.copytree(source, copy / name, ignore=ignored)
+        else:
+            shutil.copy(source, copy / name)
+    if patch is not None:
+        apply(patch, copy)
+    spread = ["-n", str(jobs), "--dist", "loadgroup"] if jobs else []
+    shell = {name: word for name, word in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *spread, *tests],
+            cwd=copy,
+            env={
+                **shell,
+                "ONCEKEY_TEST_PATIENCE": TESTS_PATIENCE,
+                "PYTHONPATH": str(copy / "src"),
+                "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+            },
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=PATIENCE if patch is not None else None,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return HUNG, "it hangs: a test must end to be red"
     return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-15:])
 
 
