@@ -160,7 +160,8 @@ bench-where: $(STAMP_DEV) ## Count bytecode steps and instructions of calls, by 
 walk: $(STAMP_DEV) ## Trace six calls: how many functions and files each goes through
 	$(PY) -m bench.walk
 
-defects: $(STAMP_DEV) ## Plant each known defect and see its test fail
+defects: $(STAMP_DEV) ## Plant each known defect and see its test fail (needs the packages of test-servers)
+	@$(PY) -m tests.system.packages
 	$(PY) -m tests.defects
 
 simulate: $(STAMP_DEV) ## Simulate N schedules of faults, 100,000 unless said

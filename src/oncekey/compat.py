@@ -179,9 +179,8 @@ runner: Final[Callable[[], Runner | None]] = sys._getframe
 """Return the frame of the caller, as `inspect.currentframe` does, which costs more."""
 
 
-def runner_async() -> Runner | None:
-    """Return the task of the caller."""
-    return asyncio.current_task(running_loop())
+runner_async: Final[Callable[[], Runner | None]] = asyncio.current_task
+"""Return the task of the caller."""
 
 
 def has_left(runner: Runner | None) -> bool:

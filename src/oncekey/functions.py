@@ -160,7 +160,11 @@ class Arguments:
         self.names = tuple(parameters)
         self.receiver = self._receiver(function)
         self._function_name: str = getattr(function, "__qualname__", type(function).__qualname__)
-        self._binder: Callable[..., dict[str, Any]] = self._bind_first
+        self.bind: Callable[..., dict[str, Any]] = self._bind_first
+        """Return each parameter of a call with its value, in the order of the signature.
+
+        Defaults are filled in. Raise TypeError if the function cannot be called like this.
+        """
 
     def _receiver(self, function: Callable[..., Any]) -> str | None:
         """Return the name of the first parameter if it is `self` or `cls` of a method."""
@@ -168,24 +172,17 @@ class Arguments:
         first = self.names[0] if self.names else ""
         return first if in_class and first in _RECEIVERS else None
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return each parameter with its value, in the order of the signature, with defaults.
-
-        Raise TypeError if the function cannot be called with these arguments.
-        """
-        return self._binder(*args, **kwargs)
-
     def _bind_first(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Bind with `inspect`: compiling a binder is not worth it for a single call."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        self._binder = self._bind_second
+        self.bind = self._bind_second
         return dict(bound.arguments)
 
     def _bind_second(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        self._binder = _binder_of(self._signature)
-        self._binder.__qualname__ = self._function_name  # the name in Python's TypeError
-        return self._binder(*args, **kwargs)
+        self.bind = _binder_of(self._signature)
+        self.bind.__qualname__ = self._function_name  # the name in Python's TypeError
+        return self.bind(*args, **kwargs)
 
     def without_receiver(self, bound: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments without `self` or `cls`."""
@@ -486,13 +483,13 @@ class _Protection:
 
     def key(self, /, *args: Any, **kwargs: Any) -> str:
         if self._template is not None:
-            return self._template.fill(self._arguments.bind(args, kwargs))
+            return self._template.fill(self._arguments.bind(*args, **kwargs))
         made = made_key(self._key(*args, **kwargs))
         return function_key(without_placeholder(made)) if made else ""
 
     def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """Return the call with these arguments, or None if its key is empty."""
-        bound = self._arguments.bind(args, kwargs)
+        bound = self._arguments.bind(*args, **kwargs)
         template = self._template
         key = self.key(*args, **kwargs) if template is None else template.fill(bound)
         if not key:

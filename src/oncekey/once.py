@@ -362,7 +362,7 @@ class Once:
         self, key: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Call:
         arguments, codec = known_of(function)
-        bound = arguments.bind(args, kwargs)
+        bound = arguments.bind(*args, **kwargs)
         fingerprint = fingerprinter(self._options.fingerprint, arguments)(bound, args, kwargs)
         label = self._options.label or name_of(function)
         key = without_placeholder(checked_key(key))

@@ -1,7 +1,8 @@
 """Plants each defect in a copy of the project and sees its test go red: python -m tests.defects
 
 A defect is a patch beside this file. Its first lines say what it breaks and which tests must
-fail then. The same tests are green without it, which is seen first. Nothing but Python is needed.
+fail then. The same tests are green without it, which is seen first. A few of them need the programs
+that `make test-servers` installs.
 """
 
 import argparse

@@ -36,13 +36,13 @@ def test_arguments_are_bound_as_python_binds_them(function, args, kwargs):
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
         with pytest.raises(TypeError):
-            arguments.bind(tuple(args), kwargs)
+            arguments.bind(*args, **kwargs)
         with pytest.raises(TypeError):
             arguments._bind_second(*args, **kwargs)
         return
     bound.apply_defaults()
     for _ in range(3):  # the first call, the second, and all others go three ways
-        made = arguments.bind(tuple(args), kwargs)
+        made = arguments.bind(*args, **kwargs)
         assert list(made.items()) == list(bound.arguments.items())
 
 
@@ -50,9 +50,9 @@ def test_arguments_are_bound_as_python_binds_them(function, args, kwargs):
 def test_who_calls_it_wrongly_is_told_which_argument_is_missing(number):
     arguments = Arguments(plain)
     for _ in range(number):
-        arguments.bind((1, 2), {})
+        arguments.bind(1, 2)
     with pytest.raises(TypeError, match="'b'") as caught:
-        arguments.bind((1,), {})
+        arguments.bind(1)
     if number:
         assert str(caught.value) == "plain() missing 1 required positional argument: 'b'"
 
@@ -64,7 +64,7 @@ def test_a_default_is_the_very_object_that_the_function_has():
 
     arguments = Arguments(function)
     for _ in range(3):
-        bound = arguments.bind((1,), {})
+        bound = arguments.bind(1)
         assert bound == {"defaults": 1, "call": shared, "other": shared}
 
 
@@ -91,10 +91,10 @@ def self_of(self, number): ...
 def test_the_object_of_a_method_is_no_argument_of_the_operation():
     order = Arguments(Shop.order)
     assert order.receiver == "self"
-    assert order.without_receiver(order.bind((Shop(), 7), {})) == {"number": 7}
+    assert order.without_receiver(order.bind(Shop(), 7)) == {"number": 7}
     opening = Arguments(Shop.__dict__["open"].__func__)
     assert opening.receiver == "cls"
-    assert opening.without_receiver(opening.bind((Shop, 7), {})) == {"number": 7}
+    assert opening.without_receiver(opening.bind(Shop, 7)) == {"number": 7}
 
 
 @pytest.mark.parametrize("function", [Shop.close, Shop.alone, self_of, plain, nothing])
@@ -114,7 +114,7 @@ def test_a_function_inside_a_function_is_no_method():
 
 def test_without_an_object_everything_counts():
     arguments = Arguments(self_of)
-    bound = arguments.bind((1, 2), {})
+    bound = arguments.bind(1, 2)
     assert arguments.without_receiver(bound) == {"self": 1, "number": 2}
 
 

@@ -127,18 +127,23 @@ def _awaited(annotation: Any) -> Any:
     return annotation
 
 
+_SIMPLE: Final = frozenset({type(None), bool, int, str, bytes})
+"""The types whose equal values are alike. A float may be no number, which equals nothing."""
+
+
 def _alike(one: object, other: object) -> bool:
     if type(one) is not type(other):
         return False
+    if type(one) in _SIMPLE:
+        return one == other
     if isinstance(one, dict) and isinstance(other, dict):
         return len(one) == len(other) and _all_alike(_flat(one), _flat(other))
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and _all_alike(one, other)
     if one == other:
         return True
-    if type(one).__eq__ is object.__eq__ or one != one:  # noqa: PLR0124 - not a number
-        return _encode(one) == _encode(other)
-    return False
+    incomparable = type(one).__eq__ is object.__eq__ or one != one  # noqa: PLR0124 - not a number
+    return incomparable and _encode(one) == _encode(other)
 
 
 def _flat(mapping: dict[object, object]) -> Iterator[object]:

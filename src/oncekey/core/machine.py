@@ -65,7 +65,7 @@ DAY: Final = 24 * HOUR
 def claim(record: Record | None, ask: Claim, now: int) -> tuple[Record, Answer]:
     """Grant the record to the caller, or answer why not."""
     if record is None or expired(record, now):
-        return _granted(_first(record, ask, now), now)
+        return _first(record, ask, now)
     if _means_something_else(record, ask):
         return record, Mismatch(record, now)
     if record.status == "running":
@@ -85,17 +85,17 @@ def _claim_running(record: Record, ask: Claim, now: int) -> tuple[Record, Answer
     if ask.on_expired == "hold" or not _attempts_left(record, ask):
         return _held(record, now, finished=record.lease_end, uncertain=True)
     lapsed = replace(record, uncertain=True, finished=record.lease_end)
-    return _granted(_next(lapsed, ask, now), now)
+    return _next(lapsed, ask, now)
 
 
 def _claim_released(record: Record, ask: Claim, now: int) -> tuple[Record, Answer]:
     if record.nonce == ask.nonce:
         return record, Spent(record, now)
     if differ(record.fingerprint, ask.fingerprint):
-        return _granted(_first(record, ask, now), now)
+        return _first(record, ask, now)
     if not _attempts_left(record, ask):
         return _held(record, now, finished=record.finished, uncertain=record.uncertain)
-    return _granted(_next(record, ask, now), now)
+    return _next(record, ask, now)
 
 
 def renew(record: Record | None, ask: Renew, now: int) -> tuple[Record | None, Verdict]:
@@ -252,13 +252,10 @@ def _definite(ask: Release) -> bool:
     return not (ask.uncertain or ask.hold)
 
 
-def _granted(record: Record, now: int) -> tuple[Record, Answer]:
-    return record, Granted(record, now)
-
-
-def _first(record: Record | None, ask: Claim, now: int) -> Record:
+def _first(record: Record | None, ask: Claim, now: int) -> tuple[Record, Answer]:
+    """Grant the first attempt."""
     end = now + ask.lease
-    return Record(
+    granted = Record(
         scope=ask.scope,
         key=ask.key,
         status="running",
@@ -274,12 +271,13 @@ def _first(record: Record | None, ask: Claim, now: int) -> Record:
         updated=now,
         expires=_running_until(end, ask.ttl),
     )
+    return granted, Granted(granted, now)
 
 
-def _next(record: Record, ask: Claim, now: int) -> Record:
-    """Return the record of the next attempt. Notes, error and time of creation stay."""
+def _next(record: Record, ask: Claim, now: int) -> tuple[Record, Answer]:
+    """Grant the next attempt. Notes, error and time of creation stay."""
     end = now + ask.lease
-    return replace(
+    granted = replace(
         record,
         status="running",
         fingerprint=record.fingerprint if ask.fingerprint is None else ask.fingerprint,
@@ -293,6 +291,7 @@ def _next(record: Record, ask: Claim, now: int) -> Record:
         updated=now,
         expires=max(_running_until(end, ask.ttl), _promised(record)),
     )
+    return granted, Granted(granted, now)
 
 
 def _held(record: Record, now: int, *, finished: int, uncertain: bool) -> tuple[Record, Answer]:

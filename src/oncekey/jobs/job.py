@@ -93,7 +93,7 @@ class CallReader:
         A single argument may be the job itself, as a queue has it. Among several, one that is
         called `ctx`, `context` or `task` and has an id stands for the delivery.
         """
-        given = self._arguments.without_receiver(self._arguments.bind(args, kwargs))
+        given = self._arguments.without_receiver(self._arguments.bind(*args, **kwargs))
         rest, more = given.pop(self._rest, ()), given.pop(self._more, {})
         given.update(more)
         values = (*given.values(), *rest)

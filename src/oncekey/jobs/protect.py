@@ -193,7 +193,7 @@ class JobGuard:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the task by name, without the task itself."""
-        return self._arguments.without_receiver(self._arguments.bind(args, kwargs))
+        return self._arguments.without_receiver(self._arguments.bind(*args, **kwargs))
 
     def takes(self, name: str) -> bool:
         """Return whether the task can be given a keyword argument of this name."""

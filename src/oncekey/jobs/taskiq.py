@@ -622,7 +622,7 @@ class Enqueuing(Generic[P, R]):
         """Send the job, or return the handle of the job with the same key that was sent before."""
         kicker = self._kicker
         task_id = kicker.custom_task_id or kicker.broker.id_generator()
-        job = Job(name=self._name, arguments=self._arguments.bind(args, kwargs))
+        job = Job(name=self._name, arguments=self._arguments.bind(*args, **kwargs))
 
         async def publish(headers: Headers, handle: str) -> None:
             again: AsyncKicker[Any, Any] = AsyncKicker(

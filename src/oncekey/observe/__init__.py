@@ -176,8 +176,11 @@ class Observers:
         reference: str = "",
     ) -> None:
         """Create the event and pass it on, if an observer wants it. Never raise."""
-        if name in self._steps:
-            self._steps[name]()
+        step = self._steps.get(name)
+        if step is not None:
+            step()
+        if not self._wants:
+            return
         try:
             for wants in self._wants:
                 if wants(name):

@@ -130,8 +130,9 @@ def to_row(record: Record) -> tuple[object, ...]:
     return (record.scope or "", *astuple(record)[1:])
 
 
-def new_row(record: Record, ttl: int) -> tuple[object, ...]:
+def new_row(record: Record | None, ask: Any) -> tuple[object, ...]:
     """Return the values for INSERT of a record that was claimed for the first time."""
+    assert record is not None  # noqa: S101 - a claim creates a record, and no other request does
     created = record.created
     return (
         record.scope or "",
@@ -146,7 +147,7 @@ def new_row(record: Record, ttl: int) -> tuple[object, ...]:
         record.expires,
         record.label,
         record.reference,
-        created + ttl,
+        created + ask.ttl,
     )
 
 

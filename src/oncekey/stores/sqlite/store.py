@@ -67,7 +67,7 @@ def swap(
     if after is before:
         return answer
     if before is None:
-        written = connection.execute(file.INSERT, _first(after, ask))
+        written = connection.execute(file.INSERT, file.new_row(after, ask))
     elif after is None:
         written = connection.execute(file.DELETE_SAME, (*place, *file.stamp(before)))
     else:
@@ -87,7 +87,7 @@ def apply(change: Transition[R, A], ask: R, connection: sqlite3.Connection, now:
     if after is before:
         return answer
     if before is None:
-        connection.execute(file.INSERT, _first(after, ask))
+        connection.execute(file.INSERT, file.new_row(after, ask))
     elif after is None:
         connection.execute(file.DELETE, place)
     else:
@@ -127,12 +127,6 @@ def add_counts(counts: Counts, ago: int, connection: sqlite3.Connection, now: in
     """Add the counts to the slots of the moment that many microseconds ago."""
     rows = [(*place, *counts) for place in places_at(now - ago, now)]
     connection.executemany(file.ADD_ACTIVITY, rows)
-
-
-def _first(record: Record | None, ask: Request) -> tuple[object, ...]:
-    """Return the values for INSERT. Only a claim creates a record."""
-    assert record is not None  # noqa: S101 - see above
-    return file.new_row(record, cast("Claim", ask).ttl)
 
 
 # Reads run concurrently. Writes of one process share a writer: the caller that gets the lock
@@ -201,7 +195,8 @@ class SQLiteStore:
 
     def claim(self, ask: Claim, /) -> Answer:
         """Grant the record to the caller, or answer why not. Write only if something changes."""
-        asked = self._alone(machine.claim, ask) or self.read_claim(ask)
+        swapped = self.writer.alone(partial(swap, machine.claim, ask, self.clock))
+        asked = swapped or self.read_claim(ask)
         return cast("Answer", self._commit(asked)) if isinstance(asked, Job) else asked
 
     def read_claim(self, ask: Claim) -> Answer | Job:
@@ -241,7 +236,7 @@ class SQLiteStore:
 
     def settle(self, ask: Settle, /) -> Verdict:
         """Store the owner's answer."""
-        if self.fast and self.writer.alone(partial(self._settle, ask)):
+        if self.writer.alone(partial(self._settle, ask)):
             return Verdict.DONE
         return self._write(machine.settle, ask, plain=True)
 
@@ -396,7 +391,7 @@ class SQLiteStore:
 
     def _write(self, change: Transition[R, A], ask: R, *, plain: bool = False) -> A:
         """Apply one rule of the machine to one record. Return its answer."""
-        answer = self._alone(change, ask)
+        answer = self.writer.alone(partial(swap, change, ask, self.clock))
         if answer is None:
             answer = self._commit(self.job(change, ask, plain=plain))
         return answer
@@ -405,12 +400,6 @@ class SQLiteStore:
         """Settle a running or held record with one statement. Return whether there was one."""
         now = self.clock()
         return connection.execute(file.SETTLE, file.settled(ask, now)).rowcount == 1
-
-    def _alone(self, change: Transition[R, A], ask: R) -> A | None:
-        """Apply the rule without a queue. Return None if another caller is writing."""
-        if not self.fast:
-            return None
-        return self.writer.alone(partial(swap, change, ask, self.clock))
 
     def transition(self, change: Transition[R, A], ask: R) -> Callable[..., A]:
         """Return a function that applies one rule of the machine to one record."""

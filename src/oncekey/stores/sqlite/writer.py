@@ -120,11 +120,13 @@ class Writer:
         self.connection: Connection | None = None
 
     def alone(self, work: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """Return what `work` returns, or None if another caller leads now.
+        """Return what `work` returns, or None if another caller leads now, or without `fast`.
 
         Each statement of `work` is a transaction of its own. It is called again if it finds the
         file locked by another process.
         """
+        if not self._fast:
+            return None
         mine = runner()
         try:
             with self._lock:
@@ -436,7 +438,7 @@ def _claim(connection: sqlite3.Connection, jobs: list[Job], now: int) -> bool:
     for job in jobs:
         ask: Any = job.ask
         record, job.value = machine.claim(None, ask, now)
-        row = file.new_row(record, ask.ttl)
+        row = file.new_row(record, ask)
         values += row
     size = padded(len(jobs))
     values += row * (size - len(jobs))  # the same row again, which is ignored
