@@ -6,7 +6,8 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
 
 import httpx
 from starlette.applications import Starlette
@@ -40,11 +41,20 @@ from tests.faults.matrix.spec import SCOPE, Spec
 TOLD = ("unprotected", "taken_over", "lost", "not_recorded", "held", "renewal_failed")
 
 
+made: Final[ContextVar[list[str]]] = ContextVar("made")
+"""The values of the effects that have happened in the present call."""
+
+
 class Told(NamedTuple):
-    """An answer: the value, and whether the effect ran for it."""
+    """An answer: the value, and whether the call is told that it ran for it."""
 
     value: str
     ran: bool
+
+    @property
+    def by_own_effect(self) -> bool:
+        """Whether the call made the value: also if it lost its lease and `reconcile` found that."""
+        return self.ran or self.value in made.get(())
 
 
 class Work:
@@ -82,6 +92,7 @@ class Work:
 
     def arrive(self, key: str, token: int, downstream: str) -> str:
         value = self.value(key)
+        made.get([]).append(value)
         self.ledger.arrive(Arrival(key, token, downstream, self._who, value))
         self.points.passing("after_effect")
         return value

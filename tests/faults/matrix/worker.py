@@ -22,7 +22,7 @@ from oncekey.engine.keeper import keeper
 from tests.faults.matrix.history import History, Kind, Line, now
 from tests.faults.matrix.points import Failpoints
 from tests.faults.matrix.spec import BLOCK, Spec
-from tests.faults.matrix.surfaces import AWAITING, BLOCKING, Told, Work
+from tests.faults.matrix.surfaces import AWAITING, BLOCKING, Told, Work, made
 
 A_MOMENT = 0.02
 TROUBLES = (
@@ -83,9 +83,14 @@ class Worker:
         name = f"{self.spec.name}.{self.spec.life}.{who}"
         self.history.write(Line(now(), name, key, kind, **facts))  # type: ignore[arg-type]  # as named
 
+    def asking(self, who: int, key: str) -> None:
+        """The caller asks, and nothing has happened for it yet."""
+        made.set([])
+        self.line(who, key, "invoke")
+
     def told(self, who: int, key: str, told: Told) -> None:
         self.points.passing("before_answer")
-        self.line(who, key, "ok", value=told.value, ran=told.ran)
+        self.line(who, key, "ok", value=told.value, ran=told.by_own_effect)
 
     def refused(self, who: int, key: str, error: Exception, give_up: float) -> bool:
         """What a refusal means; whether to ask again."""
@@ -120,7 +125,7 @@ class Threads(Worker):
                 give_up = time.monotonic() + self.spec.patience
                 again = True
                 while again:
-                    self.line(who, key, "invoke")
+                    self.asking(who, key)
                     try:
                         self.told(who, key, ask(key))
                         again = False
@@ -162,7 +167,7 @@ class Tasks(Worker):
                     give_up = time.monotonic() + self.spec.patience
                     again = True
                     while again:
-                        self.line(who, key, "invoke")
+                        self.asking(who, key)
                         try:
                             self.told(who, key, await ask(key))
                             again = False
