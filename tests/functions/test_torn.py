@@ -212,3 +212,29 @@ def test_what_is_torn_away_at_its_end_is_not_renewed(once, monkeypatch):
         once.options(lease="5min").run("torn", fails)
     keys = [one._ticket.call.key for one in keeper._queued() if isinstance(one, Renewal)]
     assert "torn" not in keys
+
+
+def test_whose_landing_is_torn_away_locks_nothing(calm, store, monkeypatch):
+    """The run began without the store, so that nobody would look whether it goes on."""
+    flights = entered(calm, "torn")[0].flights
+    land = flights.land
+
+    def torn_once(*_):
+        monkeypatch.setattr(flights, "land", land)
+        raise KeyboardInterrupt
+
+    def fails():
+        monkeypatch.setattr(flights, "land", torn_once)
+        raise ValueError
+
+    def again():
+        try:
+            return calm.run("torn", answer_two)
+        except InProgressError:
+            return "refused"
+
+    store.refuse("claim", 1)
+    with pytest.raises(KeyboardInterrupt):
+        calm.run("torn", fails)
+    until(lambda: is_released(calm, "torn"))
+    assert again() == 2

@@ -623,6 +623,6 @@ class AsyncEngine:
         if ticket.renewal is not None:
             keeper.drop(ticket.renewal)
             ticket.renewal = None  # not before: who is interrupted in between tries again
-        flight, ticket.flight = ticket.flight, None  # `left` refers to the ticket: avoid a cycle
-        if flight is not None:
-            self._flights.land(flight, left)
+        if ticket.flight is not None:
+            self._flights.land(ticket.flight, left)
+            ticket.flight = None  # as above; `left` refers to the ticket: avoid a cycle

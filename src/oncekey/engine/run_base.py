@@ -162,9 +162,10 @@ class BaseRun:
 
         Its end may itself have been interrupted.
         """
-        if not self.ended or self.ticket.renewal is not None:
-            self.engine.let_go(self.ticket)
-        self.ticket.runner = None  # it refers to this run: avoid a cycle
+        ticket = self.ticket
+        if not self.ended or ticket.renewal is not None or ticket.flight is not None:
+            self.engine.let_go(ticket)
+        ticket.runner = None  # it refers to this run: avoid a cycle
 
     # Notes and steps
 
