@@ -49,7 +49,9 @@ def main() -> int:
     print(f"{len(defects)} defects; first their tests without them", flush=True)
     named = sorted({test for defect in defects for test in defect.tests})
     with tempfile.TemporaryDirectory() as folder:
-        code, printed = run(None, named, Path(folder, "all"), jobs=wanted.jobs)
+        original = Path(folder, "original")
+        copy_project(original)
+        code, printed = run(None, named, original, Path(folder, "all"), jobs=wanted.jobs)
         if code != 0:
             print(printed)
             print("the tests are red without any defect")
@@ -58,7 +60,8 @@ def main() -> int:
         for number in range(wanted.jobs):
             folders.put(Path(folder, str(number)))
         with ThreadPoolExecutor(wanted.jobs) as pool:
-            missed = sum(not seen for seen in pool.map(lambda one: plant(one, folders), defects))
+            seen = pool.map(lambda one: plant(one, original, folders), defects)
+            missed = sum(not red for red in seen)
     print(f"{len(defects) - missed} of {len(defects)} defects were seen")
     return 1 if missed else 0
 
@@ -75,12 +78,12 @@ def read(path: Path) -> Defect:
     return Defect(path.stem, breaks, tests, f"--- {patch}")
 
 
-def plant(defect: Defect, folders: Queue[Path]) -> bool:
+def plant(defect: Defect, original: Path, folders: Queue[Path]) -> bool:
     """Whether every test named by the defect fails with it, in a folder that nobody else uses."""
     unseen = []
     folder = folders.get()
     for test in defect.tests:
-        code, printed = run(defect.patch, [test], folder)
+        code, printed = run(defect.patch, [test], original, folder)
         if code != FAILED:
             unseen.append(f"{test} (exit code {code})\n{printed}")
     folders.put(folder)
@@ -91,22 +94,29 @@ def plant(defect: Defect, folders: Queue[Path]) -> bool:
     return not unseen
 
 
-def run(patch: str | None, tests: list[str], folder: Path, jobs: int = 0) -> tuple[int, str]:
-    """The exit code of these tests in a copy of the project, and what they printed last.
-
-    The copy is new each time. Compiled modules are kept beside it: a copied file has the time of
-    the original, so that only those that the patch changes are compiled again.
-    """
-    copy = folder / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
+def copy_project(original: Path) -> None:
+    """Copy what the tests need of the project."""
+    original.mkdir()
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "_build")
-            shutil.copytree(source, copy / name, ignore=ignored)
+            shutil.copytree(source, original / name, ignore=ignored)
         else:
-            shutil.copy(source, copy / name)
+            shutil.copy2(source, original / name)
+
+
+def run(
+    patch: str | None, tests: list[str], original: Path, folder: Path, jobs: int = 0
+) -> tuple[int, str]:
+    """The exit code of these tests in a copy of the project, and what they printed last.
+
+    The copy is new each time, and its files are links to those of `original`, which take no time to
+    make. Compiled modules are kept beside it, so that only what the patch changes is compiled.
+    """
+    copy = folder / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(original, copy, copy_function=os.link)
     if patch is not None:
         apply(patch, copy)
     spread = ["-n", str(jobs), "--dist", "loadgroup"] if jobs else []

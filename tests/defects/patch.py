@@ -15,6 +15,7 @@ def apply(patch: str, root: Path) -> None:
         moved = 0
         for hunk in re.split(r"(?m)(?=^@@ )", hunks)[1:]:
             moved += _apply_hunk(hunk, lines, moved, target)
+        target.unlink()  # it may be a link to a file that stays as it is
         target.write_text("\n".join(lines) + "\n")
 
 
