@@ -148,7 +148,10 @@ def look_for(wanted: list[Defect], workers: int) -> int:
     missed = 0
     for defect, seed, words in planted.look_for(wanted, workers):
         reason = planted.BLIND.get(defect.name)
-        if seed is not None:
+        if seed is not None and reason is not None:
+            missed += 1
+            say(f"  SEEN AT SEED {seed:6} {defect.name} is not blind: {reason} ({words})")
+        elif seed is not None:
             say(f"  found at seed {seed:4}  {defect.name}: {words}")
         elif reason is not None:
             say(f"  cannot be seen      {defect.name}: {reason}")

@@ -86,9 +86,11 @@ class Try:
         "process",
         "ran",
         "recorded",
+        "renewed_at",
         "renews",
         "story",
         "tear",
+        "tear_in",
         "token",
         "told_late",
         "torn",
@@ -123,10 +125,16 @@ class Try:
         """Whether the user's code came to its end."""
         self.life: Any = None
         """The run of the library, once the user's code has begun."""
-        self.tear = 0
+        self.tear, self.tear_in = 0, ""
         self.number = 0
+        self.renewed_at = 0
         terms = story.plan.terms
         self.renews = terms.heartbeat and terms.max_run is None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it runs without a store that has never heard of it."""
+        return self.unprotected and not self.token
 
     @property
     def can_be_torn(self) -> bool:
@@ -156,7 +164,7 @@ class Try:
         process.use()
         try:
             if self.tear:
-                with Tear(self, self.tear):
+                with Tear(self, self.tear, self.tear_in):
                     made = self._perform(call, in_coroutine)
             else:
                 made = self._perform(call, in_coroutine)
@@ -168,6 +176,7 @@ class Try:
             if made.duplicate:
                 self.world.seen.add("answered with the first result")
                 self.story.check_recorded()
+                self.story.check_not_forgotten(self)
             self.story.check_answer(self, made.value)
         self.over, self.ended = True, hub.now
         if process.breaker.open:
@@ -220,7 +229,7 @@ class Try:
                 return word
         if isinstance(error, ConfigurationError) and str(error) == FORBIDDEN:
             return "forbidden"
-        if isinstance(error, DOUBTS) or self.cut:
+        if isinstance(error, (*DOUBTS, ExceptionGroup)) or self.cut:
             return "cut off" if self.cut else "in doubt"
         raise ViolationError(f"a call raised what it must not raise: {error!r}") from error
 
@@ -274,7 +283,7 @@ class Asking:
         world.tries.append(call)
         self.before, call.given_up_by = call, lambda: self._go_on("hung")
         if plan.tear and self.tries == 1 and not world.masked(("tear", self.number)):
-            call.tear, call.number = plan.tear, self.number
+            call.tear, call.tear_in, call.number = plan.tear, plan.tear_in, self.number
         colour = world.plan.colours
         in_coroutine = colour == "async" or (colour == "both" and bool(bits >> 20 & 1))
         asked = Call(

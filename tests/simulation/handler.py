@@ -109,7 +109,13 @@ def perform_effect(call: "Try", attempt: BaseAttempt, bits: int) -> object:
         return act()
     call.doubtful = True
     world.seen.add("doubtful effect")
-    error = DOUBTS[(bits >> 32) % len(DOUBTS)]
+    error: Exception = DOUBTS[(bits >> 32) % len(DOUBTS)]()
+    if bits >> 40 & 7 == 0:
+        error = ExceptionGroup("two of its parts failed", [ValueError(), error])
+    elif bits >> 40 & 7 == 1 and call.activity.ident < 0:
+        error = ExceptionGroup(
+            "one of its tasks failed, and the others were cut off", [ValueError()]
+        )
     fate = (bits >> 36) % 3
     if fate == 0:
         act()

@@ -12,6 +12,7 @@ FRESH_FOR = 1_400_000
 
 if TYPE_CHECKING:
     from tests.simulation.caller import Try
+    from tests.simulation.process import Process
     from tests.simulation.world import World
 
 
@@ -45,6 +46,11 @@ class Story:
         """The store has lost something of this key, or somebody made it forget."""
         self.over = False
         """The life of a settled record has ended, and the key was used again."""
+        self.unwritable = False
+        """The store refuses what is said of the end of its attempts."""
+        self.forgotten_in: Process | None = None
+        """The process in which somebody forgot what was settled."""
+        self.forgotten_at = 0
         self.retries = 0
         """How often a human said that it may run again."""
         self.inside: set[Try] = set()
@@ -96,6 +102,7 @@ class Story:
         """The store knows less than it did."""
         self.amnesia = True
         self.over = self.over or on_purpose
+        self.forgotten_in = None
         self.is_settled = False
         self.settled_as = None
         record = self.world.store.records.get((self.plan.scope, self.plan.key))
@@ -151,7 +158,7 @@ class Story:
 
     def _excused(self, call: "Try") -> bool:
         """Whether the policy allowed another attempt after this one."""
-        if call.unprotected or call.overdue:
+        if call.unprotected or call.overdue or self.unwritable:
             return True
         if self.plan.terms.hold or self.plan.reconciles:
             # Refused, or asked first: only a zombie that slept past the quiet period remains.
@@ -163,7 +170,7 @@ class Story:
 
     def check_alone(self, call: "Try") -> None:
         """Who may not ask the store runs only where nobody else is known to run here."""
-        if not call.unprotected or self.amnesia:
+        if self.amnesia:
             return
         record = self.world.store.records.get((self.plan.scope, self.plan.key))
         for other in self.inside:
@@ -172,8 +179,11 @@ class Story:
             owns = record is not None and self.world.whose(record.nonce) is other
             if owns and record is not None and record.status != "running":
                 continue  # which the store has said, and nobody here relies on the run any more
+            beside = owns or other.unprotected
+            if not call.unprotected:  # granted to one whose flight the other should have seen
+                beside = other.unknown and self.world.plan.focus == "beside"
             must(
-                not (owns or other.unprotected),
+                not beside,
                 "nothing runs without the store beside a run that is known in its process",
                 record,
             )
@@ -182,6 +192,8 @@ class Story:
         """A refusal as "in progress" is no older than a moment: there is, or was, a lease."""
         world, process = self.world, call.process
         if world.clock_odd or self.amnesia or self.plan.reconciles or self.plan.terms.fail_open:
+            return
+        if self.unwritable:
             return
         now = world.hub.now
         record = world.store.records.get((self.plan.scope, self.plan.key))
@@ -209,6 +221,13 @@ class Story:
         """
         if not (self.plan.terms.fail_open or self.plan.reconciles or self.amnesia or self.over):
             must(self.is_settled, "a duplicate is answered with what is recorded")
+
+    def check_not_forgotten(self, call: "Try") -> None:
+        """Who asks where somebody has forgotten the record hears nothing of it any more."""
+        if call.process is not self.forgotten_in or not 0 < self.forgotten_at < call.began:
+            return
+        if not (self.plan.terms.fail_open or self.plan.reconciles or self.world.clock_odd):
+            must(self.is_settled, "what was forgotten here answers nobody here")
 
     def check_answer(self, call: "Try", value: Any) -> None:
         """The answer is that of the caller's own operation, which has happened."""

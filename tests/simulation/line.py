@@ -77,7 +77,7 @@ class Line:
         out = world.plan.latency + (bits >> 16 & 0x7FF)
         world.sending(process, "give back" if verb == "release" and what[0].unused else verb)
         now = hub.now
-        world.check_allowed(process, verb, bits)
+        world.check_allowed(process, verb, what[0], bits)
         if process.cut_until > now and process.cut_how != "deaf":
             refused = process.cut_how == "refused"
             process.suffer(now)
@@ -143,6 +143,7 @@ class Line:
 
     def claim(self, ask: Claim, /) -> Answer:
         self._world.claims_sent[ask.nonce] += 1
+        self._world.check_claim(self._process, ask)
         return self.call("claim", ask)  # type: ignore[no-any-return]  # as the store answers
 
     def renew(self, ask: Renew, /) -> Verdict:

@@ -274,7 +274,7 @@ class Oracle:
             return
         if call.gone and (call.ran or not call.torn):
             return
-        if running.nonce in world.strays or call.story.amnesia:
+        if running.nonce in world.strays or call.story.amnesia or call.story.unwritable:
             return
         process = call.process
         since = max(call.ended, process.trouble_at, process.refused_at, process.paused_until)
@@ -330,9 +330,11 @@ class Oracle:
         assert alive is not None
         must(answer is not Verdict.LOST, "the owner is known", ask, before)
         if after is before:
+            ends = type(ask) is Settle or (type(ask) is Release and not (ask.uncertain or ask.hold))
+            may = alive.status == "running" or (alive.status == "held" and ends)
             must(
-                alive.status != "running" or type(ask) is Note,
-                "what the owner says of a running record is kept",
+                not may or type(ask) is Note,
+                "what the owner says of a running record is kept, and how a held one ended",
                 ask,
                 before,
             )

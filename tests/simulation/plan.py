@@ -53,9 +53,47 @@ FOCI: Final = (
     "gives way",
     "gives way",
     "same token",
+    "unwritable",
+    "hangs in silence",
+    "beside",
+    "beside",
+    "torn",
+    "torn",
+    "forgets",
 )
 """Moments that chance alone would bring about too seldom: some seeds are about one of them."""
+OPEN: Final = ("cannot give back", "hangs in silence", "beside")
+"""Those about calls that run without the store."""
+LONG: Final = ("unwritable", "torn", "beside")
+"""Those about long leases."""
+TORN: Final = (
+    "_reconcile",
+    "_reconcile",
+    "_lead",
+    "_start",
+    "_grant",
+    "begin",
+    "live",
+    "settle",
+    "leave",
+    "abandon",
+    "let_go",
+    "_end",
+    "land",
+)
+"""Functions in which a signal would do harm, if it did not come seldom there."""
 VALUES: Final = ("dict", "dict", "dict", "none", "zero", "empty", "unkeepable")
+STARTS: Final = (0, 1_000, 30_000, SECOND, 3 * SECOND)
+BESIDE: Final = (0, 200_000, 700_000, 1_300_000, 2_000_000, 3 * SECOND, 4 * SECOND)
+"""How much later than the first of them callers come."""
+LOSSES: Final[dict[str, list[tuple[int, str]]]] = {
+    "cannot give back": [(WHOLE // 6, "refused")],
+    "beside": [(WHOLE // 4, "request lost"), (WHOLE // 2, "reply lost")],
+    "unwritable": [],
+    "hangs in silence": [],
+    "forgets": [],
+}
+"""What gets lost on the line where a seed is about such a moment."""
 CUTS: Final = ("cancel", "cancel", "exit", "close")
 LEAPS: Final = (61 * MINUTE, 90 * MINUTE, 23 * HOUR, 25 * HOUR, 49 * HOUR)
 """How much later somebody comes back, where a seed is about long times."""
@@ -114,6 +152,8 @@ class Caller(NamedTuple):
     """In front of so many lines of the library a signal raises an exception; 0: there is none."""
     leap: int = 0
     """How much later it comes back after every second try."""
+    tear_in: str = ""
+    """The function whose lines count for the signal; empty: all do."""
 
 
 class Upon(NamedTuple):
@@ -147,7 +187,7 @@ class Plan:
         quiet = swarm.one_in(8)
         self.heal_at = swarm.between(4, 9) * SECOND
         focus = Dice(seed, 5)
-        self.focus = "" if quiet or not focus.one_in(3) else focus.pick(FOCI)
+        self.focus = "" if quiet or focus.below(5) > 1 else focus.pick(FOCI)
         self.nodes = swarm.pick((1, 2, 2, 2, 3))
         if self.focus:
             self.nodes = 2 if self.focus in ("gives way", "same token") else 1
@@ -156,22 +196,25 @@ class Plan:
         self.time_out = swarm.pick((0.3, 1.0))
         self.lateness = swarm.pick((200_000, SECOND, 3 * SECOND))
         self.watching = swarm.one_in(2)
-        self.cached = swarm.one_in(2)
+        self.cached = swarm.one_in(2) or self.focus == "forgets"
         self.purging = swarm.one_in(6)
         self.edges = swarm.one_in(3)
         drifts = (0.97, 1.0, 1.03) if swarm.one_in(4) else (1.0,)
         self.rates = [swarm.pick(drifts) for _ in range(self.nodes + FORKS)]
         self.skews = [swarm.between(-5, 5) * SECOND for _ in range(self.nodes + FORKS)]
-        self.limits, self.trouble = self._on_the_line(swarm, quiet)
-        if self.focus == "cannot give back":
-            self.trouble = WHOLE // 6
-            self.limits = [(self.trouble, "refused")]
+        self.limits = self._on_the_line(swarm, quiet)
+        """Up to which number each kind of loss is meant."""
+        if self.focus == "beside":
+            self.time_out = 1.0
+        self.trouble = max((limit for limit, _ in self.limits), default=0)
+        self.unwritable = self.focus == "unwritable"
         expiring = swarm.one_in(6)
         self.evicts = not quiet and swarm.one_in(5)
-        atomic = not self.evicts
+        atomic = not self.evicts and self.focus not in (*OPEN, "unwritable", "forgets")
+        several = swarm.pick((1, 1, 1, 2))
         self.keys = [
             _key(Dice(seed, 20 + number), number, self.watching, expiring, atomic, self.focus)
-            for number in range(swarm.pick((1, 1, 1, 2)))
+            for number in range(2 if self.unwritable else several)
         ]
         shortest = min(key.terms.lease for key in self.keys)
         self.tick = shortest // 2 if swarm.one_in(5) or self.focus == "same token" else 1
@@ -188,17 +231,28 @@ class Plan:
         self.upon = None if quiet else self._upon(Dice(seed, 4))
         self.leap = 0
         """How much later somebody comes back; 0: nobody does."""
-        if not quiet and not self.focus:
+        if not quiet:
+            self._befall(seed)
+        if self.tick > 1:  # some leases are shorter now
+            self.tick = min(self.tick, min(key.terms.lease for key in self.keys) // 2)
+
+    def _befall(self, seed: int) -> None:
+        """What else is to happen: all of it where the seed is about nothing else."""
+        if self.focus == "torn":
+            self._tear_asking(Dice(seed, 7))
+        elif self.focus == "hangs in silence":
+            self._hang(Dice(seed, 6), always=True)
+        elif not self.focus:
             self._hang(Dice(seed, 6))
             self._tear(Dice(seed, 7))
             self._refuse(Dice(seed, 8))
             self._leap(Dice(seed, 9))
-        if self.tick > 1:  # some leases are shorter now
-            self.tick = min(self.tick, min(key.terms.lease for key in self.keys) // 2)
+        if self.focus in ("torn", "unwritable"):
+            self.heal_at = 9 * SECOND
 
-    def _hang(self, dice: Dice) -> None:
+    def _hang(self, dice: Dice, *, always: bool = False) -> None:
         """The code of a key hangs in one of its runs, which only the end of its lease can end."""
-        if not dice.one_in(5):
+        if not dice.one_in(5) and not always:
             return
         key = self.keys[0]
         lease = dice.pick((1, 1, 2)) * SECOND
@@ -216,15 +270,33 @@ class Plan:
         key.hangs_for = dice.pick((0, 0, 2 * lease, 5 * lease))
         self.callers = [one._replace(tries=4) for one in self.callers]
 
+    def _tear_asking(self, dice: Dice) -> None:
+        """Those who come later are torn where it is about asking how the first attempt ended."""
+        first, *later = self.callers
+        self.callers = [first._replace(cut="")]
+        for number, one in enumerate(later, start=1):
+            self.callers.append(
+                one._replace(
+                    start=first.start + number * dice.below(2 * SECOND),
+                    cut="",
+                    tear=1 + dice.below(12),
+                    tear_in=dice.pick(TORN),
+                )
+            )
+
     def _tear(self, dice: Dice) -> None:
         """Signals raise exceptions between two lines of the library."""
         if dice.one_in(5):
             self.callers = [
-                one._replace(tear=1 + dice.below(dice.pick((60, 150, 400))), tries=3)
-                if number == 0 or dice.one_in(3)
-                else one
+                self._torn(dice, one._replace(tries=3)) if number == 0 or dice.one_in(3) else one
                 for number, one in enumerate(self.callers)
             ]
+
+    @staticmethod
+    def _torn(dice: Dice, one: Caller) -> Caller:
+        if dice.one_in(2):
+            return one._replace(tear=1 + dice.below(12), tear_in=dice.pick(TORN))
+        return one._replace(tear=1 + dice.below(dice.pick((60, 150, 400))))
 
     def _refuse(self, dice: Dice) -> None:
         """The store refuses its users for a while, as a server does that lacks their rights."""
@@ -297,32 +369,32 @@ class Plan:
         self.faults += later
         self.heal_at += times * (leap + 10 * SECOND)
 
-    @staticmethod
-    def _on_the_line(swarm: Dice, quiet: bool) -> tuple[list[tuple[int, str]], int]:
-        """Up to which number each kind of loss is meant, and the largest of them."""
-        limits, total = [], 0
+    def _on_the_line(self, swarm: Dice, quiet: bool) -> list[tuple[int, str]]:
+        limits: list[tuple[int, str]] = []
+        total = 0
         if not quiet and not swarm.one_in(4):
             for kind in ON_THE_LINE:
                 if swarm.one_in(2):
                     most = WHOLE - total
                     total += min(WHOLE * swarm.pick((1, 4, 12, 50)) // 100, most)
                     limits.append((total, kind))
-        return limits, total
+        return LOSSES.get(self.focus, limits)
 
     def _callers(self, dice: Dice, quiet: bool) -> list[Caller]:
         callers = []
         cuts = not quiet and dice.one_in(2)
         others = dice.one_in(3)
         away = self.focus == "gives way"
-        if self.focus == "cannot give back":
+        if self.focus in ("cannot give back", "beside", "unwritable", "forgets"):
             cuts = others = False
         for key in range(len(self.keys)):
             start = dice.below(SECOND)
-            for _ in range(3 if self.focus else dice.pick((1, 2, 2, 3))):
+            count = 3 + (self.focus == "beside") if self.focus else dice.pick((1, 2, 2, 3))
+            for _ in range(count):
                 one = Caller(
                     key=key,
                     payload="b" if others and dice.one_in(3) else "a",
-                    start=start + dice.pick((0, 1_000, 30_000, SECOND, 3 * SECOND)),
+                    start=start + dice.pick(BESIDE if self.focus == "beside" else STARTS),
                     tries=3 if self.focus else dice.pick((1, 2, 3)),
                     backoff=dice.pick((50_000, 400_000, 1_500_000)),
                     cut=dice.pick(CUTS) if (cuts and dice.one_in(2)) or away else "",
@@ -354,14 +426,17 @@ class Plan:
 
     def _upon(self, dice: Dice) -> Upon | None:
         lease = self.keys[0].terms.lease
-        if self.focus == "cannot record":
-            return Upon("settle", 1, "refused", 6 * SECOND)
-        if self.focus == "cannot give back":
-            return Upon("give back", 1, "refused", 4 * SECOND)
-        if self.focus == "gives way":
-            return Upon("settle", 1, "asleep", 2 * lease)
-        if not dice.one_in(4):
-            return None
+        long = dice.pick((SECOND, 2 * SECOND, 3 * SECOND))
+        aimed = {
+            "cannot record": Upon("settle", 1, "refused", 6 * SECOND),
+            "cannot give back": Upon("give back", 1, "refused", 4 * SECOND),
+            "gives way": Upon("settle", 1, "asleep", 2 * lease),
+            "unwritable": Upon("settle", 1, "silent", 3 * SECOND) if dice.one_in(2) else None,
+            "hangs in silence": Upon("claim", 1, dice.pick(("deaf", "deaf", "silent")), long),
+            "forgets": Upon("claim", dice.pick((2, 3, 4)), "forgotten", 0),
+        }
+        if self.focus in aimed or not dice.one_in(4):
+            return aimed.get(self.focus)
         return Upon(
             verb=dice.pick(VERBS),
             nth=dice.pick((1, 1, 2)),
@@ -373,15 +448,19 @@ class Plan:
 def _key(  # noqa: PLR0917 - what a seed says of its keys
     dice: Dice, number: int, watching: bool, expiring: bool, atomic: bool, focus: str
 ) -> KeyPlan:
-    asking = dice.one_in(5) or focus == "cannot give back"
+    asking = dice.one_in(5) or focus in ("cannot give back", "torn")
     """Whether it is all about asking how a doubtful attempt ended."""
     mode: Mode = "bare" if asking else dice.pick(MODES if atomic else MODES[1:])
     lease = dice.pick((1, 2) if focus == "gives way" else (1, 2, 4, 8)) * SECOND
+    if focus in LONG:
+        lease = 8 * SECOND
+    elif focus == "hangs in silence":
+        lease = SECOND
     waits = (0.0, 0.5, 3.0) if watching else (0.0, 0.02, 0.15)
     terms = Terms(
         ttl=dice.between(1, 5) * SECOND if expiring else DAY,
         lease=lease,
-        heartbeat=not dice.one_in(10),
+        heartbeat=not dice.one_in(2 if focus == "gives way" else 10),
         max_run=1.5 * lease / SECOND if dice.one_in(10) else None,
         wait=3.0 if focus else waits[-1] if asking else dice.pick(waits),
         retry_after=0.5,
@@ -392,7 +471,7 @@ def _key(  # noqa: PLR0917 - what a seed says of its keys
         definite=(),
         hold=dice.one_in(3),
         max_attempts=dice.pick((2, 3)) if dice.one_in(5) else None,
-        fail_open=mode != "atomic" and (dice.one_in(3) or focus == "cannot give back"),
+        fail_open=mode != "atomic" and (dice.one_in(3) or focus in OPEN),
         max_result=1_000_000,
         quiet=2 * lease,
         heartbeat_every=lease / SECOND / 3,

@@ -3,9 +3,10 @@
 from copy import copy
 from typing import TYPE_CHECKING
 
+from oncekey.core.requests import Settle
 from oncekey.engine.breaker import Breaker
 from oncekey.engine.cache import Cache
-from oncekey.engine.chores import Purging
+from oncekey.engine.chores import Purging, UnrecordedEnd
 from oncekey.engine.engine import Engine
 from oncekey.engine.engine_async import AsyncEngine
 from oncekey.engine.keeper import Chore, Keeper
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _HEARD: frozenset[Name] = frozenset(
-    {"taken_over", "lost", "not_recorded", "unprotected", "renewal_failed", "not_kept", "purged"}
+    {
+        "taken_over",
+        "lost",
+        "not_recorded",
+        "never_recorded",
+        "unprotected",
+        "renewal_failed",
+        "not_kept",
+        "purged",
+    }
 )
+NEVER = 1 << 62
+"""A time that does not come."""
 
 
 class Process:
@@ -43,12 +55,16 @@ class Process:
         self.trouble_at = -1
         self.refused_at = -1
         """When the store last refused it something as a server does that lacks its rights."""
+        self.unrecorded_at = NEVER
+        """Since when nothing is known to have been recorded, after a call that could not."""
+        self.never_recorded = 0
+        """How often it told that something will never be recorded."""
         self.stood = 0
         """For how long its monotonic clock stood, as it does while a machine sleeps."""
         self.rate = world.plan.rates[index]
         self.skew = world.plan.skews[index]
         self.line = Line(world, self)
-        self.observers = Observers([Listener(world)])
+        self.observers = Observers([Listener(self)])
         self._purges = False
         self.urgent: dict[Chore, bool] = {}
         """What must get through to the store, and whether it was tried."""
@@ -109,6 +125,11 @@ class Process:
         """Until then it is no wonder when something of it takes too long."""
         self.trouble_at = max(self.trouble_at, until)
 
+    def fall_asleep(self, until: int) -> None:
+        """All of it sleeps until then, or for longer if it does already."""
+        self.paused_until, self.slept = max(self.paused_until, until), True
+        self.suffer(self.paused_until)
+
     def die(self) -> None:
         """Nothing of it goes on; what it has sent is on its way."""
         self.dead = True
@@ -120,14 +141,15 @@ class Process:
 class Listener:
     """Hears what the observers of a process are told."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, process: Process) -> None:
+        self._process = process
 
     def wants(self, name: Name) -> bool:
         return name in _HEARD
 
     def __call__(self, event: Event) -> None:
-        self._world.seen.add(event.name)
+        self._process.never_recorded += event.name == "never_recorded"
+        self._process.world.seen.add(event.name)
 
 
 class SimulatedKeeper(Keeper):
@@ -165,6 +187,11 @@ class Hanging(Chore):
     def do(self) -> float | None:
         self._world.hub.wait(self._seconds)
         return None
+
+
+def is_settle(chore: Chore) -> bool:
+    """Whether the chore has to record what was done."""
+    return isinstance(chore, UnrecordedEnd) and isinstance(chore._ask, Settle)
 
 
 def _copied(flight: Flight) -> Flight:

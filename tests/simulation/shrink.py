@@ -22,7 +22,7 @@ def smallest(seed: int, faults: tuple[Injected, ...]) -> list[Injected]:
     return left
 
 
-def words(seed: int, fault: Injected) -> str:
+def words(seed: int, fault: Injected) -> str:  # noqa: PLR0911 - one return per kind
     """A fault as people say it."""
     if len(fault) == 4:
         _, node, number, kind = fault
@@ -33,9 +33,13 @@ def words(seed: int, fault: Injected) -> str:
         caller = plan.callers[number]
         return f"caller {number}: {caller.cut} {caller.cut_after / SECOND:.6f} s into a call"
     if kind == "tear":
-        return f"caller {number}: a signal in front of line {plan.callers[number].tear} of a call"
+        caller = plan.callers[number]
+        where = f"{caller.tear_in}()" if caller.tear_in else "a call"
+        return f"caller {number}: a signal in front of line {caller.tear} of {where}"
     if kind == "hang":
         return f"key {number}: run {plan.keys[number].hangs} hangs"
+    if kind == "unwritable":
+        return "key 0: the store refuses what is said of the end of its attempts"
     if kind == "upon":
         return f"upon the message: {plan.upon}"
     planned = plan.faults[number]

@@ -187,6 +187,9 @@ class Handle:
 class Loop:
     """As much of an event loop as futures and `asyncio.wait` ask for."""
 
+    _calls = False
+    """Whether it calls what somebody gave it to call."""
+
     def get_debug(self) -> bool:
         return False
 
@@ -194,9 +197,14 @@ class Loop:
         return asyncio.Future(loop=self)  # type: ignore[arg-type]  # as much of a loop as it needs
 
     def call_soon(self, function: Any, *arguments: Any, context: Any = None) -> Handle:
+        """A real loop sleeps on when it is told so from another thread."""
+        hub = STAGE.hub
+        if not (self._calls or hub.current is None or hub.current.ident < 0):
+            hub.broken = hub.broken or AssertionError("a loop is woken by other threads")
         return self.call_later(0.0, function, *arguments)
 
-    call_soon_threadsafe = call_soon
+    def call_soon_threadsafe(self, function: Any, *arguments: Any) -> Handle:
+        return self.call_later(0.0, function, *arguments)
 
     def call_later(self, seconds: float, function: Any, *arguments: Any) -> Handle:
         hub = STAGE.hub
@@ -204,7 +212,9 @@ class Loop:
 
         def call(_: object) -> None:
             if not handle.cancelled:
+                self._calls = True
                 function(*arguments)
+                self._calls = False
 
         hub.at(hub.now + (int(seconds * 1_000_000) + 1 if seconds > 0 else 0), call)
         return handle

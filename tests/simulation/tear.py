@@ -25,11 +25,15 @@ _tears: dict[Any, "Tear"] = {}
 
 
 class Tear:
-    """Raises an exception in a call, in front of the nth line of the library that it comes to."""
+    """Raises an exception in a call, in front of the nth line of the library that it comes to.
 
-    def __init__(self, call: "Try", nth: int) -> None:
+    Only the lines of functions with the name `within` count, if it has one.
+    """
+
+    def __init__(self, call: "Try", nth: int, within: str) -> None:
         self._call = call
         self._left = nth
+        self.within = within
 
     def __enter__(self) -> None:
         _tears[getcurrent()] = self
@@ -58,4 +62,6 @@ def _entered(frame: FrameType, event: str, argument: object) -> Any:
     if code.co_flags & CO_GENERATOR:  # which Python may be closing, where nothing can be raised
         return None
     tear = _tears.get(getcurrent()) if ours else None
-    return None if tear is None else tear.line
+    if tear is None or (tear.within and tear.within != code.co_name):
+        return None
+    return tear.line

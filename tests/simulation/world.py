@@ -4,10 +4,12 @@ Chaos first. Then everything heals, and whoever asks must get an answer.
 """
 
 from collections import Counter
+from typing import Any
 from zlib import crc32
 
 from oncekey.core.codec import PLAIN
-from oncekey.core.requests import Claim, Forget, Renew, Request, Resolve
+from oncekey.core.requests import Claim, Forget, Granted, Renew, Request, Resolve
+from oncekey.engine.engine import ASK_PATIENCE
 from oncekey.errors import ConfigurationError, StoreError
 from tests.simulation.caller import Asking, Try
 from tests.simulation.dice import mix
@@ -16,7 +18,7 @@ from tests.simulation.ledger import Story
 from tests.simulation.line import FORBIDDEN, FULL, ForbiddenError, Message
 from tests.simulation.oracle import Oracle, must
 from tests.simulation.plan import SECOND, Caller, Fault, Plan
-from tests.simulation.process import Hanging, Process
+from tests.simulation.process import NEVER, Hanging, Process, is_settle
 from tests.simulation.stage import EPOCH, STAGE
 from tests.simulation.store import SimulatedStore
 
@@ -32,6 +34,10 @@ FORBIDDEN_VERBS = (
 """What a user may be forbidden: everything, to write, and what other scripts do than claims."""
 PATIENCE = 120 * SECOND
 GRACE = 3 * SECOND
+AT_ONCE = SECOND * 3 // 10
+"""Microseconds in which the keeper gets to what it is to do at once."""
+FOUND_OUT = SECOND
+"""Microseconds in which the keeper finds out whether a store records anything."""
 UNBEGUN = 2_500_000
 """Microseconds after which a claim is given back whose caller has left before its code began."""
 CHAOS = 20 * SECOND
@@ -65,6 +71,8 @@ class World:
         self.strays: set[str] = set()
         """Nonces of claims that came once more when their asker had its answer and was gone."""
         self._asked: set[str] = set()
+        self._first_asked: dict[str, int] = {}
+        """By nonce: when its claim was sent for the first time."""
         self.claims_sent: Counter[str] = Counter()
         """How often the claim of a nonce went out."""
         self._only = only
@@ -93,6 +101,9 @@ class World:
             hub.at(caller.start, Asking(self, number, caller, last=False).next)
         for fault in plan.faults:
             hub.at(fault.at, self._befall, fault)
+        if plan.unwritable and not self.masked(("unwritable", 0)):
+            self.injected.append(("unwritable", 0))
+            self.stories[0].unwritable = True
         hub.run(plan.heal_at)
         self._heal()
         hub.run(hub.now + PATIENCE)
@@ -180,6 +191,10 @@ class World:
         """What happened under the key of the request."""
         return self._by_scope[ask.scope or ""]
 
+    def unwritable(self, ask: Request) -> bool:
+        """Whether the store refuses what is said of the end of this key's attempts."""
+        return ask.scope is not None and not self.healed and self.story(ask).unwritable
+
     def tell(self, *words: object) -> None:
         """Something happened."""
         if self.told is not None:
@@ -213,15 +228,23 @@ class World:
             until = min(self.hub.now + upon.long, self.plan.heal_at)
             process.suffer(until)
             if upon.how == "asleep":
-                process.paused_until, process.slept = until, True
+                process.fall_asleep(until)
                 self.seen.add("fell asleep upon a verb")
                 self.hub.wait(0.0)
+            elif upon.how == "forgotten":
+                story = self.stories[0]
+                self.hub.at(self.hub.now + 2 * self.plan.latency, self._forget_in, (story, process))
             else:
                 process.cut_until, process.cut_how = until, upon.how
                 self.seen.add("cut off upon a verb")
 
-    def check_allowed(self, process: Process, verb: str, bits: int) -> None:
+    def check_allowed(self, process: Process, verb: str, ask: Any, bits: int) -> None:
         """Raise what a store raises whose server does not allow its user this verb at present."""
+        if verb == "settle" and self.unwritable(ask):
+            self.seen.add("a record that could not be written")
+            self.hub.wait(2 * self.plan.latency * MICRO)
+            self._not_recorded(process)
+            raise ConfigurationError(FORBIDDEN)
         if self.forbids_until <= self.hub.now or verb not in self.forbidden:
             return
         process.refused_at = self.hub.now
@@ -230,13 +253,40 @@ class World:
         self.seen.add(f"forbidden: {verb}")
         self.hub.wait(2 * self.plan.latency * MICRO)
         if bits >> 42 & 3:
+            if verb == "settle":
+                self._not_recorded(process)
             raise ConfigurationError(FORBIDDEN)
         raise ForbiddenError
+
+    def _not_recorded(self, process: Process) -> None:
+        """A call could not say how it ended: its process finds out whether anybody can."""
+        current = self.hub.current
+        if current is not None and isinstance(current.owner, Try):
+            process.unrecorded_at = min(process.unrecorded_at, self.hub.now)
+
+    def check_claim(self, process: Process, ask: Claim) -> None:
+        """A caller claims: not for long in vain, and not while nothing can be recorded."""
+        current, now = self.hub.current, self.hub.now
+        if current is None or not isinstance(current.owner, Try) or process.slept:
+            return
+        first = self._first_asked.setdefault(ask.nonce, now)
+        longest = int((self.plan.time_out + ASK_PATIENCE) * SECOND)
+        slow = process.rate < 1
+        must(slow or now - first <= longest, "nobody asks for long where nobody answers", ask)
+        since = process.unrecorded_at
+        must(
+            now - since < FOUND_OUT or process.trouble_at >= since,
+            "nothing new is begun while nothing can be recorded",
+            ask,
+        )
 
     def check_renewal(self, ask: Renew) -> None:
         """Nobody renews for a call that is over, however it ended."""
         call = self._nonces.get(ask.nonce)
-        if call is None or not call.over or call.story.amnesia:
+        if call is None:
+            return
+        call.renewed_at = self.hub.now
+        if not call.over or call.story.amnesia:
             return
         process, pause = call.process, call.story.plan.terms.heartbeat_every
         since = max(call.ended, process.trouble_at, process.paused_until)
@@ -246,6 +296,15 @@ class World:
             "a lease is renewed only while its code runs",
             ask,
         )
+
+    def _check_renewed(self, what: tuple[Try, int]) -> None:
+        """What is left of a lease that was granted long ago is used to renew it."""
+        call, since = what
+        process = call.process
+        ends = call.over or call.finished or call.cut or process.dead or process.stopping
+        trouble = max(process.trouble_at, process.refused_at, process.paused_until) >= since
+        if call.renews and not (ends or trouble or call.story.amnesia):
+            must(call.renewed_at >= since, "a grant that comes late is renewed at once", since)
 
     def masked(self, fault: Injected) -> bool:
         """Whether this fault is to be left out."""
@@ -277,10 +336,7 @@ class World:
                 self.strays.add(ask.nonce)
             self._asked.add(ask.nonce)
             if message.full or self.full_until > hub.now:
-                self.seen.add("full")
-                process.suffer(hub.now)
-                error = StoreError(FULL, happened=False)
-                hub.wake_at(hub.now + message.back, message.activity, message.waits, error)
+                self._refuse(message)
                 return
             call = self._nonces.get(ask.nonce)
             if call is not None and call.over:
@@ -303,6 +359,27 @@ class World:
             hub.wake_at(max(silence, hub.now), message.activity, message.waits, error)
             return
         hub.wake_at(hub.now + message.back, message.activity, message.waits, answer)
+        self._heard(message, answer)
+
+    def _refuse(self, message: Message) -> None:
+        self.seen.add("full")
+        message.who.suffer(self.hub.now)
+        error = StoreError(FULL, happened=False)
+        self.hub.wake_at(self.hub.now + message.back, message.activity, message.waits, error)
+
+    def _heard(self, message: Message, answer: object) -> None:
+        """Somebody hears from the store that an end is recorded, or that it owns a key.
+
+        If it owned the key before, what is left is no whole lease.
+        """
+        if message.verb == "settle":
+            message.who.unrecorded_at = NEVER
+        elif type(answer) is Granted and message.activity.waits == message.waits:
+            call = self._nonces.get(answer.record.nonce)
+            late = answer.record.lease_end - answer.now < message.what[0].lease
+            if call is not None and late:
+                soon = self.hub.now + message.back + AT_ONCE
+                self.hub.at(soon, self._check_renewed, (call, self.hub.now))
 
     # What befalls processes and the store
 
@@ -349,6 +426,9 @@ class World:
         def last_moments() -> None:
             waiting = list(process.urgent)
             process.keeper.finish()
+            unsaid = [one for one in waiting if one in process.urgent and is_settle(one)]
+            told = process.never_recorded >= len(unsaid)
+            must(told, "what was never recorded is told", unsaid, process.never_recorded)
             if process.trouble_at < begun and process.paused_until < begun:
                 left = [one for one in waiting if process.urgent.get(one) is False]
                 must(not left, "what must be recorded is tried before the process ends", left)
@@ -357,9 +437,7 @@ class World:
         self.hub.start(process, last_moments)
 
     def _pause(self, fault: Fault, process: Process) -> None:
-        process.paused_until = min(self.hub.now + fault.long, self.plan.heal_at)
-        process.suffer(process.paused_until)
-        process.slept = True
+        process.fall_asleep(min(self.hub.now + fault.long, self.plan.heal_at))
         self.seen.add("paused")
 
     def _cut(self, fault: Fault, process: Process) -> None:
@@ -389,8 +467,7 @@ class World:
             return
         if fault.bits & 1:
             process.stood += until - self.hub.now
-        process.paused_until, process.slept = until, True
-        process.suffer(until)
+        process.fall_asleep(until)
         self.seen.add("slept for hours")
 
     def _full(self, fault: Fault, process: Process) -> None:
@@ -500,6 +577,25 @@ class World:
                 self.seen.add("forgotten")
 
         self.hub.at(self.hub.now + fault.long // 2, forget)
+
+    def _forget_in(self, what: tuple[Story, Process]) -> None:
+        """Somebody forgets in this process what is settled, as `Once.forget` does it."""
+        story, process = what
+        record = self.store.get(story.plan.scope, story.plan.key)
+        if process.dead or record is None or record.status not in ("completed", "failed"):
+            return
+        self.store.forget(Forget(record.scope, record.key, token=record.token, force=False))
+        story.forget(on_purpose=True)
+        story.forgotten_in = process
+
+        def forget() -> None:
+            if process.cache is not None:
+                process.cache.drop((record.scope, record.key))
+            process.flights.forget((record.scope, record.key))
+            story.forgotten_at = self.hub.now
+            self.seen.add("forgotten in a process")
+
+        self.hub.start(process, forget)
 
 
 _KINDS = {
