@@ -214,6 +214,17 @@ def test_what_is_torn_away_at_its_end_is_not_renewed(once, monkeypatch):
     assert "torn" not in keys
 
 
+def test_a_block_that_is_torn_away_while_it_frees_its_key_is_not_renewed(once, monkeypatch):
+    def torn(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), once.options(lease="5min").attempt("torn") as attempt:
+        monkeypatch.setattr(attempt._run.engine, "leave", torn)
+        attempt.release()
+    keys = [one._ticket.call.key for one in keeper._queued() if isinstance(one, Renewal)]
+    assert "torn" not in keys
+
+
 def test_whose_landing_is_torn_away_locks_nothing(calm, store, monkeypatch):
     """The run began without the store, so that nobody would look whether it goes on."""
     flights = entered(calm, "torn")[0].flights

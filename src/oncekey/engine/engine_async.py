@@ -530,9 +530,6 @@ class AsyncEngine:
             record = await self._store.get(call.scope, call.key)
         except OncekeyError:  # down, or unreadable: there is no other answer
             record = None
-        except BaseException:  # interrupted: who follows this run must not wait for it
-            self._end(ticket, None)
-            raise
         # A worker that was quicker than its producer has freed the record of an enqueued job.
         if record is not None or call.surface != "enqueue":
             self.observers.tell("lost", call, ticket.record.attempt)

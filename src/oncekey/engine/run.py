@@ -90,13 +90,12 @@ class Run(BaseRun):
     ) -> None:
         """Complete without a value or fail with the error, unless the attempt has ended."""
         self.stop_being_current()
-        if self.ended:
-            return
         try:
-            if error is None:
-                self.complete(None)
-            else:
-                self.fail(error)
+            if not self.ended:
+                if error is None:
+                    self.complete(None)
+                else:
+                    self.fail(error)
         finally:
             self.abandon()
 

@@ -88,13 +88,12 @@ class AsyncRun(BaseRun):
     ) -> None:
         """Complete without a value or fail with the error, unless the attempt has ended."""
         self.stop_being_current()
-        if self.ended:
-            return
         try:
-            if error is None:
-                await self.complete(None)
-            else:
-                await self.fail(error)
+            if not self.ended:
+                if error is None:
+                    await self.complete(None)
+                else:
+                    await self.fail(error)
         finally:
             self.abandon()
 
