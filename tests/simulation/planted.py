@@ -44,6 +44,7 @@ BLIND: Final[dict[str, str]] = {
     "outbox_numbers_of_an_object": _SURFACE,
     "results_pile_up": "no schedule has 64 MiB of results",
     "sqlite_fork_does_not_wait": _PYTHON,
+    "torn_block_is_renewed": _SURFACE,
     "waiter_looks_too_early": _BETWEEN,
 }
 """Defects of the core that a schedule cannot show, and why."""
