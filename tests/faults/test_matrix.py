@@ -9,8 +9,8 @@ from tests.faults.matrix import page, rows, show
 from tests.faults.matrix.cells import CELLS, Entry
 from tests.faults.matrix.lab import Result
 from tests.faults.matrix.points import Failpoints
-from tests.faults.matrix.program import chosen, laboratory, main, run
-from tests.faults.matrix.soak import Soaked, put_away
+from tests.faults.matrix.program import STORES, chosen, laboratory, main, run
+from tests.faults.matrix.soak import GROUPS, Soaked, put_away
 from tests.faults.matrix.verdict import Figures
 from tests.servers.redis import RedisServer
 
@@ -51,6 +51,10 @@ def test_what_is_not_protected_is_seen(lab):
 
 def test_every_row_is_run_or_says_why_not():
     assert {one.row for one in CELLS} | set(rows.NOT_RUN) == set(rows.ROWS)
+
+
+def test_a_soak_has_workers_for_every_store():
+    assert set(GROUPS) == set(STORES)
 
 
 def test_rows_and_stores_that_there_are_not_are_refused():

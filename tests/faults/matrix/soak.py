@@ -44,6 +44,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "sqlite": (Group("function", 2, 4),),
     "redis": (Group("coroutine", 2, 12), Group("http", 2, 6, lossy=True)),
     "postgres": (Group("coroutine", 2, 12), Group("job", 2, 4)),
+    "mariadb": (Group("coroutine", 2, 12), Group("job", 2, 4)),
 }
 APART = 10_000_000
 
