@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -11,7 +12,6 @@ from oncekey.errors import ConfigurationError
 from oncekey.extras import needing
 from oncekey.stores.base import AsyncStore, Store
 from oncekey.stores.memory import MemoryStore
-from oncekey.stores.sqlite.store import SQLiteStore
 from oncekey.stores.url import safe_url
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oncekey.stores.postgres.store_async import AsyncPostgresStore
     from oncekey.stores.redis.store import RedisStore
     from oncekey.stores.redis.store_async import AsyncRedisStore
+    from oncekey.stores.sqlite.store import SQLiteStore
 
 __all__ = [
     "AsyncMySQLStore",
@@ -107,7 +108,8 @@ def _open_sqlite(url: str) -> Store:
         except ValueError:
             msg = f"mode is octal, as in ?mode=0660, but it is {options['mode']!r}"
             raise ConfigurationError(msg) from None
-    return SQLiteStore(path, **options)
+    store: type[SQLiteStore] = __getattr__("SQLiteStore")
+    return store(path, **options)
 
 
 def _open_django(url: str) -> Store:
@@ -132,8 +134,9 @@ _SCHEMES: dict[str, Callable[[str], Store]] = {
     "django": _open_django,
 }
 
-# Stores that need an extra: the module, and the name of the extra.
+# Stores that are imported when they are used: the module, and the extra that it needs, if any.
 _LAZY = {
+    "SQLiteStore": ("sqlite.store", ""),
     "RedisStore": ("redis.store", "redis"),
     "AsyncRedisStore": ("redis.store_async", "redis"),
     "MySQLStore": ("mysql.store", "mysql"),
@@ -145,10 +148,10 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a store with its driver when it is first used."""
+    """Import a store when it is first used, and the driver that it needs."""
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     module, extra = _LAZY[name]
-    with needing(extra, name):
+    with needing(extra, name) if extra else nullcontext():
         return getattr(import_module(f"oncekey.stores.{module}"), name)
