@@ -95,6 +95,8 @@ class Schema(Struct, frozen=True, kw_only=True):
                 )
                 raise ConfigurationError(msg)
             return known
+        if not read:  # MySQL was killed in the middle: it commits each statement by itself
+            return known
         version, oldest, identity = read[0]
         if oldest > len(known):
             msg = (
