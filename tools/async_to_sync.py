@@ -57,6 +57,7 @@ FILES: Mapping[str, Pair] = {
     "engine/engine": Pair(),
     "engine/run": Pair(phrases={"in a coroutine": "in code that blocks"}),
     "http/exchange": Pair(),
+    "stores/engine": Pair(),
     "stores/redis/store": Pair(phrases={", one for each event loop": ""}),
     "stores/postgres/store": Pair(
         names={"AsyncCrowd": "Link", "batch": "pool", "PerLoop": "PerProcess"},
@@ -81,6 +82,7 @@ FILES: Mapping[str, Pair] = {
             " of this loop": "",
         },
     ),
+    "stores/mysql/engine": Pair(names={"is_stale_async": "is_stale"}),
     "stores/mysql/pool": Pair(
         names={
             "ask_async": "ask",

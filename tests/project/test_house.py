@@ -30,6 +30,10 @@ OF_OTHERS = {
         "stores/mysql/drivers.py",
         "an idle connection that the server has closed is noticed before anything is sent",
     ),
+    "_read_timeout _write_timeout": (
+        "stores/mysql/drivers.py",
+        "a connection of an engine waits for an answer no longer than the store does",
+    ),
     "_cursor _finish _payload _read_bytes": (
         "http/aiohttp.py",
         "a request gets its body back, says what was read of it, and gives up its files",

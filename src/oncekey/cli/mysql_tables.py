@@ -45,9 +45,9 @@ def _version(url: str) -> int | None:
     target = MySQLTarget.of(url, 1, "5s", "5s")
     connection = connect(target, target.timeout)
     try:
-        if not schema.check_tables(ask(connection, schema.TABLES), target.where):
+        if not schema.check_tables(ask(connection, schema.TABLES, target.timeout), target.where):
             return None
-        rows = ask(connection, schema.READ)
+        rows = ask(connection, schema.READ, target.timeout)
     finally:
         close(connection)
     return int(rows[0][0]) if rows else None

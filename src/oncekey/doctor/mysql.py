@@ -22,16 +22,10 @@ from oncekey.doctor.lifetimes import skewed
 from oncekey.errors import ConfigurationError
 from oncekey.stores.mysql import schema
 from oncekey.stores.mysql.address import MySQLTarget
-from oncekey.stores.mysql.drivers import (
-    FAILURES,
-    ask,
-    ask_async,
-    close,
-    close_async,
-    connect,
-    connect_async,
-)
+from oncekey.stores.mysql.drivers import FAILURES, ask, ask_async
 from oncekey.stores.mysql.errors import explain_connect, is_refusal
+from oncekey.stores.mysql.pool import lender
+from oncekey.stores.mysql.pool_async import lender as lender_async
 
 SETTINGS: Final = (
     "SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog, "
@@ -135,47 +129,53 @@ def _contents() -> Examination[str]:
     return found
 
 
-# Sending the doctor's questions over a connection of its own.
+# Sending the doctor's questions over a connection that nobody else uses meanwhile.
 
 
 def of_store(store: Any) -> list[Finding]:
     """Return the findings about the store's server."""
     target: MySQLTarget = store.target
+    connections = lender(target)
+    line = connections.take()
+    line.broken = True  # it is closed afterwards, also if an engine has lent it
     try:
-        connection = connect(target, target.timeout)
-        try:
+        for statement in schema.SESSION:
+            ask(line.connection, statement, target.timeout)
 
-            def answer(statement: str) -> Any:
-                try:
-                    return ask(connection, statement)
-                except FAILURES as error:
-                    return _refused(error)
+        def answer(statement: str) -> Any:
+            try:
+                return ask(line.connection, statement, target.timeout)
+            except FAILURES as error:
+                return _refused(error)
 
-            return conduct(examination(target.where), answer)
-        finally:
-            close(connection)
+        return conduct(examination(target.where), answer)
     except FAILURES as error:
         raise explain_connect(error, target.where) from error
+    finally:
+        connections.give(line)
 
 
 async def of_store_async(store: Any) -> list[Finding]:
     """Return the findings about the store's server."""
     target: MySQLTarget = store.target
+    connections = lender_async(target)
+    line = await connections.take()
+    line.broken = True  # it is closed afterwards, also if an engine has lent it
     try:
-        connection = await connect_async(target, target.timeout)
-        try:
+        for statement in schema.SESSION:
+            await ask_async(line.connection, statement, target.timeout)
 
-            async def answer(statement: str) -> Any:
-                try:
-                    return await ask_async(connection, statement, target.timeout)
-                except FAILURES as error:
-                    return _refused(error)
+        async def answer(statement: str) -> Any:
+            try:
+                return await ask_async(line.connection, statement, target.timeout)
+            except FAILURES as error:
+                return _refused(error)
 
-            return await conduct_async(examination(target.where), answer)
-        finally:
-            await close_async(connection)
+        return await conduct_async(examination(target.where), answer)
     except FAILURES as error:
         raise explain_connect(error, target.where) from error
+    finally:
+        await connections.give(line)
 
 
 def _refused(error: BaseException) -> Refused:

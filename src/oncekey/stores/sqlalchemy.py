@@ -62,26 +62,27 @@ def store_on(engine: AnyEngine) -> Store | AsyncStore:
 class SharedEngine:
     """An engine of the application, whose pool lends connections to a store as well."""
 
-    def __init__(self, engine: Any, database: str, driver: str) -> None:
+    def __init__(self, engine: Any, wanted: tuple[str, ...], port: int) -> None:
         """Check the engine without connecting.
 
-        Raise ConfigurationError if it is not for this database and driver, or if its pool lends one
-        connection to several users at once.
+        Raise ConfigurationError if it is for none of the `wanted` databases and drivers, or if its
+        pool lends one connection to several users at once. `port` is the usual one.
         """
         from sqlalchemy.pool import StaticPool
 
         self.engine: Final = engine
         self.pool_of: Final[Engine] = getattr(engine, "sync_engine", engine)
         self.awaits: Final = self.pool_of is not engine
+        self._port = port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: Pool | None = None
         dialect = engine.dialect
-        wanted, found = f"{database}+{driver}", f"{dialect.name}+{dialect.driver}"
-        if found != wanted:
+        found = f"{dialect.name}+{dialect.driver}"
+        if found not in wanted:
             msg = (
-                f"this store shares an engine of {wanted}, but this one is of {found}; create it "
-                f"with a URL that begins with {wanted}://, or give the store the URL "
-                f"{database}://..., and it opens connections of its own"
+                f"this store shares an engine of {wanted[0]}, but this one is of {found}; create "
+                f"it with a URL that begins with {wanted[0]}://, or give the store the URL "
+                f"{wanted[0].partition('+')[0]}://..., and it opens connections of its own"
             )
             raise ConfigurationError(msg)
         if dialect.is_async and not self.awaits:
@@ -99,7 +100,7 @@ class SharedEngine:
     def where(self) -> str:
         """The place of the database, without a password."""
         url = self.pool_of.url
-        return f"{url.host or 'the local socket'}:{url.port or 5432}/{url.database or ''}"
+        return f"{url.host or 'the local socket'}:{url.port or self._port}/{url.database or ''}"
 
     def belong_here(self) -> None:
         """Remember the running loop. Raise ConfigurationError if the pool belongs to another one.
@@ -137,6 +138,14 @@ def _postgres(engine: Any) -> Store | AsyncStore:
     return store
 
 
+def _mysql(engine: Any) -> Store | AsyncStore:
+    from oncekey import stores
+
+    kind = stores.AsyncMySQLStore if hasattr(engine, "sync_engine") else stores.MySQLStore
+    store: Store | AsyncStore = kind(engine)
+    return store
+
+
 def _sqlite(engine: Any) -> Store:
     """Return a store that opens the same file by itself.
 
@@ -159,6 +168,8 @@ def _sqlite(engine: Any) -> Store:
 
 
 _STORES: Final[dict[str, Callable[[Any], Store | AsyncStore]]] = {
+    "mariadb": _mysql,
+    "mysql": _mysql,
     "postgresql": _postgres,
     "sqlite": _sqlite,
 }

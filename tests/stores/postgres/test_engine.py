@@ -380,7 +380,7 @@ def test_a_forked_child_has_connections_of_its_own(postgres_url):
     ("url", "words"),
     [
         ("postgresql+asyncpg://h/d", r"postgresql\+psycopg://, or give the store the URL"),
-        ("mysql+pymysql://h/d", "give it the URL of a store instead"),
+        ("mssql+pymssql://h/d", "give it the URL of a store instead"),
         ("sqlite://", r"Once\('memory://'\)"),
         ("sqlite:///:memory:", r"Once\('memory://'\)"),
         ("sqlite:///file:shop.db?uri=true", "write the path of the file"),

@@ -11,6 +11,7 @@ from msgspec import Struct
 from oncekey.errors import ConfigurationError
 from oncekey.policy import Duration, seconds
 from oncekey.stores.base import checked_fast
+from oncekey.stores.sqlalchemy import SharedEngine, is_engine
 from oncekey.stores.url import check_url, safe_url
 
 SCHEMES: Final = ("mysql", "mariadb")
@@ -30,6 +31,8 @@ class MySQLTarget(Struct, frozen=True):
     patience: float
     timeout: float
     fast: bool = True
+    given: Any = None
+    """The SharedEngine whose pool lends its connections, or None."""
 
     @classmethod
     def of(
@@ -47,10 +50,14 @@ class MySQLTarget(Struct, frozen=True):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             msg = f"size must be a number of connections, at least 1, but it is {size!r}"
             raise ConfigurationError(msg)
+        if is_engine(url):
+            driver = "asyncmy" if url.dialect.is_async else "pymysql"
+            engine = SharedEngine(url, tuple(f"{name}+{driver}" for name in SCHEMES), _PORT)
+            return cls("", engine.where, {}, size, wait, answer, fast, engine)
         if not isinstance(url, str):
             msg = (
-                f"a MySQL store needs a URL, mysql://user@host/database or mariadb://..., but it "
-                f"got {type(url).__name__}"
+                f"a MySQL store needs a URL, mysql://user@host/database or mariadb://..., or an "
+                f"engine of SQLAlchemy, but it got {type(url).__name__}"
             )
             raise ConfigurationError(msg)
         check_url(url)
@@ -81,6 +88,14 @@ class MySQLTarget(Struct, frozen=True):
         if (certificate := named.get("ssl_ca")) is not None:
             options["ssl"] = _verifying(certificate)
         return cls(url, where, options, size, wait, answer, fast)
+
+
+def check_colour(shared: SharedEngine, *, awaits: bool) -> None:
+    """Raise ConfigurationError if a store got an engine for the other kind of code."""
+    if shared.awaits != awaits:
+        kind, needed = ("async", "AsyncMySQLStore") if shared.awaits else ("blocking", "MySQLStore")
+        msg = f"{type(shared.engine).__name__} is for {kind} code; give it to {needed}"
+        raise ConfigurationError(msg)
 
 
 def _port_of(parts: Any, url: str) -> int:

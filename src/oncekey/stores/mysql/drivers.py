@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 import asyncmy
 import asyncmy.errors
 import pymysql
+from asyncmy.cursors import Cursor as AsyncCursor
+from pymysql.cursors import Cursor
 
 from oncekey.stores.mysql.address import MySQLTarget
 from oncekey.stores.mysql.schema import SESSION
@@ -35,16 +37,17 @@ FAILURES: Final = (
 
 
 class MySQLLine(Generic[C]):
-    """A connection, and when it was used."""
+    """A connection, and what is known about its session."""
 
-    def __init__(self, connection: C, era: int) -> None:
-        """Take a new connection."""
+    def __init__(self, connection: C, era: int = 0, settings: str = "") -> None:
+        """Take a new connection. `settings` stands before each statement."""
         self.connection = connection
         self.era = era
+        self.settings = settings
         self.since = 0.0
         self.broken = False
         self.largest = 0
-        """How many bytes a statement may have, as the server says."""
+        """How many bytes a statement may have, as the server says. 0: the server was not asked."""
 
 
 class NoAnswerError(TimeoutError):
@@ -65,7 +68,7 @@ def connect(target: MySQLTarget, seconds: float) -> Connection:
     )
     try:
         for statement in SESSION:
-            ask(connection, statement)
+            ask(connection, statement, seconds)
     except BaseException:
         close(connection)
         raise
@@ -90,17 +93,22 @@ async def connect_async(target: MySQLTarget, seconds: float) -> AsyncConnection:
     return connection
 
 
-def ask(connection: Connection, statement: str, seconds: float = 0) -> list[Row]:  # noqa: ARG001 - this driver was told when it connected
+def ask(connection: Any, statement: str, seconds: float) -> list[Row]:
     """Run the statement. Return the rows of its first result."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall())
+    before = connection._read_timeout, connection._write_timeout
+    connection._read_timeout = connection._write_timeout = seconds
+    try:
+        with connection.cursor(Cursor) as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+    finally:
+        connection._read_timeout, connection._write_timeout = before
 
 
 async def ask_async(connection: AsyncConnection, statement: str, seconds: float) -> list[Row]:
     """Run the statement. Return the rows of its first result."""
     try:
-        async with asyncio.timeout(seconds), connection.cursor() as cursor:
+        async with asyncio.timeout(seconds), connection.cursor(AsyncCursor) as cursor:
             await cursor.execute(statement)
             return list(await cursor.fetchall())
     except TimeoutError:

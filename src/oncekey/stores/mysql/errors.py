@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import uniform
 from typing import Final
 
-from oncekey.errors import StoreAccessError, StoreError
+from oncekey.errors import ConfigurationError, StoreAccessError, StoreError
 
 _REFUSALS: Final = {
     1044: "grant this user the rights on the database",
@@ -30,6 +30,7 @@ _INTERRUPTED: Final = frozenset({1180, 1317, 1969, 3024})
 """A commit that failed, a statement that was killed or took too long: it may have committed."""
 _CUT_OFF: Final = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927, 4031})
 """The server ended the connection: it is unknown how far the statement got."""
+_NO_TIME_ZONE: Final = 1298
 _FIRST: Final = 1000
 _DRIVERS_OWN: Final = range(2000, 3000)
 
@@ -110,6 +111,17 @@ def too_large(size: int, largest: int, where: str) -> StoreError:
         f"{size}; nothing was changed; raise max_allowed_packet of the server"
     )
     return StoreError(msg, happened=False)
+
+
+def check_idle(error: BaseException) -> None:
+    """Raise ConfigurationError if the connection was inside of a transaction: see `schema.LENT`."""
+    if number_of(error) == _NO_TIME_ZONE:
+        msg = (
+            "the engine lent a connection that is inside a transaction, where a claim protects "
+            "nothing until it is committed; let handlers of its events commit what they begin, and "
+            "leave pool_reset_on_return as it is"
+        )
+        raise ConfigurationError(msg) from error
 
 
 def pause_after(error: BaseException, longest: float) -> float:

@@ -1,5 +1,7 @@
 """The connections of the store, and how statements run on them.
 
+`engine_async` has those of an engine of SQLAlchemy.
+
 A caller that needs a new connection opens it, so that it learns at once what is wrong with the
 server. There is no background thread or task that a fork, or the end of an event loop, could leave
 behind.
@@ -13,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from oncekey.compat import pause
 from oncekey.errors import StoreError
@@ -31,6 +33,7 @@ from oncekey.stores.mysql.drivers import (
 from oncekey.stores.mysql.errors import (
     PAUSES,
     breaks_off,
+    check_idle,
     explain,
     explain_connect,
     explain_preparing,
@@ -52,16 +55,83 @@ _MIGRATING: Final = 60
 """The time-out in seconds of a step of a migration, which may wait for another migration."""
 
 
+class Lender(Protocol):
+    """Lend a connection to one verb at a time."""
+
+    def take(self) -> MySQLLine[Connection]:
+        """Return a connection that is idle, and that the server has not closed."""
+        ...
+
+    def give(self, line: MySQLLine[Connection]) -> None:
+        """Give the connection back after the verb. Close it if it is broken."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections that are ours."""
+        ...
+
+
+class MySQLOwn:
+    """Connections of our own, opened when needed, and kept."""
+
+    def __init__(self, target: MySQLTarget) -> None:
+        """Start without connections."""
+        self._target = target
+        self._idle: deque[MySQLLine[Connection]] = deque()
+        self._era = 0
+
+    def take(self) -> MySQLLine[Connection]:
+        """Return the connection that was used last, or a new one."""
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                break
+            if not is_stale(line.connection):
+                return line
+            close(line.connection)
+        era, target = self._era, self._target
+        try:
+            return MySQLLine(connect(target, target.timeout), era)
+        except FAILURES as error:
+            raise explain_connect(error, target.where) from error
+
+    def give(self, line: MySQLLine[Connection]) -> None:
+        """Keep the connection, unless it is broken or the store was closed meanwhile."""
+        if line.broken or line.era != self._era:
+            close(line.connection)
+            return
+        line.since = monotonic()
+        self._idle.append(line)
+        if len(self._idle) > _KEPT and self._idle[0].since < line.since - _IDLE:
+            close(self._idle.popleft().connection)
+
+    def close(self) -> None:
+        """Close all connections, those in use when they are given back."""
+        self._era += 1
+        idle, self._idle = self._idle, deque()
+        for line in idle:
+            close(line.connection)
+
+
+def lender(target: MySQLTarget) -> Lender:
+    """Return the lender for what the caller passed."""
+    if target.given is None:
+        return MySQLOwn(target)
+    from oncekey.stores.mysql.engine import MySQLEngine
+
+    return MySQLEngine(target)
+
+
 class MySQLLink:
     """Run statements, for any number of threads."""
 
     def __init__(self, target: MySQLTarget) -> None:
         """Start without connections."""
         self._target = target
+        self._lender = lender(target)
         self._room = Gate("the MySQL server", target.patience, target.size)
         self._migrating = Gate("the MySQL server", target.patience)
-        self._idle: deque[MySQLLine[Connection]] = deque()
-        self._era = 0
         self._ready = False
 
     def run(self, statement: str, smaller: Callable[[], str] | None = None) -> list[Row]:
@@ -74,8 +144,9 @@ class MySQLLink:
             try:
                 if len(statement) > line.largest:
                     statement = self._instead(statement, line.largest, smaller)
-                return self._ask(line, statement)
+                return self._ask(line, line.settings + statement)
             except FAILURES as error:
+                check_idle(error)
                 if schema_is_gone(error):
                     self._ready = False
                 line.broken = breaks_off(error) or is_stale(line.connection)
@@ -86,7 +157,7 @@ class MySQLLink:
                 line.broken = True
                 raise
             finally:
-                self._give(line)
+                self._lender.give(line)
 
     def _instead(self, large: str, largest: int, smaller: Callable[[], str] | None) -> str:
         """Return a statement that the server reads. Raise StoreError if there is none."""
@@ -99,49 +170,31 @@ class MySQLLink:
 
     def close(self) -> None:
         """Close our connections, those in use when they are given back."""
-        self._era += 1
-        idle, self._idle = self._idle, deque()
-        for line in idle:
-            close(line.connection)
+        self._lender.close()
 
     def _take(self) -> MySQLLine[Connection]:
-        """Return the connection that was used last, or a new one. Migrate the database first.
+        """Return a connection whose server was checked. Migrate the database first.
 
         On failure, the verb was not sent and did not happen.
         """
         while True:
-            try:
-                line = self._idle.pop()
-            except IndexError:
-                break
-            if self._ready and not is_stale(line.connection):
+            line = self._lender.take()
+            if line.largest and self._ready:
                 return line
-            close(line.connection)
-        where = self._target.where
-        try:
-            connection = connect(self._target, self._target.timeout)
-        except FAILURES as error:
-            raise explain_connect(error, where) from error
-        line = MySQLLine(connection, self._era)
-        try:
-            line.largest = self._prepare(connection)
-        except FAILURES as error:
-            close(connection)
-            raise explain_preparing(error, where) from error
-        except BaseException:
-            close(connection)
-            raise
-        return line
-
-    def _give(self, line: MySQLLine[Connection]) -> None:
-        """Keep the connection, unless it is broken or the store was closed meanwhile."""
-        if line.broken or line.era != self._era:
-            close(line.connection)
-            return
-        line.since = monotonic()
-        self._idle.append(line)
-        if len(self._idle) > _KEPT and self._idle[0].since < line.since - _IDLE:
-            close(self._idle.popleft().connection)
+            try:
+                if self._prepare(line):
+                    return line
+            except FAILURES as error:
+                line.broken = True
+                self._lender.give(line)
+                check_idle(error)
+                raise explain_preparing(error, self._target.where) from error
+            except BaseException:
+                line.broken = True
+                self._lender.give(line)
+                raise
+            line.broken = True  # closing it gives the lock of the migration back
+            self._lender.give(line)
 
     def _ask(self, line: MySQLLine[Connection], statement: str) -> list[Row]:
         """Run the statement. If it lost to another one, try it a few times more."""
@@ -152,36 +205,39 @@ class MySQLLink:
                 pause(pause_after(error, longest))
         return ask(line.connection, statement, self._target.timeout)
 
-    def _prepare(self, connection: Connection) -> int:
+    def _prepare(self, line: MySQLLine[Connection]) -> bool:
         """Check the server that this connection has reached, and migrate the database if needed.
 
-        Return how many bytes a statement may have.
+        Return whether the connection can be used: not the one that has migrated.
         """
         where, seconds = self._target.where, self._target.timeout
-        (server,) = ask(connection, schema.SERVER, seconds)
-        schema.check_server(server, where)
-        if not self._ready:
-            with self._migrating:
-                if self._missing(connection):
-                    self._migrate()
-                self._ready = True
-        return schema.largest_statement(server)
+        if not line.largest:
+            (server,) = ask(line.connection, schema.SERVER, seconds)
+            schema.check_server(server, where, lent=bool(line.settings))
+            line.largest = schema.largest_statement(server) - len(line.settings)
+        if self._ready:
+            return True
+        with self._migrating:
+            there = not self._missing(line)
+            if not there:
+                self._migrate(line)
+            self._ready = True
+        return there
 
-    def _missing(self, connection: Connection) -> tuple[tuple[str, ...], ...]:
+    def _missing(self, line: MySQLLine[Connection]) -> tuple[tuple[str, ...], ...]:
         """Return the steps that bring the schema up to date."""
-        seconds = self._target.timeout
-        tables = ask(connection, schema.TABLES, seconds)
+        connection, seconds = line.connection, self._target.timeout
+        tables = ask(connection, line.settings + schema.TABLES, seconds)
         there = schema.check_tables(tables, self._target.where)
-        return schema.missing(ask(connection, schema.READ, seconds) if there else ())
+        read = ask(connection, schema.READ, seconds) if there else ()
+        ask(connection, "ROLLBACK", seconds)  # one that was lent does not commit itself
+        return schema.missing(read)
 
-    def _migrate(self) -> None:
-        """Migrate on a connection that waits longer, one process at a time."""
-        connection = connect(self._target, _MIGRATING)
-        try:
-            lock = schema.LOCK.format(seconds=_MIGRATING // 2)
-            ask(connection, lock, _MIGRATING)
-            for step in self._missing(connection):
-                for statement in step:
-                    ask(connection, statement, _MIGRATING)
-        finally:
-            close(connection)  # which gives the lock back
+    def _migrate(self, line: MySQLLine[Connection]) -> None:
+        """Migrate with longer time-outs, one process at a time."""
+        lock = schema.LOCK.format(seconds=_MIGRATING // 2)
+        for statement in (*schema.SESSION, lock):
+            ask(line.connection, statement, _MIGRATING)
+        for step in self._missing(line):
+            for statement in step:
+                ask(line.connection, statement, _MIGRATING)

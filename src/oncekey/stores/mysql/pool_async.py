@@ -1,5 +1,7 @@
 """The connections of the store, and how statements run on them.
 
+`engine_async` has those of an engine of SQLAlchemy.
+
 A caller that needs a new connection opens it, so that it learns at once what is wrong with the
 server. There is no background thread or task that a fork, or the end of an event loop, could leave
 behind.
@@ -11,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from oncekey.compat import generation, pause_async
 from oncekey.errors import StoreError
@@ -30,6 +32,7 @@ from oncekey.stores.mysql.drivers import (
 from oncekey.stores.mysql.errors import (
     PAUSES,
     breaks_off,
+    check_idle,
     explain,
     explain_connect,
     explain_preparing,
@@ -51,17 +54,30 @@ _MIGRATING: Final = 60
 """The time-out in seconds of a step of a migration, which may wait for another migration."""
 
 
-class AsyncMySQLLink:
-    """Run statements, for any number of tasks of one loop."""
+class Lender(Protocol):
+    """Lend a connection to one verb at a time."""
+
+    async def take(self) -> MySQLLine[AsyncConnection]:
+        """Return a connection that is idle, and that the server has not closed."""
+        ...
+
+    async def give(self, line: MySQLLine[AsyncConnection]) -> None:
+        """Give the connection back after the verb. Close it if it is broken."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections that are ours."""
+        ...
+
+
+class AsyncMySQLOwn:
+    """Connections of our own, opened when needed, and kept."""
 
     def __init__(self, target: MySQLTarget) -> None:
         """Start without connections."""
         self._target = target
-        self._room = AsyncGate("the MySQL server", target.patience, target.size)
-        self._migrating = AsyncGate("the MySQL server", target.patience)
         self._idle: deque[MySQLLine[AsyncConnection]] = deque()
         self._era = 0
-        self._ready = False
         # async only
         self._born = generation()
 
@@ -71,6 +87,60 @@ class AsyncMySQLLink:
         if self._born == generation():
             for line in self._idle:
                 abandon(line.connection)
+
+    async def take(self) -> MySQLLine[AsyncConnection]:
+        """Return the connection that was used last, or a new one."""
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                break
+            if not is_stale_async(line.connection):
+                return line
+            await close_async(line.connection)
+        era, target = self._era, self._target
+        try:
+            return MySQLLine(await connect_async(target, target.timeout), era)
+        except FAILURES as error:
+            raise explain_connect(error, target.where) from error
+
+    async def give(self, line: MySQLLine[AsyncConnection]) -> None:
+        """Keep the connection, unless it is broken or the store was closed meanwhile."""
+        if line.broken or line.era != self._era:
+            await close_async(line.connection)
+            return
+        line.since = monotonic()
+        self._idle.append(line)
+        if len(self._idle) > _KEPT and self._idle[0].since < line.since - _IDLE:
+            await close_async(self._idle.popleft().connection)
+
+    async def close(self) -> None:
+        """Close all connections, those in use when they are given back."""
+        self._era += 1
+        idle, self._idle = self._idle, deque()
+        for line in idle:
+            await close_async(line.connection)
+
+
+def lender(target: MySQLTarget) -> Lender:
+    """Return the lender for what the caller passed."""
+    if target.given is None:
+        return AsyncMySQLOwn(target)
+    from oncekey.stores.mysql.engine_async import AsyncMySQLEngine
+
+    return AsyncMySQLEngine(target)
+
+
+class AsyncMySQLLink:
+    """Run statements, for any number of tasks of one loop."""
+
+    def __init__(self, target: MySQLTarget) -> None:
+        """Start without connections."""
+        self._target = target
+        self._lender = lender(target)
+        self._room = AsyncGate("the MySQL server", target.patience, target.size)
+        self._migrating = AsyncGate("the MySQL server", target.patience)
+        self._ready = False
 
     async def run(self, statement: str, smaller: Callable[[], str] | None = None) -> list[Row]:
         """Run one statement. Return its rows. Raise StoreError or ConfigurationError.
@@ -82,8 +152,9 @@ class AsyncMySQLLink:
             try:
                 if len(statement) > line.largest:
                     statement = self._instead(statement, line.largest, smaller)
-                return await self._ask(line, statement)
+                return await self._ask(line, line.settings + statement)
             except FAILURES as error:
+                check_idle(error)
                 if schema_is_gone(error):
                     self._ready = False
                 line.broken = breaks_off(error) or is_stale_async(line.connection)
@@ -94,7 +165,7 @@ class AsyncMySQLLink:
                 line.broken = True
                 raise
             finally:
-                await self._give(line)
+                await self._lender.give(line)
 
     def _instead(self, large: str, largest: int, smaller: Callable[[], str] | None) -> str:
         """Return a statement that the server reads. Raise StoreError if there is none."""
@@ -107,49 +178,31 @@ class AsyncMySQLLink:
 
     async def close(self) -> None:
         """Close our connections, those in use when they are given back."""
-        self._era += 1
-        idle, self._idle = self._idle, deque()
-        for line in idle:
-            await close_async(line.connection)
+        await self._lender.close()
 
     async def _take(self) -> MySQLLine[AsyncConnection]:
-        """Return the connection that was used last, or a new one. Migrate the database first.
+        """Return a connection whose server was checked. Migrate the database first.
 
         On failure, the verb was not sent and did not happen.
         """
         while True:
-            try:
-                line = self._idle.pop()
-            except IndexError:
-                break
-            if self._ready and not is_stale_async(line.connection):
+            line = await self._lender.take()
+            if line.largest and self._ready:
                 return line
-            await close_async(line.connection)
-        where = self._target.where
-        try:
-            connection = await connect_async(self._target, self._target.timeout)
-        except FAILURES as error:
-            raise explain_connect(error, where) from error
-        line = MySQLLine(connection, self._era)
-        try:
-            line.largest = await self._prepare(connection)
-        except FAILURES as error:
-            await close_async(connection)
-            raise explain_preparing(error, where) from error
-        except BaseException:
-            await close_async(connection)
-            raise
-        return line
-
-    async def _give(self, line: MySQLLine[AsyncConnection]) -> None:
-        """Keep the connection, unless it is broken or the store was closed meanwhile."""
-        if line.broken or line.era != self._era:
-            await close_async(line.connection)
-            return
-        line.since = monotonic()
-        self._idle.append(line)
-        if len(self._idle) > _KEPT and self._idle[0].since < line.since - _IDLE:
-            await close_async(self._idle.popleft().connection)
+            try:
+                if await self._prepare(line):
+                    return line
+            except FAILURES as error:
+                line.broken = True
+                await self._lender.give(line)
+                check_idle(error)
+                raise explain_preparing(error, self._target.where) from error
+            except BaseException:
+                line.broken = True
+                await self._lender.give(line)
+                raise
+            line.broken = True  # closing it gives the lock of the migration back
+            await self._lender.give(line)
 
     async def _ask(self, line: MySQLLine[AsyncConnection], statement: str) -> list[Row]:
         """Run the statement. If it lost to another one, try it a few times more."""
@@ -160,36 +213,39 @@ class AsyncMySQLLink:
                 await pause_async(pause_after(error, longest))
         return await ask_async(line.connection, statement, self._target.timeout)
 
-    async def _prepare(self, connection: AsyncConnection) -> int:
+    async def _prepare(self, line: MySQLLine[AsyncConnection]) -> bool:
         """Check the server that this connection has reached, and migrate the database if needed.
 
-        Return how many bytes a statement may have.
+        Return whether the connection can be used: not the one that has migrated.
         """
         where, seconds = self._target.where, self._target.timeout
-        (server,) = await ask_async(connection, schema.SERVER, seconds)
-        schema.check_server(server, where)
-        if not self._ready:
-            async with self._migrating:
-                if await self._missing(connection):
-                    await self._migrate()
-                self._ready = True
-        return schema.largest_statement(server)
+        if not line.largest:
+            (server,) = await ask_async(line.connection, schema.SERVER, seconds)
+            schema.check_server(server, where, lent=bool(line.settings))
+            line.largest = schema.largest_statement(server) - len(line.settings)
+        if self._ready:
+            return True
+        async with self._migrating:
+            there = not await self._missing(line)
+            if not there:
+                await self._migrate(line)
+            self._ready = True
+        return there
 
-    async def _missing(self, connection: AsyncConnection) -> tuple[tuple[str, ...], ...]:
+    async def _missing(self, line: MySQLLine[AsyncConnection]) -> tuple[tuple[str, ...], ...]:
         """Return the steps that bring the schema up to date."""
-        seconds = self._target.timeout
-        tables = await ask_async(connection, schema.TABLES, seconds)
+        connection, seconds = line.connection, self._target.timeout
+        tables = await ask_async(connection, line.settings + schema.TABLES, seconds)
         there = schema.check_tables(tables, self._target.where)
-        return schema.missing(await ask_async(connection, schema.READ, seconds) if there else ())
+        read = await ask_async(connection, schema.READ, seconds) if there else ()
+        await ask_async(connection, "ROLLBACK", seconds)  # one that was lent does not commit itself
+        return schema.missing(read)
 
-    async def _migrate(self) -> None:
-        """Migrate on a connection that waits longer, one process at a time."""
-        connection = await connect_async(self._target, _MIGRATING)
-        try:
-            lock = schema.LOCK.format(seconds=_MIGRATING // 2)
-            await ask_async(connection, lock, _MIGRATING)
-            for step in await self._missing(connection):
-                for statement in step:
-                    await ask_async(connection, statement, _MIGRATING)
-        finally:
-            await close_async(connection)  # which gives the lock back
+    async def _migrate(self, line: MySQLLine[AsyncConnection]) -> None:
+        """Migrate with longer time-outs, one process at a time."""
+        lock = schema.LOCK.format(seconds=_MIGRATING // 2)
+        for statement in (*schema.SESSION, lock):
+            await ask_async(line.connection, statement, _MIGRATING)
+        for step in await self._missing(line):
+            for statement in step:
+                await ask_async(line.connection, statement, _MIGRATING)

@@ -15,12 +15,22 @@ from typing import Any, Final
 from oncekey.errors import ConfigurationError
 
 SESSION: Final = (
-    "SET SESSION time_zone = '+00:00', autocommit = 1",
+    "SET SESSION time_zone = '+00:00', autocommit = 1, completion_type = 0, sql_notes = 0",
     "SET SESSION innodb_lock_wait_timeout = 4, group_concat_max_len = 65536",
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 """What each session of ours is told. Procedures keep the `sql_mode` that they were made under."""
+
+LENT: Final = (
+    "SET STATEMENT time_zone = IF(@@in_transaction, 'inside of a transaction', '+00:00'), "
+    "innodb_lock_wait_timeout = 4, group_concat_max_len = 65536 FOR "
+)
+"""What stands before each statement on a connection that the application uses, too.
+
+MariaDB gives the session its own settings back, whatever becomes of the statement. Inside of a
+transaction there is no such time zone, so that nothing runs there.
+"""
 
 SERVER: Final = (
     "SELECT VERSION(), CONCAT(@@global.read_only), @@global.binlog_format, @@global.log_bin, "
@@ -72,8 +82,11 @@ def missing(read: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
     return known[version:]
 
 
-def check_server(row: Sequence[Any], where: str) -> None:
-    """Raise ConfigurationError if a promise would not hold on this server. `row` is from SERVER."""
+def check_server(row: Sequence[Any], where: str, *, lent: bool = False) -> None:
+    """Raise ConfigurationError if a promise would not hold on this server.
+
+    `row` is from SERVER, and `lent` is a connection of an engine.
+    """
     version, read_only, binlog, logged, before, _, after, _ = row
     server, oldest = (
         ("MariaDB", _OLDEST_MARIADB) if "mariadb" in version.lower() else ("MySQL", _OLDEST_MYSQL)
@@ -83,6 +96,11 @@ def check_server(row: Sequence[Any], where: str) -> None:
         msg = (
             f"{server} at {where} is version {version}, and oncekey needs "
             f"{'.'.join(map(str, oldest))} or newer; upgrade the server"
+        )
+    elif lent and server == "MySQL":
+        msg = (
+            f"the engine is one of MySQL at {where}, where a single statement cannot have settings "
+            f"of its own, as it has in MariaDB; give Once the URL mysql://..."
         )
     elif read_only not in ("0", "OFF"):
         msg = f"the {server} server at {where} is read-only, as a replica is; name the primary"

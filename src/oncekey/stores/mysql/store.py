@@ -35,6 +35,7 @@ from oncekey.stores.mysql.rows import to_activity, to_answer, to_page, to_record
 
 if TYPE_CHECKING:
     from oncekey.stores.base import AsyncStore
+    from oncekey.stores.sqlalchemy import AnyEngine
 
 
 class MySQLStore:
@@ -48,7 +49,7 @@ class MySQLStore:
 
     def __init__(
         self,
-        url: str,
+        url: str | AnyEngine,
         *,
         size: int = 10,
         patience: Duration = "5s",
@@ -57,9 +58,10 @@ class MySQLStore:
     ) -> None:
         """Check the options. Connections are opened at the first use.
 
-        `url` is `mysql://user@host/database` or `mariadb://...`. `size` is the largest number of
-        connections; `patience` is how long a caller waits for a free one, `timeout` how long for an
-        answer. Without `fast` every task of a loop runs its own statement, instead of sharing one.
+        `url` is `mysql://user@host/database` or `mariadb://...`, or an engine of SQLAlchemy for
+        MariaDB, which the caller closes. `size` is the largest number of connections; `patience` is
+        how long a caller waits for a free one, `timeout` how long for an answer. Without `fast`
+        every task of a loop runs its own statement, instead of sharing one.
         """
         self.target = MySQLTarget.of(url, size, patience, timeout, fast=fast)
         self.links = PerProcess(partial(MySQLLink, self.target))
@@ -148,10 +150,13 @@ class MySQLStore:
         self.links.here().close()
 
     def as_async(self) -> AsyncStore:
-        """Return the store for coroutines."""
+        """Return the store for coroutines, on threads if the connections are an engine's."""
+        from oncekey.stores.adapters import Threaded
         from oncekey.stores.mysql.store_async import AsyncMySQLStore
 
         target = self.target
+        if target.given is not None:
+            return Threaded(self)
         return AsyncMySQLStore(
             target.url,
             size=target.size,

@@ -32,6 +32,8 @@ from oncekey.stores.mysql.batch import AsyncMySQLCrowd
 from oncekey.stores.mysql.rows import to_activity, to_answer, to_page, to_record, to_verdict
 
 if TYPE_CHECKING:
+    from oncekey.stores.sqlalchemy import AnyEngine
+
     if False:  # sync only
         from oncekey.stores.base import AsyncStore
 
@@ -47,7 +49,7 @@ class AsyncMySQLStore:
 
     def __init__(
         self,
-        url: str,
+        url: str | AnyEngine,
         *,
         size: int = 10,
         patience: Duration = "5s",
@@ -56,9 +58,10 @@ class AsyncMySQLStore:
     ) -> None:
         """Check the options. Connections are opened at the first use.
 
-        `url` is `mysql://user@host/database` or `mariadb://...`. `size` is the largest number of
-        connections; `patience` is how long a caller waits for a free one, `timeout` how long for an
-        answer. Without `fast` every task of a loop runs its own statement, instead of sharing one.
+        `url` is `mysql://user@host/database` or `mariadb://...`, or an engine of SQLAlchemy for
+        MariaDB, which the caller closes. `size` is the largest number of connections; `patience` is
+        how long a caller waits for a free one, `timeout` how long for an answer. Without `fast`
+        every task of a loop runs its own statement, instead of sharing one.
         """
         self.target = MySQLTarget.of(url, size, patience, timeout, fast=fast)
         self.links = PerLoop(partial(AsyncMySQLCrowd, self.target))
@@ -155,10 +158,13 @@ class AsyncMySQLStore:
     if False:  # sync only
 
         def as_async(self) -> AsyncStore:
-            """Return the store for coroutines."""
+            """Return the store for coroutines, on threads if the connections are an engine's."""
+            from oncekey.stores.adapters import Threaded
             from oncekey.stores.mysql.store_async import AsyncMySQLStore
 
             target = self.target
+            if target.given is not None:
+                return Threaded(self)
             return AsyncMySQLStore(
                 target.url,
                 size=target.size,

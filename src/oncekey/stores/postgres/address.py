@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
 
+_PORT: Final = 5432
 _PER_MILLE: Final = 1000
 _PORTS: Final = re.compile(r"[\d,]*")
 _LONGEST: Final = 32767.0
@@ -73,7 +74,7 @@ class Target(Struct, frozen=True):
         if not isinstance(given, str):
             where = "the address of the caller's connection"
             if is_engine(given):
-                given = SharedEngine(given, "postgresql", "psycopg")
+                given = SharedEngine(given, ("postgresql+psycopg",), _PORT)
                 where = given.where
             elif not _lends(given):
                 msg = (
@@ -96,7 +97,7 @@ class Target(Struct, frozen=True):
             )
             raise ConfigurationError(msg)
         host = named.get("host") or named.get("hostaddr") or "the local socket"
-        where = f"{host}:{named.get('port') or 5432}/{named.get('dbname') or ''}"
+        where = f"{host}:{named.get('port') or _PORT}/{named.get('dbname') or ''}"
         options = _options(named, wait, answer)
         return cls(given, where, options, size, wait, answer, listen=listen, fast=fast)
 

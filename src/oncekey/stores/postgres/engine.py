@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import Connection
 from psycopg.pq import ConnStatus, TransactionStatus
-from sqlalchemy import exc
 
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import ConfigurationError
+from oncekey.stores.engine import Loans
 from oncekey.stores.postgres.address import close_unless_idle
 from oncekey.stores.postgres.connections import stale
 from oncekey.stores.postgres.errors import explain_connect
@@ -33,20 +33,19 @@ class EngineLender:
 
     def __init__(self, target: Target) -> None:
         """Use the engine. Nothing is opened yet."""
-        self._target = target
-        self._shared = target.given
+        self._pool = Loans(target.given, psycopg.Error, explain_connect)
         self._loans: dict[PostgresLine[Connection[Any]], PoolProxiedConnection] = {}
 
     def take(self) -> PostgresLine[Connection[Any]]:
         """Return a connection that is idle, and that the server has not closed."""
         while True:
-            loan = self._lent()
+            loan = self._pool.take()
             connection: Any = loan.driver_connection
             if not stale(connection):
                 break
-            self._return(loan, broken=True)
+            self._pool.give(loan, broken=True)
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-            self._return(loan)
+            self._pool.give(loan)
             msg = (
                 "the engine lent a connection that is inside a transaction, where a claim protects "
                 "nothing until it is committed; let handlers of its events commit what they begin, "
@@ -63,7 +62,7 @@ class EngineLender:
     def give(self, line: PostgresLine[Connection[Any]]) -> None:
         """Give the connection back. The pool replaces it if it is broken."""
         loan = self._loans.pop(line)
-        self._return(loan, broken=line.connection.pgconn.status == _BAD)
+        self._pool.give(loan, broken=line.connection.pgconn.status == _BAD)
 
     def drop(self, line: PostgresLine[Connection[Any]]) -> None:
         """Close the connection unless it is idle. The pool replaces it."""
@@ -75,23 +74,3 @@ class EngineLender:
 
     def close(self) -> None:
         """Do nothing: the application disposes of its engine."""
-
-    def _lent(self) -> PoolProxiedConnection:
-        """Return what the pool lends. Raise StoreError if it lends nothing."""
-        where = self._target.where
-        try:
-            loan: PoolProxiedConnection = self._shared.engine.raw_connection()
-        except psycopg.Error as error:
-            raise explain_connect(error, where) from error
-        except exc.TimeoutError as error:
-            msg = (
-                "the pool of the engine lent no connection in its pool_timeout; nothing was "
-                "changed; a call inside of a session needs one beside that of the session: raise "
-                "pool_size or max_overflow"
-            )
-            raise StoreError(msg, happened=False, unreachable=True) from error
-        return loan
-
-    def _return(self, loan: PoolProxiedConnection, *, broken: bool = False) -> None:
-        done = loan.invalidate if broken else loan.close
-        done()

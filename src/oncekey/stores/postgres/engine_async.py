@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import ConnStatus, TransactionStatus
-from sqlalchemy import exc
-from sqlalchemy.util import greenlet_spawn
 
-from oncekey.errors import ConfigurationError, StoreError
+from oncekey.errors import ConfigurationError
+from oncekey.stores.engine_async import AsyncLoans
 from oncekey.stores.postgres.address import close_unless_idle
 from oncekey.stores.postgres.connections import stale
 from oncekey.stores.postgres.errors import explain_connect
@@ -32,22 +31,19 @@ class AsyncEngineLender:
 
     def __init__(self, target: Target) -> None:
         """Use the engine. Nothing is opened yet."""
-        self._target = target
-        self._shared = target.given
+        self._pool = AsyncLoans(target.given, psycopg.Error, explain_connect)
         self._loans: dict[PostgresLine[AsyncConnection[Any]], PoolProxiedConnection] = {}
 
     async def take(self) -> PostgresLine[AsyncConnection[Any]]:
         """Return a connection that is idle, and that the server has not closed."""
-        # async only
-        self._shared.belong_here()
         while True:
-            loan = await self._lent()
+            loan = await self._pool.take()
             connection: Any = loan.driver_connection
             if not stale(connection):
                 break
-            await self._return(loan, broken=True)
+            await self._pool.give(loan, broken=True)
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-            await self._return(loan)
+            await self._pool.give(loan)
             msg = (
                 "the engine lent a connection that is inside a transaction, where a claim protects "
                 "nothing until it is committed; let handlers of its events commit what they begin, "
@@ -64,7 +60,7 @@ class AsyncEngineLender:
     async def give(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Give the connection back. The pool replaces it if it is broken."""
         loan = self._loans.pop(line)
-        await self._return(loan, broken=line.connection.pgconn.status == _BAD)
+        await self._pool.give(loan, broken=line.connection.pgconn.status == _BAD)
 
     async def drop(self, line: PostgresLine[AsyncConnection[Any]]) -> None:
         """Close the connection unless it is idle. The pool replaces it."""
@@ -76,26 +72,3 @@ class AsyncEngineLender:
 
     async def close(self) -> None:
         """Do nothing: the application disposes of its engine."""
-
-    async def _lent(self) -> PoolProxiedConnection:
-        """Return what the pool lends. Raise StoreError if it lends nothing."""
-        where = self._target.where
-        try:
-            loan: PoolProxiedConnection = await self._shared.engine.raw_connection()
-        except psycopg.Error as error:
-            raise explain_connect(error, where) from error
-        except exc.TimeoutError as error:
-            msg = (
-                "the pool of the engine lent no connection in its pool_timeout; nothing was "
-                "changed; a call inside of a session needs one beside that of the session: raise "
-                "pool_size or max_overflow"
-            )
-            raise StoreError(msg, happened=False, unreachable=True) from error
-        return loan
-
-    async def _return(self, loan: PoolProxiedConnection, *, broken: bool = False) -> None:
-        done = loan.invalidate if broken else loan.close
-        # async only
-        await greenlet_spawn(done)
-        if False:  # sync only
-            done()

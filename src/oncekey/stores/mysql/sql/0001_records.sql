@@ -94,7 +94,13 @@ BEGIN
     IF @@session.time_zone <> '+00:00' THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the time zone of the session was changed';
     END IF;
-    START TRANSACTION;
+    -- A connection that an engine of SQLAlchemy lends does not commit by itself, so that what was read
+    -- has begun a transaction, and it has the isolation that the application wants.
+    IF NOT @@session.autocommit THEN
+        COMMIT;
+    END IF;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
 END
 //
 
@@ -245,9 +251,7 @@ claiming: BEGIN
             WHERE scope = p_scope AND `key` = p_key;
         END IF;
     END IF;
-    IF locked THEN
-        COMMIT;
-    END IF;
+    COMMIT;  -- of what was read, too: a connection that was lent does not commit by itself
     SELECT answer, moment, p_scope, p_key, r_status, r_fingerprint, r_token, r_nonce, r_attempt,
         r_lease_end, r_result, r_error, r_noted, r_revision, r_uncertain, r_label, r_reference,
         r_created, r_started, r_updated, r_finished, r_expires, r_version, r_hand;
@@ -461,7 +465,10 @@ END
 DROP PROCEDURE IF EXISTS oncekey_audited_v1
 //
 CREATE PROCEDURE oncekey_audited_v1(p_limit BIGINT) SQL SECURITY INVOKER
-    SELECT at, entry FROM oncekey_audit ORDER BY id DESC LIMIT p_limit
+BEGIN
+    SELECT at, entry FROM oncekey_audit ORDER BY id DESC LIMIT p_limit;
+    COMMIT;
+END
 //
 
 DROP PROCEDURE IF EXISTS oncekey_resolve_v1
@@ -553,6 +560,7 @@ BEGIN
         version, hand
     FROM oncekey_records
     WHERE scope = p_scope AND `key` = p_key AND (expires = 0 OR expires > moment);
+    COMMIT;
 END
 //
 
@@ -573,6 +581,7 @@ BEGIN
         AND (expires = 0 OR expires > moment) AND (p_any_scope OR scope = p_scope)
         AND (p_status IS NULL OR status = p_status)
     ORDER BY scope, `key` LIMIT p_limit;
+    COMMIT;
 END
 //
 
@@ -757,6 +766,7 @@ claiming: BEGIN
     STRAIGHT_JOIN oncekey_records t FORCE INDEX (PRIMARY)
         ON t.scope = UNHEX(a.scope) AND t.`key` = UNHEX(a.`key`)
     HAVING answer IS NOT NULL;
+    COMMIT;
 END
 //
 
@@ -898,6 +908,7 @@ BEGIN
     DECLARE moment BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
     SELECT moment, a.width, a.at, a.new, a.duplicates, a.held, a.errors
     FROM (SELECT 1 AS one) AS one LEFT JOIN oncekey_activity a ON TRUE;
+    COMMIT;
 END
 //
 
