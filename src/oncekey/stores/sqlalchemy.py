@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
 from oncekey.compat import leave_alone, renew_after_fork, running_loop
 from oncekey.errors import ConfigurationError
-from oncekey.stores.sqlite.store import SQLiteStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -164,7 +163,9 @@ def _sqlite(engine: Any) -> Store:
     if file.startswith("file:"):
         msg = f"write the path of the file in the URL of the engine, instead of {file!r}"
         raise ConfigurationError(msg)
-    return SQLiteStore(file)
+    from oncekey import stores
+
+    return stores.SQLiteStore(file)
 
 
 _STORES: Final[dict[str, Callable[[Any], Store | AsyncStore]]] = {
