@@ -57,15 +57,25 @@ FOCI: Final = (
     "hangs in silence",
     "beside",
     "beside",
+    "hides",
     "torn",
     "torn",
+    "torn open",
     "forgets",
 )
 """Moments that chance alone would bring about too seldom: some seeds are about one of them."""
-OPEN: Final = ("cannot give back", "hangs in silence", "beside")
+OPEN: Final = ("cannot give back", "hangs in silence", "beside", "hides", "torn open")
 """Those about calls that run without the store."""
-LONG: Final = ("unwritable", "torn", "beside")
-"""Those about long leases."""
+LEASES: Final[dict[str, tuple[int, ...]]] = {
+    "gives way": (1, 2),
+    "unwritable": (8,),
+    "torn": (8,),
+    "beside": (8,),
+    "hides": (2,),
+    "torn open": (2,),
+    "hangs in silence": (1,),
+}
+"""Seconds of a lease, where it is about long or short ones."""
 TORN: Final = (
     "_reconcile",
     "_reconcile",
@@ -82,13 +92,20 @@ TORN: Final = (
     "land",
 )
 """Functions in which a signal would do harm, if it did not come seldom there."""
+TORN_AT_ITS_END: Final = ("_end", "land", "land", "leave", "let_go")
 VALUES: Final = ("dict", "dict", "dict", "none", "zero", "empty", "unkeepable")
-STARTS: Final = (0, 1_000, 30_000, SECOND, 3 * SECOND)
-BESIDE: Final = (0, 200_000, 700_000, 1_300_000, 2_000_000, 3 * SECOND, 4 * SECOND)
+STARTS: Final[dict[str, tuple[int, ...]]] = {
+    "": (0, 1_000, 30_000, SECOND, 3 * SECOND),
+    "beside": (0, 200_000, 700_000, 1_300_000, 2_000_000, 3 * SECOND, 4 * SECOND),
+    "hides": (0, 0, 1_000, 200_000, 350_000, 450_000),
+}
 """How much later than the first of them callers come."""
+TRIES: Final = {"unwritable": 6}
 LOSSES: Final[dict[str, list[tuple[int, str]]]] = {
     "cannot give back": [(WHOLE // 6, "refused")],
     "beside": [(WHOLE // 4, "request lost"), (WHOLE // 2, "reply lost")],
+    "hides": [(WHOLE // 2, "refused")],
+    "torn open": [(WHOLE // 2, "refused")],
     "unwritable": [],
     "hangs in silence": [],
     "forgets": [],
@@ -204,8 +221,8 @@ class Plan:
         self.skews = [swarm.between(-5, 5) * SECOND for _ in range(self.nodes + FORKS)]
         self.limits = self._on_the_line(swarm, quiet)
         """Up to which number each kind of loss is meant."""
-        if self.focus == "beside":
-            self.time_out = 1.0
+        if self.focus in ("beside", "hangs in silence"):
+            self.time_out = 1.0 if self.focus == "beside" else 0.3
         self.trouble = max((limit for limit, _ in self.limits), default=0)
         self.unwritable = self.focus == "unwritable"
         expiring = swarm.one_in(6)
@@ -240,23 +257,33 @@ class Plan:
         """What else is to happen: all of it where the seed is about nothing else."""
         if self.focus == "torn":
             self._tear_asking(Dice(seed, 7))
+        elif self.focus == "torn open":
+            dice = Dice(seed, 7)
+            self.callers = [
+                one._replace(tear=1 + dice.below(3), tear_in=dice.pick(TORN_AT_ITS_END))
+                for one in self.callers
+            ]
         elif self.focus == "hangs in silence":
             self._hang(Dice(seed, 6), always=True)
+        elif self.focus == "hides":
+            key = self.keys[0]
+            key.hangs, key.before, key.after = 1, key.before % 50_000, key.after % 50_000
+            key.terms = replace(key.terms, heartbeat=False, max_run=None)
         elif not self.focus:
             self._hang(Dice(seed, 6))
             self._tear(Dice(seed, 7))
             self._refuse(Dice(seed, 8))
             self._leap(Dice(seed, 9))
         if self.focus in ("torn", "unwritable"):
-            self.heal_at = 9 * SECOND
+            self.heal_at = 12 * SECOND
 
     def _hang(self, dice: Dice, *, always: bool = False) -> None:
         """The code of a key hangs in one of its runs, which only the end of its lease can end."""
         if not dice.one_in(5) and not always:
             return
         key = self.keys[0]
-        lease = dice.pick((1, 1, 2)) * SECOND
-        renewed = not dice.one_in(4)
+        lease = dice.pick((1,) if always else (1, 1, 2)) * SECOND
+        renewed = always or not dice.one_in(4)
         key.terms = replace(
             key.terms,
             lease=lease,
@@ -267,6 +294,8 @@ class Plan:
         )
         key.before, key.after = key.before % lease, key.after % lease
         key.hangs, key.hangs_behind = dice.pick((1, 1, 1, 2)), dice.one_in(2)
+        if always:
+            key.hangs = 1
         key.hangs_for = dice.pick((0, 0, 2 * lease, 5 * lease))
         self.callers = [one._replace(tries=4) for one in self.callers]
 
@@ -316,9 +345,11 @@ class Plan:
             )
             key.after = dice.below(2 * lease)
             self.heal_at = max(self.heal_at, self.callers[0].start + 3 * lease)
-        soon = (
-            self.callers[0].start + key.before + dice.below(dice.pick((30_000, lease, 3 * lease)))
-        )
+        start = self.callers[0].start
+        soon = start + key.before + dice.below(dice.pick((30_000, lease, 3 * lease)))
+        if dice.one_in(2):  # when it is renewed for the first time
+            soon = start + lease // 3 - 300_000
+            self.callers = [one._replace(tries=8, backoff=1_500_000) for one in self.callers]
         self.faults.append(
             Fault(
                 number=len(self.faults),
@@ -385,17 +416,17 @@ class Plan:
         cuts = not quiet and dice.one_in(2)
         others = dice.one_in(3)
         away = self.focus == "gives way"
-        if self.focus in ("cannot give back", "beside", "unwritable", "forgets"):
+        if self.focus in (*OPEN, "unwritable", "forgets"):
             cuts = others = False
         for key in range(len(self.keys)):
             start = dice.below(SECOND)
-            count = 3 + (self.focus == "beside") if self.focus else dice.pick((1, 2, 2, 3))
-            for _ in range(count):
+            several = 4 if self.focus in STARTS else 3
+            for _ in range(several if self.focus else dice.pick((1, 2, 2, 3))):
                 one = Caller(
                     key=key,
                     payload="b" if others and dice.one_in(3) else "a",
-                    start=start + dice.pick(BESIDE if self.focus == "beside" else STARTS),
-                    tries=3 if self.focus else dice.pick((1, 2, 3)),
+                    start=start + dice.pick(STARTS.get(self.focus, STARTS[""])),
+                    tries=TRIES.get(self.focus, 3) if self.focus else dice.pick((1, 2, 3)),
                     backoff=dice.pick((50_000, 400_000, 1_500_000)),
                     cut=dice.pick(CUTS) if (cuts and dice.one_in(2)) or away else "",
                     cut_after=dice.below(dice.pick((20_000, 300_000, 3 * SECOND))),
@@ -433,7 +464,6 @@ class Plan:
             "gives way": Upon("settle", 1, "asleep", 2 * lease),
             "unwritable": Upon("settle", 1, "silent", 3 * SECOND) if dice.one_in(2) else None,
             "hangs in silence": Upon("claim", 1, dice.pick(("deaf", "deaf", "silent")), long),
-            "forgets": Upon("claim", dice.pick((2, 3, 4)), "forgotten", 0),
         }
         if self.focus in aimed or not dice.one_in(4):
             return aimed.get(self.focus)
@@ -451,18 +481,20 @@ def _key(  # noqa: PLR0917 - what a seed says of its keys
     asking = dice.one_in(5) or focus in ("cannot give back", "torn")
     """Whether it is all about asking how a doubtful attempt ended."""
     mode: Mode = "bare" if asking else dice.pick(MODES if atomic else MODES[1:])
-    lease = dice.pick((1, 2) if focus == "gives way" else (1, 2, 4, 8)) * SECOND
-    if focus in LONG:
-        lease = 8 * SECOND
-    elif focus == "hangs in silence":
-        lease = SECOND
+    lease = dice.pick(LEASES.get(focus, (1, 2, 4, 8))) * SECOND
     waits = (0.0, 0.5, 3.0) if watching else (0.0, 0.02, 0.15)
     terms = Terms(
         ttl=dice.between(1, 5) * SECOND if expiring else DAY,
         lease=lease,
         heartbeat=not dice.one_in(2 if focus == "gives way" else 10),
         max_run=1.5 * lease / SECOND if dice.one_in(10) else None,
-        wait=3.0 if focus else waits[-1] if asking else dice.pick(waits),
+        wait=0.0
+        if focus == "hides"
+        else 3.0
+        if focus
+        else waits[-1]
+        if asking
+        else dice.pick(waits),
         retry_after=0.5,
         keep_all=dice.one_in(5),
         keep=(Declined,) if dice.one_in(3) else (),

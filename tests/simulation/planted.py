@@ -45,6 +45,7 @@ BLIND: Final[dict[str, str]] = {
     "results_pile_up": "no schedule has 64 MiB of results",
     "sqlite_fork_does_not_wait": _PYTHON,
     "torn_block_is_renewed": _SURFACE,
+    "torn_run_is_renewed": "it takes two signals in one call, and there is one",
     "waiter_looks_too_early": _BETWEEN,
 }
 """Defects of the core that a schedule cannot show, and why."""

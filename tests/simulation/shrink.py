@@ -38,6 +38,8 @@ def words(seed: int, fault: Injected) -> str:  # noqa: PLR0911 - one return per 
         return f"caller {number}: a signal in front of line {caller.tear} of {where}"
     if kind == "hang":
         return f"key {number}: run {plan.keys[number].hangs} hangs"
+    if kind == "forgets":
+        return "somebody forgets a record while its answer is on its way"
     if kind == "unwritable":
         return "key 0: the store refuses what is said of the end of its attempts"
     if kind == "upon":

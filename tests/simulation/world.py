@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from oncekey.core.codec import PLAIN
-from oncekey.core.requests import Claim, Forget, Granted, Renew, Request, Resolve
+from oncekey.core.requests import Claim, Forget, Granted, Renew, Replay, Request, Resolve
 from oncekey.engine.engine import ASK_PATIENCE
 from oncekey.errors import ConfigurationError, StoreError
 from tests.simulation.caller import Asking, Try
@@ -79,6 +79,7 @@ class World:
         self._frozen: int | None = None
         self._nonces: dict[str, Try] = {}
         self._drawn = 0
+        self._forgot = False
         self._upon = 0
         self.sent = [0] * len(plan.rates)
         self.tries: list[Try] = []
@@ -231,9 +232,6 @@ class World:
                 process.fall_asleep(until)
                 self.seen.add("fell asleep upon a verb")
                 self.hub.wait(0.0)
-            elif upon.how == "forgotten":
-                story = self.stories[0]
-                self.hub.at(self.hub.now + 2 * self.plan.latency, self._forget_in, (story, process))
             else:
                 process.cut_until, process.cut_how = until, upon.how
                 self.seen.add("cut off upon a verb")
@@ -374,6 +372,8 @@ class World:
         """
         if message.verb == "settle":
             message.who.unrecorded_at = NEVER
+        elif type(answer) is Replay and self.plan.focus == "forgets":
+            self._forget_in(self.story(message.what[0]), message.who)
         elif type(answer) is Granted and message.activity.waits == message.waits:
             call = self._nonces.get(answer.record.nonce)
             late = answer.record.lease_end - answer.now < message.what[0].lease
@@ -578,12 +578,13 @@ class World:
 
         self.hub.at(self.hub.now + fault.long // 2, forget)
 
-    def _forget_in(self, what: tuple[Story, Process]) -> None:
-        """Somebody forgets in this process what is settled, as `Once.forget` does it."""
-        story, process = what
+    def _forget_in(self, story: Story, process: Process) -> None:
+        """Somebody forgets in this process what is settled, as `Once.forget` does it: once."""
         record = self.store.get(story.plan.scope, story.plan.key)
-        if process.dead or record is None or record.status not in ("completed", "failed"):
+        if process.dead or record is None or self._forgot or self.masked(("forgets", 0)):
             return
+        self._forgot = True
+        self.injected.append(("forgets", 0))
         self.store.forget(Forget(record.scope, record.key, token=record.token, force=False))
         story.forget(on_purpose=True)
         story.forgotten_in = process
