@@ -15,6 +15,8 @@ from oncekey import (
 )
 from oncekey.engine import engine as leaving_module
 from oncekey.engine import single_flight
+from oncekey.engine.chores import Renewal
+from oncekey.engine.keeper import keeper
 from oncekey.engine.run_base import BaseRun
 from tests.functions.calls import (
     CUT_OFF,
@@ -329,6 +331,29 @@ def test_who_is_cut_off_while_it_looks_for_the_other_answer_keeps_no_place(once,
     with pytest.raises(CUT_OFF):
         once.options(heartbeat=False, keep=ValueError).run("k", lose_the_record_and_fail)
     assert not once.core.flights._flights
+
+
+def test_who_is_cut_off_while_it_looks_for_another_answer_than_reconcile_found_renews_nothing(
+    once, store
+):
+    def cut_off(_do):
+        raise CUT_OFF
+
+    def times_out():
+        raise TimeoutError
+
+    def found(_):
+        replace_record(store.store, "k")
+        return Done(7)
+
+    asking = once.options(lease="5min", reconcile=found)
+    with pytest.raises(TimeoutError):
+        asking.run("k", times_out)
+    store.instead("get", cut_off)
+    with pytest.raises(CUT_OFF):
+        asking.run("k", answer_two)
+    keys = [one._ticket.call.key for one in keeper._queued() if isinstance(one, Renewal)]
+    assert "k" not in keys
 
 
 def test_a_refused_settle_for_other_arguments_is_a_lost_lease(once, other, gate):

@@ -273,7 +273,10 @@ class Engine:
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
                     granted = Ticket(call, answer.record, answer.now, heard, resent=resent)
-                    choice = self._reconcile(granted, answer, flight, patience)
+                    try:
+                        choice = self._reconcile(granted, answer, flight, patience)
+                    finally:  # also if a signal has cut off its end
+                        self.let_go(granted)
                 if type(choice) is Proceed:
                     granted = Ticket(call, answer.record, answer.now, heard, flight, resent=resent)
                     return self._start(granted, answer)
@@ -452,7 +455,6 @@ class Engine:
             if patience <= 0 or not told:
                 raise in_progress(call, choice.seconds)
             return Wait(min(choice.seconds, patience))
-        self._end(ticket, None)
         return choice
 
     def _found_done(self, ticket: Ticket, result: bytes, flight: Flight) -> Ticket:
