@@ -273,10 +273,7 @@ class Engine:
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
                     granted = Ticket(call, answer.record, answer.now, heard, resent=resent)
-                    try:
-                        choice = self._reconcile(granted, answer, flight, patience)
-                    finally:  # also if a signal has cut off its end
-                        self.let_go(granted)
+                    choice = self._reconcile(granted, answer, flight, patience)
                 if type(choice) is Proceed:
                     granted = Ticket(call, answer.record, answer.now, heard, flight, resent=resent)
                     return self._start(granted, answer)
@@ -435,27 +432,30 @@ class Engine:
         """
         call, ticket.runner = ticket.call, runner()
         try:
-            self._start(ticket, answer)
-            said = invoke(self._reconciler(call), answer.record)
-            choice = after_reconcile(said, answer, call)
-        except GeneratorExit:  # code that is being closed must not wait
-            self.leave_later(ticket, ticket.giving_back())
-            raise
-        except BaseException:
-            self.leave(ticket, ticket.giving_back())
-            raise
-        if isinstance(choice, Complete):
-            return self._found_done(ticket, choice.result, flight)
-        if isinstance(choice, Hold):
-            self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
-            raise unknown(call)
-        if isinstance(choice, Postpone):
-            told = self.leave(ticket, ticket.giving_back())
-            # A claim that was not released would refuse the next claim of this same caller.
-            if patience <= 0 or not told:
-                raise in_progress(call, choice.seconds)
-            return Wait(min(choice.seconds, patience))
-        return choice
+            try:
+                self._start(ticket, answer)
+                said = invoke(self._reconciler(call), answer.record)
+                choice = after_reconcile(said, answer, call)
+            except GeneratorExit:  # code that is being closed must not wait
+                self.leave_later(ticket, ticket.giving_back())
+                raise
+            except BaseException:
+                self.leave(ticket, ticket.giving_back())
+                raise
+            if isinstance(choice, Complete):
+                return self._found_done(ticket, choice.result, flight)
+            if isinstance(choice, Hold):
+                self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
+                raise unknown(call)
+            if isinstance(choice, Postpone):
+                told = self.leave(ticket, ticket.giving_back())
+                # A claim that was not released would refuse the next claim of this same caller.
+                if patience <= 0 or not told:
+                    raise in_progress(call, choice.seconds)
+                return Wait(min(choice.seconds, patience))
+            return choice
+        finally:
+            self.let_go(ticket)  # also if its end was cut off
 
     def _found_done(self, ticket: Ticket, result: bytes, flight: Flight) -> Ticket:
         """Settle with the result that `reconcile` found, and return the ticket of a duplicate."""

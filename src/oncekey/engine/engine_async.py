@@ -272,10 +272,7 @@ class AsyncEngine:
                 choice: Choice | Ticket = after_claim(answer, call, patience=patience, polls=polls)
                 if type(choice) is Reconcile:
                     granted = Ticket(call, answer.record, answer.now, heard, resent=resent)
-                    try:
-                        choice = await self._reconcile(granted, answer, flight, patience)
-                    finally:  # also if a signal has cut off its end
-                        self.let_go(granted)
+                    choice = await self._reconcile(granted, answer, flight, patience)
                 if type(choice) is Proceed:
                     granted = Ticket(call, answer.record, answer.now, heard, flight, resent=resent)
                     return self._start(granted, answer)
@@ -434,27 +431,30 @@ class AsyncEngine:
         """
         call, ticket.runner = ticket.call, runner_async()
         try:
-            self._start(ticket, answer)
-            said = await invoke_async(self._reconciler(call), answer.record)
-            choice = after_reconcile(said, answer, call)
-        except GeneratorExit:  # code that is being closed must not wait
-            self.leave_later(ticket, ticket.giving_back())
-            raise
-        except BaseException:
-            await self.leave(ticket, ticket.giving_back())
-            raise
-        if isinstance(choice, Complete):
-            return await self._found_done(ticket, choice.result, flight)
-        if isinstance(choice, Hold):
-            await self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
-            raise unknown(call)
-        if isinstance(choice, Postpone):
-            told = await self.leave(ticket, ticket.giving_back())
-            # A claim that was not released would refuse the next claim of this same caller.
-            if patience <= 0 or not told:
-                raise in_progress(call, choice.seconds)
-            return Wait(min(choice.seconds, patience))
-        return choice
+            try:
+                self._start(ticket, answer)
+                said = await invoke_async(self._reconciler(call), answer.record)
+                choice = after_reconcile(said, answer, call)
+            except GeneratorExit:  # code that is being closed must not wait
+                self.leave_later(ticket, ticket.giving_back())
+                raise
+            except BaseException:
+                await self.leave(ticket, ticket.giving_back())
+                raise
+            if isinstance(choice, Complete):
+                return await self._found_done(ticket, choice.result, flight)
+            if isinstance(choice, Hold):
+                await self.leave(ticket, call.release(ticket.record, uncertain=True, hold=True))
+                raise unknown(call)
+            if isinstance(choice, Postpone):
+                told = await self.leave(ticket, ticket.giving_back())
+                # A claim that was not released would refuse the next claim of this same caller.
+                if patience <= 0 or not told:
+                    raise in_progress(call, choice.seconds)
+                return Wait(min(choice.seconds, patience))
+            return choice
+        finally:
+            self.let_go(ticket)  # also if its end was cut off
 
     async def _found_done(self, ticket: Ticket, result: bytes, flight: Flight) -> Ticket:
         """Settle with the result that `reconcile` found, and return the ticket of a duplicate."""
