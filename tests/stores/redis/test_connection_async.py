@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from pathlib import Path
 
 import pytest
 import redis.asyncio
@@ -69,6 +70,23 @@ async def test_a_crowd_shares_one_connection_and_few_writes(store, client, monke
     assert len(writes) == CROWD // connection_async.ENOUGH
     assert len((await store.scan(Scan())).records) == CROWD + 1
     assert len(connected(client) - before) <= 2  # the scan goes through redis-py
+
+
+async def test_the_answers_to_a_crowd_of_duplicates_leave_the_server_in_few_writes(
+    empty_redis, store
+):
+    for answer in await claims(store):
+        await store.settle(settle(answer.record))
+    before = writes_of(empty_redis.process.pid)
+    answers = await claims(store, nonce="b")
+    assert {type(answer) for answer in answers} == {Replay}
+    assert writes_of(empty_redis.process.pid) - before < CROWD / 2
+
+
+def writes_of(pid):
+    """How often a process has called the system to write."""
+    lines = Path(f"/proc/{pid}/io").read_text("ascii").splitlines()
+    return int(dict(line.split(": ") for line in lines)["syscw"])
 
 
 class Counted:

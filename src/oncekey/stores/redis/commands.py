@@ -52,15 +52,16 @@ CAUGHT: Final = (StructError, LookupError, ValueError)
 """The errors that `record_of` raises for bytes that are not a record."""
 
 
-def record_of(scope: str | None, key: str, stored: bytes) -> Record:
-    """Decode a stored record. Raise one of CAUGHT if the bytes are not a record."""
+def record_of(scope: str | None, key: str, stored: bytes, at: int = 0) -> Record:
+    """Decode a record, stored from this place on. Raise one of CAUGHT if it is not a record."""
     # In the order of the head.
     # fmt: off
     (magic, version, status, uncertain, known, has_result, has_error, _, attempt, created, token,
      started, updated, lease_end, finished, expires, revision, nonce_size, print_size, label_size,
-     reference_size, hand_size, error_size, noted_size) = HEAD.unpack_from(stored)
+     reference_size, hand_size, error_size, noted_size) = HEAD.unpack_from(stored, at)
     # fmt: on
-    print_at = HEAD.size + nonce_size
+    nonce_at = at + HEAD.size
+    print_at = nonce_at + nonce_size
     label_at = print_at + print_size
     reference_at = label_at + label_size
     hand_at = reference_at + reference_size
@@ -68,14 +69,14 @@ def record_of(scope: str | None, key: str, stored: bytes) -> Record:
     noted_at = texts_end + error_size
     end = noted_at + noted_size
     if magic != MAGIC or len(stored) < end:
-        raise ValueError(stored[:STATUS_AT])
+        raise ValueError(stored[at : at + STATUS_AT])
     return Record(
         scope,
         key,
         STATUSES[status],
         stored[print_at:label_at].decode() if known else None,
         token,
-        stored[HEAD.size : print_at].decode(),
+        stored[nonce_at:print_at].decode(),
         attempt,
         created,
         started,
@@ -131,7 +132,9 @@ Arguments = tuple[bytes, ...]
 Place = tuple[str, str]
 
 _CODES: Final = {status: code for code, status in enumerate(STATUSES)}
-_DAMAGED: Final = -2
+_NEWER: Final = -1
+_UNREADABLE: Final = (*CAUGHT, TypeError)
+"""What is raised where a script returns a list: there is a record, but not one that it can read."""
 
 # In the format that the scripts unpack.
 _CLAIM: Final = Struct(">qqBBI4H")
@@ -143,6 +146,7 @@ _SETTLE: Final = Struct(">BqBB")
 _RELEASE: Final = Struct(">BBBBqq")
 _RESOLVE: Final = Struct(">BqBBB")
 _FORGET: Final = Struct(">qBB")
+_ANSWER: Final = Struct(">Bq")
 _ANY_NUMBER: Final = 2**32 - 1
 GONE: Final = 4
 """The reply to a forget that found nothing."""
@@ -313,8 +317,11 @@ def answer(ask: Claim, reply: Any) -> Answer:
     """Return the answer to a claim. For a new record the script returns the time only."""
     if type(reply) is int:
         return machine.claim(None, ask, reply)[1]
-    record = _record(ask.scope, ask.key, reply)
-    return _ANSWERS[reply[0]](record, reply[1])
+    try:
+        code, now = _ANSWER.unpack_from(reply)
+        return _ANSWERS[code](record_of(ask.scope, ask.key, reply, _ANSWER.size), now)
+    except _UNREADABLE:
+        raise _unreadable(ask.scope, ask.key, reply) from None
 
 
 def verdict(scope: str | None, key: str, reply: Any) -> Verdict:
@@ -333,28 +340,22 @@ def running(scope: str | None, key: str, reply: Any) -> bool:
 
 def found(scope: str | None, key: str, reply: Any) -> Record | None:
     """Return the record, or None if there is none."""
-    return None if reply is None else _record(scope, key, reply)
-
-
-def _record(scope: str | None, key: str, reply: Any) -> Record:
-    if reply[0] < 0:
-        raise _unreadable(scope, key, reply)
     try:
-        return record_of(scope, key, reply[2])
-    except CAUGHT:
-        raise _unreadable(scope, key, (_DAMAGED,)) from None
+        return None if reply is None else record_of(scope, key, reply)
+    except _UNREADABLE:
+        raise _unreadable(scope, key, reply) from None
 
 
 def _unreadable(scope: str | None, key: str, reply: Any) -> UnreadableError:
-    if reply[0] == _DAMAGED:
-        msg = (
-            f"what is stored for {key!r} is not what oncekey writes, or was damaged; look at it in "
-            f"Redis, and delete it there to let the next call run"
-        )
-    else:
+    if type(reply) is list and reply[0] == _NEWER:
         msg = (
             f"the record of {key!r} was written by a newer release (format {reply[1]}, this one "
             f"reads up to {FORMAT}); upgrade oncekey here as well"
+        )
+    else:
+        msg = (
+            f"what is stored for {key!r} is not what oncekey writes, or was damaged; look at it in "
+            f"Redis, and delete it there to let the next call run"
         )
     return UnreadableError(msg, key=key, scope=scope)
 

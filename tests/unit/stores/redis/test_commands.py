@@ -49,9 +49,9 @@ def with_bytes(place, data):
 def test_bytes_that_are_no_record_are_unreadable(damage, recorded):
     fields = {"nonce": "n", "fingerprint": "f", "label": "l", "reference": "r"}
     stored = as_stored(recorded(**fields))
-    assert codec.found("billing", "charge:42", (1, 0, stored)) == recorded(**fields)
+    assert codec.found("billing", "charge:42", stored) == recorded(**fields)
     with pytest.raises(UnreadableError, match="or was damaged"):
-        codec.found("billing", "charge:42", (1, 0, damage(stored)))
+        codec.found("billing", "charge:42", damage(stored))
 
 
 # Versions

@@ -1,7 +1,7 @@
 -- lease, ttl, hold on expiry, whether there is a fingerprint, attempts allowed, the sizes of nonce,
 -- fingerprint, label and reference, and these; ARGV[2] is there where the asker waits for replicas
 local GRANTED, BUSY, REPLAY, MISMATCH, IS_HELD, SPENT = 1, 2, 3, 4, 5, 6
-local ASK, ANY_NUMBER = '>i8i8BBI4I2I2I2I2', 4294967295
+local ASK, ANSWER, ANY_NUMBER = '>i8i8BBI4I2I2I2I2', '>Bi8', 4294967295
 local lease, ttl, hold, knows, allowed, nonces, prints, labels, references, at =
   struct.unpack(ASK, ARGV[1])
 
@@ -32,7 +32,7 @@ if alive then
     answer = BUSY
   end
   if answer then
-    return {answer, now, whole}
+    return struct.pack(ANSWER, answer, now) .. whole
   end
 end
 
@@ -49,7 +49,7 @@ elseif status == RUNNING and mine then
   if ARGV[2] then -- replicas can be waited for only after a write, and a full server allows this
     redis.call('PEXPIREAT', KEYS[1], string.format('%d', math.ceil(expires / 1000)))
   end
-  return {GRANTED, now, whole}
+  return struct.pack(ANSWER, GRANTED, now) .. whole
 else
   if status == RUNNING then
     finished, uncertain = lease_end, 1

@@ -1,1 +1,1 @@
-return alive and {1, now, whole}
+return alive and whole
