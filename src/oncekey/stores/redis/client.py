@@ -288,7 +288,7 @@ class AsyncClients:
         self._all_wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wires | None]
         self._all_wires = WeakKeyDictionary()
         # The wires of the loop that asked last, which is most likely the one that asks next.
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # None if there are none, or if what breaks on them is sent again by redis-py.
         self._wires: Wires | None = None
         renew_after_fork(self)
 
@@ -329,7 +329,7 @@ class AsyncClients:
         Over wires, many tasks that ask first do not open a connection each.
         """
         client = await self.client()
-        if self._wired(running_loop(), client) is None:
+        if self._wired(client) is None:
             async with self.using() as client:
                 return await client.info("server")
         return _facts(await self.ask(("INFO", "server")))
@@ -339,23 +339,23 @@ class AsyncClients:
 
         A command that is sent `apart` does not delay others, and is not delayed by them.
         """
-        loop = running_loop()
-        if self._loop is loop and self._wires is not None and self.sent_once:
-            return self._wires.send(pack(words), apart=apart)
-        return self._ask(words, loop, apart=apart)
+        wires = self._wires
+        if wires is not None and wires.loop is running_loop():
+            return wires.send(pack(words), apart=apart)
+        return self._ask(words, apart=apart)
 
     def run(
         self, sha: bytes, name: bytes, arguments: tuple[bytes, ...], *, apart: bool = False
     ) -> Awaitable[Any]:
         """Do the same for a script with one key, which the server knows by its hash."""
-        loop = running_loop()
-        if self._loop is loop and self._wires is not None and self.sent_once:
-            return self._wires.send(pack_script(sha, name, arguments), apart=apart)
-        return self._ask(call_of(sha, name, arguments), loop, apart=apart)
+        wires = self._wires
+        if wires is not None and wires.loop is running_loop():
+            return wires.send(pack_script(sha, name, arguments), apart=apart)
+        return self._ask(call_of(sha, name, arguments), apart=apart)
 
-    async def _ask(self, words: Words, loop: asyncio.AbstractEventLoop, *, apart: bool) -> Any:
+    async def _ask(self, words: Words, *, apart: bool) -> Any:
         client = await self.client()
-        wires = self._wired(loop, client)
+        wires = self._wired(client)
         if wires is not None:
             try:
                 return await wires.send(pack(words), apart=apart)
@@ -385,13 +385,15 @@ class AsyncClients:
                 await pool.disconnect(inuse_connections=False)
             raise
 
-    def _wired(self, loop: asyncio.AbstractEventLoop, client: Any) -> Wires | None:
+    def _wired(self, client: Any) -> Wires | None:
         """Return the wires of the running loop, or None for a client that must send by itself."""
+        loop = running_loop()
         if loop not in self._all_wires:
             plain = self._fast and connections_of(client) >= _FEWEST
             self._all_wires[loop] = Wires(client.connection_pool) if plain else None
-        self._loop, self._wires = loop, self._all_wires[loop]
-        return self._wires
+        wires = self._all_wires[loop]
+        self._wires = wires if self.sent_once else None
+        return wires
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[AsyncLine]:
@@ -425,7 +427,7 @@ class AsyncClients:
             await opened[1].aclose()
 
     async def _unwire(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = self._wires = None
+        self._wires = None
         wires = self._all_wires.pop(loop, None)
         if wires is not None:
             await wires.aclose()
@@ -445,7 +447,7 @@ class AsyncClients:
         leave_alone(self._opened, self._all_wires, self._wires)
         self._opened = WeakKeyDictionary()
         self._all_wires = WeakKeyDictionary()
-        self._loop = self._wires = None
+        self._wires = None
         self._seats = WeakKeyDictionary()
 
 

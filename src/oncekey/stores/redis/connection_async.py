@@ -219,7 +219,7 @@ class Wires:
 
     def __init__(self, pool: Any) -> None:
         """Take connections from this pool. Use on the running loop only."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._swift = _Lane(pool)
         self._apart = _Lane(pool)
 
@@ -228,7 +228,7 @@ class Wires:
 
         A command that is `apart`, or large, is sent on the second wire.
         """
-        reply: asyncio.Future[Any] = self._loop.create_future()
+        reply: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
         lane = self._apart if apart or len(packed) > LARGE else self._swift
         wire = lane.wire
         if wire is not None and wire.fit:

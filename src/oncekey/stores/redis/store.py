@@ -92,7 +92,8 @@ class RedisStore:
             return self._claim_on_replicas(ask, self.replicas)
         name, arguments = codec.name_of(self.prefix, ask.scope, ask.key), codec.claim(ask)
         try:
-            reply = self._send("claim", name, arguments)
+            scripts = self._scripts or self._load()
+            reply = self.clients.run(scripts["claim"].sha, name, arguments)
         except CAUGHT as error:
             reply = self._send_again("claim", name, arguments, error)
         return codec.answer(ask, reply)
@@ -109,7 +110,8 @@ class RedisStore:
         """Store the owner's answer."""
         name, arguments = codec.name_of(self.prefix, ask.scope, ask.key), codec.settle(ask)
         try:
-            reply = self._send("settle", name, arguments)
+            scripts = self._scripts or self._load()
+            reply = self.clients.run(scripts["settle"].sha, name, arguments)
         except CAUGHT as error:
             reply = self._send_again("settle", name, arguments, error)
         return codec.verdict(ask.scope, ask.key, reply)
@@ -239,19 +241,11 @@ class RedisStore:
         """Run the script of a verb and return its reply."""
         name = codec.name_of(self.prefix, scope, key)
         try:
-            return self._send(verb, name, arguments)
+            scripts = self._scripts or self._load()
+            apart = verb == "renew"
+            return self.clients.run(scripts[verb].sha, name, arguments, apart=apart)
         except CAUGHT as error:
             return self._send_again(verb, name, arguments, error)
-
-    def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
-        """Run the script by its hash. The server refuses one that it does not know yet."""
-        if self._scripts is None:
-            return self._send_first(verb, name, arguments)
-        return self.clients.run(self._scripts[verb].sha, name, arguments, apart=verb == "renew")
-
-    def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
-        self._load()
-        return self._send(verb, name, arguments)
 
     def _send_again(
         self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception

@@ -6,7 +6,6 @@ one round trip, whatever the answer. Redis removes expired records by itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from time import monotonic
 from typing import Any, Final
 
@@ -93,7 +92,8 @@ class AsyncRedisStore:
             return await self._claim_on_replicas(ask, self.replicas)
         name, arguments = codec.name_of(self.prefix, ask.scope, ask.key), codec.claim(ask)
         try:
-            reply = await self._send("claim", name, arguments)
+            scripts = self._scripts or await self._load()
+            reply = await self.clients.run(scripts["claim"].sha, name, arguments)
         except CAUGHT as error:
             reply = await self._send_again("claim", name, arguments, error)
         return codec.answer(ask, reply)
@@ -110,7 +110,8 @@ class AsyncRedisStore:
         """Store the owner's answer."""
         name, arguments = codec.name_of(self.prefix, ask.scope, ask.key), codec.settle(ask)
         try:
-            reply = await self._send("settle", name, arguments)
+            scripts = self._scripts or await self._load()
+            reply = await self.clients.run(scripts["settle"].sha, name, arguments)
         except CAUGHT as error:
             reply = await self._send_again("settle", name, arguments, error)
         return codec.verdict(ask.scope, ask.key, reply)
@@ -244,19 +245,11 @@ class AsyncRedisStore:
         """Run the script of a verb and return its reply."""
         name = codec.name_of(self.prefix, scope, key)
         try:
-            return await self._send(verb, name, arguments)
+            scripts = self._scripts or await self._load()
+            apart = verb == "renew"
+            return await self.clients.run(scripts[verb].sha, name, arguments, apart=apart)
         except CAUGHT as error:
             return await self._send_again(verb, name, arguments, error)
-
-    def _send(self, verb: str, name: bytes, arguments: codec.Arguments) -> Awaitable[Any]:
-        """Run the script by its hash. The server refuses one that it does not know yet."""
-        if self._scripts is None:
-            return self._send_first(verb, name, arguments)
-        return self.clients.run(self._scripts[verb].sha, name, arguments, apart=verb == "renew")
-
-    async def _send_first(self, verb: str, name: bytes, arguments: codec.Arguments) -> Any:
-        await self._load()
-        return await self._send(verb, name, arguments)
 
     async def _send_again(
         self, verb: str, name: bytes, arguments: codec.Arguments, failed: Exception
