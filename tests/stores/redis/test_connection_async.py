@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,46 @@ async def test_whoever_goes_away_before_it_left_has_not_asked(store, client):
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert await store.get(None, "test-123") is None
+
+
+# Who is woken
+
+
+async def test_all_who_wait_for_one_reply_hear_it(store):
+    await store.get(None, "nothing")
+    reply = store.clients._wires.send(b"PING\r\n", apart=False)
+
+    async def hears():
+        return await reply
+
+    assert await asyncio.gather(hears(), hears()) == [b"PONG", b"PONG"]
+
+
+async def test_a_reply_for_which_nobody_waits_yet_is_there_later(store):
+    await store.get(None, "nothing")
+    reply = store.clients._wires.send(b"PING\r\n", apart=False)
+    await until_async(reply.done)
+    assert await reply == b"PONG"
+
+
+def test_whoever_ends_the_program_leaves_the_others_their_replies(empty_redis):
+    store = AsyncRedisStore.from_url(empty_redis.url)
+
+    async def leaves():
+        await store.claim(ask("k0"))
+        raise SystemExit(3)
+
+    loop = asyncio.new_event_loop()  # not a Runner, which waits for a task that is never woken
+    with closing(loop):
+        loop.run_until_complete(_claim(store, "first"))
+        asking = [loop.create_task(leaves()), loop.create_task(_claim(store, 1))]
+        with pytest.raises(SystemExit):
+            loop.run_forever()
+        assert isinstance(loop.run_until_complete(_claim(store, 2)), Granted)
+        assert asking[1].done()
+        assert isinstance(asking[1].result(), Granted)
+        assert isinstance(asking[0].exception(), SystemExit)
+        loop.run_until_complete(store.aclose())
 
 
 # How it ends

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from typing import Any, Final
 
 from hiredis import PushNotification, Reader
@@ -33,9 +34,13 @@ ENOUGH: Final = 32
 Otherwise the server would be idle while many tasks ask, and they while it answers all of them.
 """
 _MORE: Final = object()
+_PLAIN: Final = frozenset({int, bytes, list, type(None)})
+"""The types of most replies, none of which is an error."""
 _READ: Final = 65536
 Asked = tuple[bytes, "asyncio.Future[Any]"]
 """A command, and the future for its reply."""
+Woken = tuple["asyncio.Future[Any]", tuple[Callable[["asyncio.Future[Any]"], object], Context]]
+"""A future that is done, and the callback that it no longer calls, with its context."""
 # Seconds without a reply after which the socket is checked before a command is sent. The loop
 # learns that the server has closed the connection, but maybe only after it has sent the command.
 _IDLE: Final = 0.02
@@ -136,24 +141,32 @@ class Wire(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Parse the bytes that arrived, and resolve the futures of complete replies."""
         self._heard_at = self._loop.time()
-        gets, waiting = self._reader.gets, self._waiting
+        gets, waiting, woken = self._reader.gets, self._waiting, list[Woken]()
         try:
             self._reader.feed(self._buffer, 0, nbytes)
             while (reply := gets()) is not _MORE:
-                if type(reply) is PushNotification:  # the server wants clients to move
-                    self.fit = False
+                plain = type(reply) in _PLAIN
+                if not plain and type(reply) is PushNotification:
+                    self.fit = False  # the server wants clients to move
                     continue
                 _, future = waiting.popleft()
                 if future.done():  # cancelled after it was sent
                     continue
-                if isinstance(reply, Exception):
+                callbacks = getattr(future, "_callbacks", None)
+                if callbacks is not None and len(callbacks) == 1:  # of the task that awaits it
+                    future.remove_done_callback(callbacks[0][0])
+                    woken.append((future, callbacks[0]))
+                if plain or not isinstance(reply, Exception):
+                    future.set_result(reply)
+                else:
                     self.fit = self.fit and not elsewhere(reply)
                     future.set_exception(reply)
-                else:
-                    future.set_result(reply)
         except (told.InvalidResponse, IndexError) as error:  # not the protocol of Redis
             self._break(told.ConnectionError(f"the connection broke: {error}"))
             return
+        finally:
+            if woken:
+                self._loop.call_soon(_wake, self._loop, woken)
         if not self.fit:
             self._go_elsewhere()
         elif self._unsent and not self._leaves_soon:
@@ -205,6 +218,20 @@ class Wire(asyncio.BufferedProtocol):
         unsent, self._unsent = self._unsent, deque()
         if unsent:
             self._give_back(unsent)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: Iterable[Woken]) -> None:
+    """Wake the tasks whose replies arrived together, in one call of the loop and not in one each.
+
+    If one of them ends the program, the others are woken when the loop runs again.
+    """
+    left = iter(woken)
+    try:
+        for future, (callback, context) in left:
+            context.run(callback, future)
+    except BaseException:
+        loop.call_soon(_wake, loop, left)
+        raise
 
 
 # The wires of one event loop: one for short commands, and one for those that would delay them.
