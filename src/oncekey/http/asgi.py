@@ -218,8 +218,9 @@ class ASGIExchange(AsyncExchange):
         rules = self.rules
         try:
             path, root = _placed(scope) if scope.get("root_path") else (scope["path"], "")
-            request = partial(_request_of, scope, path, root)
-            asked = rules.find(scope["method"], path, root, sent, request)
+            asked = rules.find(
+                scope["method"], path, root, sent, partial(_request_of, scope, path, root)
+            )
         except OncekeyError as error:
             await _send_reply(self._to_client, rules.answers.refusal(error))
             return False
@@ -356,7 +357,7 @@ class ASGIExchange(AsyncExchange):
             self._leave()
         if self.answer is not None:
             await self._reply(self.answer)
-        task: asyncio.Task[None] | None = asyncio.current_task()
+        task: asyncio.Task[None] | None = asyncio.current_task(running_loop())
         if task is not None and task.remove_done_callback(when_over):
             when_over(task)  # at once: the callback would take another turn of the loop
 

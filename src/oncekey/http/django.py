@@ -14,7 +14,7 @@ import asyncio
 import io
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from functools import lru_cache, partial, wraps
 from itertools import chain
@@ -778,7 +778,7 @@ def _instead_of(response: DjangoResponse, reply: Reply) -> DjangoResponse:
     return instead
 
 
-def _add_headers(response: DjangoResponse, headers: Headers) -> None:
+def _add_headers(response: DjangoResponse, headers: Iterable[tuple[bytes, bytes]]) -> None:
     for name, value in headers:
         response.headers[name.decode("latin-1")] = value.decode("latin-1")
 

@@ -315,7 +315,7 @@ class Asked(Struct):
     """Whether exactly the same request was answered before."""
     claimed: bool = False
     """Whether the middleware or the handler has tried to claim it."""
-    notice: Headers = []
+    notice: Iterable[tuple[bytes, bytes]] = ()
     """The headers that tell the client that its key does not protect it."""
 
 

@@ -470,7 +470,7 @@ def _send_start(start_response: StartResponse, reply: Reply) -> Write:
     return start_response(status, _texts(reply.headers))
 
 
-def _texts(headers: Headers) -> Texts:
+def _texts(headers: Iterable[tuple[bytes, bytes]]) -> Texts:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
