@@ -6,11 +6,12 @@ A stale settle is tried on every store that is measured here: none of them is fa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import redis
 import redis.asyncio
@@ -21,7 +22,7 @@ from bench.redis_server import Server
 from bench.report.rows import Row, rate_row
 from bench.settings import Settings
 from bench.subject import new_order, protect, protect_async
-from bench.timing import Side, Tick, Timings, interleave
+from bench.timing import Side, Tick, Timings, interleave, without_collector
 from oncekey import Once
 from oncekey.core.requests import Claim, Settle, Verdict
 from oncekey.stores import Store, open_store
@@ -84,16 +85,41 @@ def fenced(store: Store) -> None:
 
 def redis_many(server: Server | None, settings: Settings, tick: Tick) -> list[Row]:
     """Rates of threads and of tasks. The local cache is off."""
-    timings = None if server is None else _redis(server, settings, tick)
+    timings, costs = (None, {}) if server is None else _redis(server, settings, tick)
     pair, read = "redis-py, SET NX PX + SET PX, unfenced", "redis-py, GET"
-    return [
-        _row(timings, "redis-new-threads", f"new key, {settings.threads} threads", pair, 2.2),
-        _row(timings, "redis-new-tasks", f"new key, {settings.tasks} tasks", pair, 4.5),
-        _row(timings, "redis-duplicate-tasks", f"duplicate, {settings.tasks} tasks", read, 4.0),
+    threads, tasks = f"{settings.threads} threads", f"{settings.tasks} tasks"
+    rows = [
+        ("redis-new-threads", f"new key, {threads}", pair, 2.2),
+        ("redis-new-tasks", f"new key, {tasks}", pair, 4.5),
+        ("redis-duplicate-tasks", f"duplicate, {tasks}", read, 4.0),
     ]
+    return [_row(timings, *row, costs=costs) for row in rows]
 
 
-def _redis(server: Server, settings: Settings, tick: Tick) -> Timings:
+class Cost(NamedTuple):
+    """Microseconds of processor that a call takes, the least of some rounds."""
+
+    client: float
+    server: float
+
+
+def _cost(side: Side, asks: redis.Redis, rounds: int) -> Cost:
+    def used() -> tuple[float, float]:
+        cpu = asks.info("cpu")
+        return time.process_time(), cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+
+    found: list[Cost] = []
+    for _ in range(rounds):
+        with without_collector():
+            client, server = used()
+            side.work(side.calls)
+            over = used()
+        per_call = 1e6 / side.calls
+        found.append(Cost((over[0] - client) * per_call, (over[1] - server) * per_call))
+    return Cost(min(cost.client for cost in found), min(cost.server for cost in found))
+
+
+def _redis(server: Server, settings: Settings, tick: Tick) -> tuple[Timings, dict[str, Cost]]:
     url = f"redis://127.0.0.1:{server.port}/0"
     calls = settings.threads * settings.each
     with ExitStack() as opened:
@@ -138,11 +164,12 @@ def _redis(server: Server, settings: Settings, tick: Tick) -> Timings:
             ),
         }
         timings = interleave(sides, rounds=settings.rounds, tick=tick)
+        costs = {name: _cost(side, raw, settings.rounds) for name, side in sides.items()}
         tasks.runner.run(raw_async.aclose())
         tasks.runner.run(once.aclose())
         tasks.runner.close()
         once.close()
-    return timings
+    return timings, costs
 
 
 def postgres_many(folder: Path, settings: Settings, tick: Tick) -> list[Row]:
@@ -194,14 +221,29 @@ def _postgres(folder: Path, settings: Settings, tick: Tick) -> Timings:
     return timings
 
 
-def _row(timings: Timings | None, side: str, title: str, against: str, least: float) -> Row:
+def _row(
+    timings: Timings | None,
+    side: str,
+    title: str,
+    against: str,
+    least: float,
+    *,
+    costs: Mapping[str, Cost] = {},
+) -> Row:
     store = "Redis" if side.startswith("redis") else "PostgreSQL"
+    remark = "a stale settle was tried and refused" if timings else "no server was found"
+    if costs:
+        mine, raw = costs[side], costs[f"raw {side}"]
+        remark += (
+            f"; a call takes {mine.client:.1f} µs of the client's processor and {mine.server:.1f} "
+            f"of the server's, a raw one {raw.client:.1f} and {raw.server:.1f}"
+        )
     return rate_row(
         timings,
         side,
         id_=side,
         title=f"{store}, {title}",
         against=against,
-        remark="a stale settle was tried and refused" if timings else "no server was found",
+        remark=remark,
         least=least,
     )
