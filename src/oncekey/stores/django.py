@@ -141,10 +141,12 @@ def _store_of(alias: str) -> Store:
         return MemoryStore()
     if url.startswith("sqlite"):
         return SQLiteStore(str(settings_of(alias)["NAME"]))
-    from oncekey.stores import MySQLStore, PostgresStore
-
     if url.startswith("mysql"):
+        from oncekey.stores import MySQLStore
+
         return MySQLStore(url)
+    from oncekey.stores import PostgresStore
+
     if _testing():
         return PostgresStore(_Opened(url))  # type: ignore[arg-type]  # it lends as a pool does
     database = connections.create_connection(alias)

@@ -58,8 +58,18 @@ DATABASES = {{
 
 
 class Project:
+    """A project whose environment has the drivers of its own database, and those of no other."""
+
     def __init__(self, folder, databases):
         self.folder, self._databases = folder, databases
+        self._hiding = folder / "hiding"
+        self._hiding.mkdir()
+        drivers = {"postgresql": ["psycopg", "psycopg_pool"], "mysql": ["pymysql", "asyncmy"]}
+        for database, names in drivers.items():
+            if f"backends.{database}" not in databases:
+                for name in names:
+                    missing = f"raise ModuleNotFoundError('No module named {name}', name='{name}')"
+                    (self._hiding / f"{name}.py").write_text(missing)
 
     def follow(self):
         """Do what the page says, from its top to its bottom."""
@@ -84,7 +94,7 @@ class Project:
         done = subprocess.run(
             [*start, *words],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self._hiding), *sys.path])},
             capture_output=True,
             text=True,
             check=False,
