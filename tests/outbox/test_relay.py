@@ -536,18 +536,21 @@ async def test_an_idle_relay_is_told_of_a_message(postgres_url, way_of, open_out
         await relay.aclose()
 
 
-def test_without_an_idle_relay_nobody_is_told(postgres_url, way_of, open_outbox):
-    way, outbox = way_of("psycopg"), open_outbox(postgres_url)
+@pytest.mark.parametrize(
+    ("name", "key"), [("psycopg", None), ("psycopg", "7"), ("django", None)], ids=str
+)
+def test_without_an_idle_relay_nobody_is_told(postgres_url, way_of, open_outbox, name, key):
+    way, outbox = way_of(name), open_outbox(postgres_url)
     outbox.migrate()
     with psycopg.connect(postgres_url, autocommit=True) as listener:
         listener.execute("LISTEN oncekey_outbox")
         with way.transaction() as connection:
-            outbox.put(connection, Message(), to="orders")
+            outbox.put(connection, Message(), to="orders", key=key)
         listener.execute("SELECT 1")
         assert [*listener.notifies(timeout=0)] == []
         way.execute("UPDATE outbox_messages_schema SET listening_until = 'infinity'")
         with way.transaction() as connection:
-            outbox.put(connection, Message(), to="orders")
+            outbox.put(connection, Message(), to="orders", key=key)
         assert len([*listener.notifies(timeout=PATIENCE, stop_after=1)]) == 1
 
 

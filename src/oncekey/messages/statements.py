@@ -69,7 +69,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
     def values(self, durations: Mapping[str, int], **values: object) -> Values:
         """Return the parameters of a statement. Durations are microseconds."""
         if self.name == "postgres":
-            return {**values, **{name: took / SECOND for name, took in durations.items()}}
+            for name, took in durations.items():
+                values[name] = took / SECOND
+            return values
         if self.name == "mysql":
             return {**{name: as_hex(value) for name, value in values.items()}, **durations}
         now = time.time_ns() // 1000
@@ -82,11 +84,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
         return _steps(statement) if self.name == "mysql" else (statement,)
 
     def rows(self, changed: int) -> list[Any]:
-        """Return the rows of a statement without any: one for each that it has changed.
-
-        MySQL has no RETURNING.
-        """
-        return [()] * max(0, changed) if self.name == "mysql" else []
+        """Return the rows of a statement without RETURNING: one for each that it has changed."""
+        return [()] * max(0, changed)
 
 
 @cache

@@ -80,7 +80,12 @@ class AsyncOutbox:
         self._check_destination(given.to)
         transaction = AsyncOpenTransaction(self._own, connection)
         await transaction.begin()
-        statement = self._sql.put if given.key is None else self._sql.put_in_order
+        sql = self._sql
+        statement = sql.put_prepared if transaction.connection.prepares() else sql.put
+        if given.key is not None:
+            statement = sql.put_in_order
+        elif given.after:
+            statement = sql.put_later
         values = self._values(given, transaction.identity)
         if not await transaction.run(statement, values):
             (found,) = await transaction.run(OUTBOX_SCHEMA.read, {}) or [(0, 0, "")]

@@ -124,6 +124,8 @@ def _key(key: object) -> str:
 
 
 def _attributes(attributes: object) -> bytes:
+    if not attributes and type(attributes) is dict:
+        return b"{}"
     if not isinstance(attributes, Mapping):
         msg = f"the attributes of a message are a mapping, not {attributes!r}"
         raise ConfigurationError(msg)

@@ -17,6 +17,8 @@ class _Numbered(NamedTuple):
 
     text: str
     parameters: tuple[str, ...]
+    plain: bool
+    """Whether it is an INSERT without RETURNING, which has no rows."""
 
 
 @cache
@@ -29,7 +31,8 @@ def _numbered(statement: str) -> _Numbered:
         return f"${names.index(found[1]) + 1}"
 
     text = _PARAMETER.sub(number, statement)
-    return _Numbered(text, tuple(names))
+    plain = text.lstrip().startswith("INSERT") and "RETURNING" not in text
+    return _Numbered(text, tuple(names), plain)
 
 
 class AsyncAsyncpg(AsyncOneByOne):
@@ -45,6 +48,10 @@ class AsyncAsyncpg(AsyncOneByOne):
         """Return whether BEGIN was sent, by `connection.transaction()` or by hand."""
         return bool(self._connection.is_in_transaction())
 
+    def prepares(self) -> bool:
+        """Return True, which asyncpg does."""
+        return True
+
     async def begin(self) -> None:
         """Do nothing: a connection that is inside has begun."""
 
@@ -54,9 +61,12 @@ class AsyncAsyncpg(AsyncOneByOne):
 
     async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
-        text, parameters = _numbered(statement)
-        found = await self._connection.fetch(text, *(values[name] for name in parameters))
-        return [tuple(row) for row in found]
+        text, parameters, plain = _numbered(statement)
+        given = [values[name] for name in parameters]
+        if plain:
+            told = await self._connection.execute(text, *given)
+            return self.dialect.rows(int(told.rpartition(" ")[2]))
+        return [tuple(row) for row in await self._connection.fetch(text, *given)]
 
     async def release(self) -> None:
         """Release the savepoint."""

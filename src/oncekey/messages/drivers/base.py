@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from oncekey.messages.drivers.detection import (
     BEGIN_FOR_WRITING,
+    PREPARING,
     as_text_clause,
     dialect_named,
     inside_mysql,
@@ -41,6 +42,10 @@ class Connected(Protocol):
 
     def without_savepoint(self) -> bool:
         """Return whether the driver knows that the savepoint is gone."""
+        ...
+
+    def prepares(self) -> bool:
+        """Return whether the server keeps the plans of what is run, after `begin`."""
         ...
 
     def begin(self) -> None:
@@ -88,6 +93,10 @@ class OneByOne(ABC):
     @abstractmethod
     def release(self) -> None:
         """Release the savepoint, as the driver does it."""
+
+    def prepares(self) -> bool:
+        """Return False: it is sent as text each time."""
+        return False
 
     def without_savepoint(self) -> bool:
         """Return False: only the server can tell."""
@@ -160,10 +169,15 @@ class SQLAlchemy(OneByOne):
         self._begun: Any = None
         self._nested: Any = None
         self._released = False
+        self._prepares = False
 
     def inside(self) -> bool:
         """Return whether begin() was called, or a statement has begun a transaction."""
         return bool(self._given.in_transaction())
+
+    def prepares(self) -> bool:
+        """Return whether its driver is one that prepares."""
+        return self._prepares
 
     def without_savepoint(self) -> bool:
         """Return whether the user's commit or rollback has ended the savepoint."""
@@ -176,6 +190,7 @@ class SQLAlchemy(OneByOne):
         """
         self._begun = connection = self._core()
         self.dialect = dialect_named(connection.dialect.name)
+        self._prepares = connection.dialect.driver in PREPARING
         raw = connection.connection
         if self.dialect is MYSQL:
             refused(inside_mysql(raw.driver_connection), self._given)

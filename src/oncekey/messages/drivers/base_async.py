@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from oncekey.messages.drivers.detection import (
     BEGIN_FOR_WRITING,
+    PREPARING,
     as_text_clause,
     dialect_named,
     inside_mysql,
@@ -39,6 +40,10 @@ class AsyncConnected(Protocol):
 
     def without_savepoint(self) -> bool:
         """Return whether the driver knows that the savepoint is gone."""
+        ...
+
+    def prepares(self) -> bool:
+        """Return whether the server keeps the plans of what is run, after `begin`."""
         ...
 
     async def begin(self) -> None:
@@ -86,6 +91,10 @@ class AsyncOneByOne(ABC):
     @abstractmethod
     async def release(self) -> None:
         """Release the savepoint, as the driver does it."""
+
+    def prepares(self) -> bool:
+        """Return False: it is sent as text each time."""
+        return False
 
     def without_savepoint(self) -> bool:
         """Return False: only the server can tell."""
@@ -158,10 +167,15 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         self._begun: Any = None
         self._nested: Any = None
         self._released = False
+        self._prepares = False
 
     def inside(self) -> bool:
         """Return whether begin() was called, or a statement has begun a transaction."""
         return bool(self._given.in_transaction())
+
+    def prepares(self) -> bool:
+        """Return whether its driver is one that prepares."""
+        return self._prepares
 
     def without_savepoint(self) -> bool:
         """Return whether the user's commit or rollback has ended the savepoint."""
@@ -174,6 +188,7 @@ class AsyncSQLAlchemy(AsyncOneByOne):
         """
         self._begun = connection = await self._core()
         self.dialect = dialect_named(connection.dialect.name)
+        self._prepares = connection.dialect.driver in PREPARING
         # async only
         raw = connection.sync_connection.connection  # which asks nobody, as it is there
         if False:  # sync only

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 BEGIN_FOR_WRITING: Final = "BEGIN IMMEDIATE"
 
+PREPARING: Final = ("asyncpg", "psycopg")
+"""The drivers of SQLAlchemy that have statements prepared, which are used again."""
+
 _PARAMETER: Final = re.compile(r"(?<![:\w']):(\w+)")
 
 # The package and the name of a class, and our name for its driver.
@@ -39,23 +42,18 @@ _CLASSES: Final = {
 }
 
 
-def drivers_of(given: object) -> str:
-    """Return the name of the connection's driver, or an empty string if it is unknown."""
-    return _driver(type(given).__mro__)
-
-
-@cache
-def _driver(kinds: tuple[type, ...]) -> str:
-    for kind in kinds:
-        found = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
+def driver_of(kinds: tuple[type, ...]) -> str:
+    """Return the name of the driver by a connection's classes, or an empty string for others."""
+    for one in kinds:
+        found = _CLASSES.get((one.__module__.partition(".")[0], one.__name__))
         if found:
             return found
     return ""
 
 
-def another_colour(given: object, kind: str, needed: str) -> ConfigurationError:
+def another_colour(given: object, needed: str) -> ConfigurationError:
     """Return the error for a connection that needs the class `needed`, or is of no known driver."""
-    name = type(given).__name__
+    name, kind = type(given).__name__, driver_of(type(given).__mro__)
     if kind:
         code = "async" if needed.startswith("Async") else "blocking"
         return ConfigurationError(f"{name} of {kind} is for {code} code; use {needed}")

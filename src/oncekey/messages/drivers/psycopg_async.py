@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final
 
 from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from oncekey.messages import rows
@@ -24,6 +24,7 @@ from oncekey.messages.statements import (
 )
 
 CLAIM_NEW: Final = statements(POSTGRES).claim_new
+_INSIDE: Final = TransactionStatus.INTRANS
 
 
 class AsyncPsycopg(AsyncOneByOne):
@@ -34,16 +35,23 @@ class AsyncPsycopg(AsyncOneByOne):
     def __init__(self, connection: Any) -> None:
         """Take the connection. Make no cursor yet, since most messages need none."""
         self._connection = connection
+        self._made: Any = None
 
     def inside(self) -> bool:
         """Return whether BEGIN was sent, nothing has failed since, and no pipeline is open."""
-        status = self._connection.info.transaction_status.name
-        return bool(status == "INTRANS" and not self._connection.pgconn.pipeline_status)
+        pgconn = self._connection.pgconn
+        return bool(pgconn.transaction_status == _INSIDE and not pgconn.pipeline_status)
 
-    @cached_property
+    def prepares(self) -> bool:
+        """Return whether the user lets psycopg do so."""
+        return may_prepare(self._connection)
+
+    @property
     def _cursor(self) -> Any:
         """A cursor for rows as tuples, whatever row factory the user's cursors have."""
-        return self._connection.cursor(row_factory=tuple_row)
+        if self._made is None:
+            self._made = self._connection.cursor(row_factory=tuple_row)
+        return self._made
 
     async def begin(self) -> None:
         """Do nothing: a connection that is inside has begun."""
@@ -112,8 +120,11 @@ class AsyncPsycopg(AsyncOneByOne):
 
     async def run(self, statement: str, values: Values) -> list[Any]:
         """Run the statement. Return its rows."""
-        await self._cursor.execute(pyformat(statement), values)
-        found: list[Any] = await self._cursor.fetchall() if self._cursor.pgresult.nfields else []
+        cursor = self._cursor
+        await cursor.execute(pyformat(statement), values)
+        if not cursor.pgresult.nfields:
+            return self.dialect.rows(cursor.rowcount)
+        found: list[Any] = await cursor.fetchall()
         return found
 
     async def release(self) -> None:
@@ -122,5 +133,5 @@ class AsyncPsycopg(AsyncOneByOne):
 
     async def roll_back(self) -> None:
         """Roll back to the savepoint and release it, unless the transaction itself is over."""
-        if self._connection.info.transaction_status.name != "IDLE":
+        if self._connection.pgconn.transaction_status != TransactionStatus.IDLE:
             await self._say(f"{ROLL_BACK}; {RELEASE}")

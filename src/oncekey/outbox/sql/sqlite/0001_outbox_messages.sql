@@ -28,7 +28,6 @@ CREATE INDEX outbox_messages_due ON outbox_messages (due_at)
     WHERE status = 'pending' AND message_key IS NULL;
 CREATE INDEX outbox_messages_heads ON outbox_messages (message_key, number)
     WHERE status <> 'sent' AND message_key IS NOT NULL;
-CREATE INDEX outbox_messages_unsent ON outbox_messages (created_at) WHERE status = 'pending';
 CREATE INDEX outbox_messages_dead ON outbox_messages (number) WHERE status = 'dead';
 CREATE INDEX outbox_messages_sent ON outbox_messages (sent_at) WHERE status = 'sent';
 
