@@ -24,7 +24,7 @@ _LEAST_PURGED: Final = 100_000
 _LEAST_SPEED: Final = 0.8
 _BATCH: Final = 100
 _LEAST_BATCH: Final = 5
-_TABLE: Final = "CREATE TABLE orders (id bigserial PRIMARY KEY, number text NOT NULL, total int)"
+TABLE: Final = "CREATE TABLE orders (id bigserial PRIMARY KEY, number text NOT NULL, total int)"
 _WRITE: Final = "INSERT INTO orders (number, total) VALUES (%s, %s)"
 _HASTY: Final = "?options=-csynchronous_commit%3Doff"
 """No commit waits for the disk: nothing hides behind it."""
@@ -92,20 +92,20 @@ def _atomic(url: str, settings: Settings, tick: Tick) -> tuple[Timings, int]:
         for name, way in {"": url, " hasty": url + _HASTY}.items():
             connection = opened.enter_context(psycopg.connect(way, autocommit=True))
             if not name:
-                connection.execute(_TABLE)
-            sides[f"raw{name}"] = Side(_transactions(connection), settings.commits)
-            sides[f"atomic{name}"] = Side(_messages(connection, inbox), settings.commits)
-            sides[f"by hand{name}"] = Side(_by_hand(connection), settings.commits)
+                connection.execute(TABLE)
+            sides[f"raw{name}"] = Side(transactions(connection), settings.commits)
+            sides[f"atomic{name}"] = Side(messages(connection, inbox), settings.commits)
+            sides[f"by hand{name}"] = Side(by_hand(connection), settings.commits)
         timings = interleave(sides, rounds=settings.rounds, tick=tick)
         connection = opened.enter_context(psycopg.connect(url, autocommit=True))
         connection.cursor_factory = _Counted
         connection.prepare_threshold = None  # one by one: two at once are not seen by a cursor
         _Counted.sent = 0
-        _messages(connection, inbox)(1)
+        messages(connection, inbox)(1)
         return timings, _Counted.sent - 1  # the business insert is not ours
 
 
-def _transactions(connection: psycopg.Connection) -> Callable[[int], None]:
+def transactions(connection: psycopg.Connection) -> Callable[[int], None]:
     def work(calls: int) -> None:
         for _ in range(calls):
             with connection.transaction():
@@ -114,7 +114,7 @@ def _transactions(connection: psycopg.Connection) -> Callable[[int], None]:
     return work
 
 
-def _by_hand(connection: psycopg.Connection) -> Callable[[int], None]:
+def by_hand(connection: psycopg.Connection) -> Callable[[int], None]:
     """The least that can be sent: the same four statements, two at a time, and nothing checked."""
 
     def work(calls: int) -> None:
@@ -132,7 +132,7 @@ def _by_hand(connection: psycopg.Connection) -> Callable[[int], None]:
     return work
 
 
-def _messages(connection: psycopg.Connection, inbox: Inbox) -> Callable[[int], None]:
+def messages(connection: psycopg.Connection, inbox: Inbox) -> Callable[[int], None]:
     def work(calls: int) -> None:
         for _ in range(calls):
             number = new_order()
@@ -151,9 +151,9 @@ def _batches(url: str, settings: Settings, tick: Tick) -> Timings:
         inbox = opened.enter_context(closing(Inbox(url, "bench", observers=())))
         inbox.migrate()
         connection = opened.enter_context(psycopg.connect(url, autocommit=True))
-        connection.execute(_TABLE)
+        connection.execute(TABLE)
         sides = {
-            "single": Side(_messages(connection, inbox), calls),
+            "single": Side(messages(connection, inbox), calls),
             "batch": Side(_many_messages(connection, inbox), calls),
         }
         return interleave(sides, rounds=settings.rounds, tick=tick)
@@ -180,10 +180,10 @@ def _purging(url: str, settings: Settings, tick: Tick) -> tuple[Timings, float]:
         inbox = opened.enter_context(closing(Inbox(url, "bench", observers=())))
         inbox.migrate()
         connection = opened.enter_context(psycopg.connect(url, autocommit=True))
-        connection.execute(_TABLE)
+        connection.execute(TABLE)
         connection.execute(_EXPIRED, (settings.rounds * calls * 20,))
         connection.execute("ANALYZE processed_messages")
-        work = _messages(connection, inbox)
+        work = messages(connection, inbox)
 
         def beside(count: int) -> None:
             with _purge_beside(inbox, gone):

@@ -40,9 +40,9 @@ _MOST_GROWTH: Final = 1.2
 _AT_ONCE: Final = 100
 """Messages that the bare client publishes at the same time; as many are in a batch of ours."""
 _SAMPLES: Final = 5
-_TABLE: Final = "CREATE TABLE orders (id bigserial PRIMARY KEY, number text NOT NULL, total int)"
+TABLE: Final = "CREATE TABLE orders (id bigserial PRIMARY KEY, number text NOT NULL, total int)"
 _WRITE: Final = "INSERT INTO orders (number, total) VALUES (%s, %s)"
-_BY_HAND: Final = (
+BY_HAND: Final = (
     "CREATE TABLE by_hand (number bigserial PRIMARY KEY, id text NOT NULL UNIQUE, "
     "destination text NOT NULL, type text NOT NULL, body bytea NOT NULL, "
     "created_at timestamptz NOT NULL DEFAULT clock_timestamp())"
@@ -131,26 +131,26 @@ def _put(places: Places) -> Timings:
         for name, way in {"": url, " hasty": url + _HASTY}.items():
             connection = opened.enter_context(psycopg.connect(way, autocommit=True))
             if not name:
-                connection.execute(_TABLE)
-                connection.execute(_BY_HAND)
-                by_hand = _transactions(connection, partial(_put_by_hand, connection))
+                connection.execute(TABLE)
+                connection.execute(BY_HAND)
+                by_hand = transactions(connection, partial(put_by_hand, connection))
                 sides["hand"] = Side(by_hand, settings.commits)
-            put = partial(_put_one, outbox, connection)
-            sides[f"raw{name}"] = Side(_transactions(connection), settings.commits)
-            sides[f"put{name}"] = Side(_transactions(connection, put), settings.commits)
+            put = partial(put_one, outbox, connection)
+            sides[f"raw{name}"] = Side(transactions(connection), settings.commits)
+            sides[f"put{name}"] = Side(transactions(connection, put), settings.commits)
         return interleave(sides, rounds=_rounds(settings), tick=places.tick)
 
 
-def _put_one(outbox: Outbox, connection: psycopg.Connection, number: str) -> None:
+def put_one(outbox: Outbox, connection: psycopg.Connection, number: str) -> None:
     message = Message(type="order.paid", body={"order": number})
     outbox.put(connection, message, to="orders.paid")
 
 
-def _put_by_hand(connection: psycopg.Connection, number: str) -> None:
+def put_by_hand(connection: psycopg.Connection, number: str) -> None:
     connection.execute(_WRITE_BY_HAND, (number, json.encode({"order": number})))
 
 
-def _transactions(
+def transactions(
     connection: psycopg.Connection, put: Callable[[str], None] | None = None
 ) -> Callable[[int], None]:
     def work(calls: int) -> None:
@@ -323,7 +323,7 @@ def _growth(places: Places) -> Timings:
             outbox.migrate()
             _fill(url, count, "sent")
             connection = opened.enter_context(psycopg.connect(url, autocommit=True))
-            connection.execute(_TABLE)
+            connection.execute(TABLE)
             relay = AsyncRelay(url, _take)
             opened.callback(_close, relay, runner)
             sides[name] = Side(_puts_and_sends(connection, outbox, relay, runner), settings.commits)
@@ -334,7 +334,7 @@ def _growth(places: Places) -> Timings:
 def _puts_and_sends(
     connection: psycopg.Connection, outbox: Outbox, relay: AsyncRelay, runner: asyncio.Runner
 ) -> Callable[[int], None]:
-    puts = _transactions(connection, partial(_put_one, outbox, connection))
+    puts = transactions(connection, partial(put_one, outbox, connection))
 
     def work(calls: int) -> None:
         puts(calls)
@@ -367,7 +367,7 @@ async def _beside_faststream(url: str, places: Places, settings: Settings) -> li
     pool = {"pool_size": peers.WORKERS + 8}
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), **pool)
     async with engine.begin() as connection:
-        await connection.execute(text(_TABLE))
+        await connection.execute(text(TABLE))
     outbox = AsyncOutbox(url)
     await outbox.migrate()
     count = settings.commits * 20
@@ -428,7 +428,7 @@ def _django(places: Places) -> list[Figures | None]:
     ):
         outbox.migrate()
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(_TABLE)
+            connection.execute(TABLE)
 
         def ours(order: str) -> None:
             message = Message(type="order.paid", body={"order": order})

@@ -17,7 +17,7 @@ from oncekey import Once
 from tests.servers.postgres import binaries, serving
 
 _LEAST_SPEED: Final = 0.88
-_TABLE: Final = "CREATE TABLE done (key text PRIMARY KEY, status text NOT NULL, result bytea)"
+TABLE: Final = "CREATE TABLE done (key text PRIMARY KEY, status text NOT NULL, result bytea)"
 _CLAIM: Final = "INSERT INTO done VALUES (%s, 'running') ON CONFLICT DO NOTHING"
 _SETTLE: Final = "UPDATE done SET status = 'completed', result = %s WHERE key = %s"
 _READ: Final = "SELECT status, result FROM done WHERE key = %s"
@@ -49,15 +49,15 @@ def _timings(folder: Path, settings: Settings, tick: Tick) -> Timings:
             url = server.new_database()
             raw = opened.enter_context(psycopg.connect(url, autocommit=True))
             once = opened.enter_context(closing(Once(url, cache=False)))
-            raw.execute(_TABLE)
+            raw.execute(TABLE)
             if not name:
                 sides |= _duplicates(raw, once, settings.reads)
-            sides[f"raw new{name}"] = Side(_pairs(raw), settings.commits)
-            sides[f"new{name}"] = Side(_keys(once), settings.commits)
+            sides[f"raw new{name}"] = Side(pairs(raw), settings.commits)
+            sides[f"new{name}"] = Side(keys(once), settings.commits)
         return interleave(sides, rounds=settings.rounds, tick=tick)
 
 
-def _pairs(raw: psycopg.Connection) -> Callable[[int], None]:
+def pairs(raw: psycopg.Connection) -> Callable[[int], None]:
     """A claim and its completion, each committed on its own."""
 
     def work(calls: int) -> None:
@@ -69,7 +69,7 @@ def _pairs(raw: psycopg.Connection) -> Callable[[int], None]:
     return work
 
 
-def _keys(once: Once) -> Callable[[int], None]:
+def keys(once: Once) -> Callable[[int], None]:
     charge = protect(once)
 
     def work(calls: int) -> None:

@@ -75,7 +75,7 @@ def _new(once: Once) -> _Parts:
         lambda: charge(new_order(), 40),
         lambda: charge.key(new_order(), 40),
         lambda: of_arguments({"order": new_order(), "amount": 40}),
-        lambda: _settled(once.store, new_order()),
+        lambda: settled(once.store, new_order()),
     )
 
 
@@ -96,7 +96,7 @@ def _claim(key: str, mark: str | None) -> Claim:
     return Claim("bench", key, nonce=nonce, fingerprint=mark, lease=_LEASE, ttl=_DAY, label="r")
 
 
-def _settled(store: Store, key: str) -> None:
+def settled(store: Store, key: str) -> None:
     """A claim and a settle, as the engine would send them."""
     record = store.claim(_claim(key, _MARK)).record
     store.settle(
