@@ -1,6 +1,7 @@
 """A queue with its servers and workers, as one test module sees it."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ from tests.patience import PATIENCE, until
 from tests.servers.redis import RedisServer
 
 ROOT = Path(__file__).parents[2]
+_LOOK = 1.0
+"""Seconds from one look at the workers to the next."""
 _orders = count(1)
 
 
@@ -25,7 +28,7 @@ class Worker:
     """A worker process, with all that it started, in a group of its own."""
 
     def __init__(self, words: list[str], environment: dict[str, str], log: Path) -> None:
-        self._log = log
+        self._asked_to_end = False
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 words,
@@ -38,11 +41,17 @@ class Worker:
                 start_new_session=True,
             )
 
+    def died(self) -> bool:
+        """Whether it has ended, and nobody wanted it to."""
+        return not self._asked_to_end and self.process.poll() is not None
+
     def ask_to_stop(self) -> None:
+        self._asked_to_end = True
         self.process.terminate()
 
     def kill(self) -> None:
         """It is gone, with its children, in the middle of whatever it did."""
+        self._asked_to_end = True
         family = children_of(self.process.pid)
         os.killpg(self.process.pid, signal.SIGKILL)
         assert self.process.wait(PATIENCE) == -signal.SIGKILL
@@ -81,6 +90,8 @@ class Site:
             "JOBS_STORE": store.url,
         }
         self.workers: list[Worker] = []
+        for name in ("put", "put_twice", "put_once", "result"):
+            setattr(self.queue, name, self._watched(getattr(self.queue, name)))
 
     def start(self) -> Worker:
         """One more worker process takes jobs."""
@@ -154,7 +165,14 @@ class Site:
 
     def settled(self, condition: Callable[[], bool]) -> None:
         """What a worker does in a moment is done."""
-        until(condition, self._told)
+
+        def holds() -> bool:
+            found = condition()
+            if not found:
+                self._assert_workers()
+            return found
+
+        until(holds, self._told)
 
     def metric(self, line: str) -> float:
         """The sum of a metric over all workers, as they show it to Prometheus."""
@@ -177,7 +195,35 @@ class Site:
             if found is not None:
                 yield found[1]
             elif not any(worker.process.poll() is None for worker in self.workers):
+                self._assert_workers()
                 return
+
+    def _assert_workers(self) -> None:
+        """Fail if there were workers and all of them have died: nobody does a job any more."""
+        died = bool(self.workers) and all(worker.died() for worker in self.workers)
+        assert not died, f"all workers have died; {self._told()}"
+
+    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method of the queue, which fails when all workers have died while it waits.
+
+        A client that waits for a job looks at nothing else: a timer looks at the workers meanwhile.
+        """
+
+        def look(*_: object) -> None:
+            self._assert_workers()
+
+        @functools.wraps(method)
+        def watched(*args: Any) -> Any:
+            look()
+            before = signal.signal(signal.SIGALRM, look)
+            signal.setitimer(signal.ITIMER_REAL, _LOOK, _LOOK)
+            try:
+                return method(*args)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+
+        return watched
 
     def _told(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
@@ -209,7 +255,6 @@ class Site:
         while time.monotonic() < give_up:
             order = self.order()
             self.queue.put("charge", order, 1)
-            found = self.ledger.blpop([f"events:{order}"], PATIENCE)
-            if found is not None and found[1] == "new":
+            if next(self._heard(f"events:{order}"), "") == "new":
                 return
         raise AssertionError(f"workers do not find the store: {self._told()}")
