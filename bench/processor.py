@@ -180,7 +180,8 @@ def main() -> None:
                 client, served = (_best([one[side] for one in figures]) for side in (0, 1))
                 first = first or client + served
                 both = client + served
-                print(f"  {name:50} {client:8.1f} {served:8.1f} {both:8.1f} {both / first:6.2f}x")
+                told = f"{client:8.1f} {served:8.1f} {both:8.1f} {both / first:6.2f}x"
+                print(f"  {name:50} {told}", flush=True)
 
 
 if __name__ == "__main__":
