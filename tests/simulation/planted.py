@@ -122,7 +122,7 @@ def plant(defect: Defect, most: int = MOST) -> Verdict:
                 [*command, "--seeds", str(most), "--workers", "1"],
                 cwd=ROOT,
                 env={
-                    **os.environ,
+                    **{name: one for name, one in os.environ.items() if not name.startswith("COV")},
                     "PYTHONPATH": str(copy / "src"),
                     "PYTHONDONTWRITEBYTECODE": "1",
                 },
