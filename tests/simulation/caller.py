@@ -85,6 +85,7 @@ class Try:
         "payload",
         "process",
         "ran",
+        "ran_at",
         "recorded",
         "renewed_at",
         "renews",
@@ -127,7 +128,7 @@ class Try:
         """The run of the library, once the user's code has begun."""
         self.tear, self.tear_in = 0, ""
         self.number = 0
-        self.renewed_at = 0
+        self.renewed_at = self.ran_at = 0
         terms = story.plan.terms
         self.renews = terms.heartbeat and terms.max_run is None
 

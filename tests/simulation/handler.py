@@ -31,7 +31,7 @@ def handle(call: "Try") -> object:
     assert life is not None
     attempt = attempt_of(life)  # type: ignore[call-overload]  # of either colour
     story.runs = run = story.runs + 1
-    call.ran = True
+    call.ran, call.ran_at = True, story.world.hub.now
     call.unprotected = not attempt.protected
     bits = mix(story.world.seed, 40 + story.number, run)
     hangs = run == plan.hangs and not story.world.masked(("hang", story.number))

@@ -180,8 +180,9 @@ class Story:
             if owns and record is not None and record.status != "running":
                 continue  # which the store has said, and nobody here relies on the run any more
             beside = owns or other.unprotected
-            if not call.unprotected:  # granted to one whose flight the other should have seen
-                beside = other.unknown and self.world.plan.focus == "beside"
+            if not call.unprotected:  # the other should have seen its flight, or it the other's
+                focus, later = self.world.plan.focus, call.began > other.ran_at
+                beside = other.unknown and (focus == "beside" or (focus == "hides" and later))
             must(
                 not beside,
                 "nothing runs without the store beside a run that is known in its process",

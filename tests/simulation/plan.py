@@ -269,6 +269,7 @@ class Plan:
             key = self.keys[0]
             key.hangs, key.before, key.after = 1, key.before % 50_000, key.after % 50_000
             key.terms = replace(key.terms, heartbeat=False, max_run=None)
+            key.errors = WHOLE // 2
         elif not self.focus:
             self._hang(Dice(seed, 6))
             self._tear(Dice(seed, 7))
