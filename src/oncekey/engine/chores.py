@@ -103,8 +103,9 @@ class Renewal(Asking):
             return min(pause, terms.lease / 6_000_000, terms.heartbeat_every)
         self._failures = 0
         if verdict is Verdict.DONE:
-            if ticket.flight is not None:
-                ticket.flight.renewed(ask.lease / 1_000_000)
+            flight = ticket.flight  # the call may end meanwhile
+            if flight is not None:
+                flight.renewed(ask.lease / 1_000_000)
             return terms.heartbeat_every
         ticket.lost = verdict is Verdict.LOST
         self._land()
