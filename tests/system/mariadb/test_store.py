@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncekey import ConfigurationError, StoreError, UnreadableError
-from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan
+from oncekey.core.requests import Busy, Claim, Granted, Replay, Scan, Verdict
 from oncekey.errors import StoreAccessError
 from oncekey.stores import AsyncMySQLStore, MySQLStore
 from oncekey.testing.conformance.base import DONE, Desk
@@ -206,6 +206,27 @@ def test_a_lease_starts_when_the_row_is_ours(url, beside, mariadb):
     store.close()
 
 
+def test_a_settle_judges_the_record_when_the_row_is_its_own(url, beside, mariadb):
+    """Somebody holds the row, and lets the record expire meanwhile."""
+    store = MySQLStore(url)
+    owner = desk_of(store).grant("a")
+    now = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))"
+    said(beside, "SET time_zone = '+00:00'")
+    said(beside, "BEGIN")
+    said(beside, f"UPDATE oncekey_records SET expires = ({now}) + {SECOND // 5}")  # noqa: S608 - constants
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(desk_of(store).settle(owner)))
+    thread.start()
+    with mariadb.connected() as watch:
+        until(lambda: waiting(watch))
+    until(lambda: said(beside, f"SELECT ({now}) > expires FROM oncekey_records") == ((1,),))  # noqa: S608 - constants
+    said(beside, "COMMIT")
+    thread.join()
+    assert verdicts == [Verdict.LOST]
+    assert store.get(None, "order-1") is None
+    store.close()
+
+
 def test_purge_passes_over_what_somebody_holds(url, beside, colour):
     store = colour(url)
     for key in ("a", "b", "c"):
@@ -344,7 +365,7 @@ def test_a_connection_whose_procedure_was_killed_is_not_used_again(url, beside, 
     waiting = threading.Thread(target=settle)
     waiting.start()
     (session,) = until(
-        lambda: said(beside, f"{SESSIONS} command = 'Query' AND info LIKE '%FOR UPDATE%'")
+        lambda: said(beside, f"{SESSIONS} command = 'Query' AND info LIKE 'UPDATE %'")
     )
     said(beside, f"KILL QUERY {session[0]}")
     waiting.join()

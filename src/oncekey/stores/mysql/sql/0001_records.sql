@@ -361,22 +361,34 @@ BEGIN
     DECLARE r_uncertain BOOLEAN;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     CALL oncekey_begin_v1();
-    CALL oncekey_owned_v1(
-        p_scope, p_key, p_token, p_nonce, verdict, moment, r_status, r_uncertain, r_expires, r_due
-    );
-    IF verdict IS NULL AND r_status IN ('running', 'held') THEN
+    settling: LOOP
+        -- One statement for what nearly every settle does. It judges the row when it has locked it.
         UPDATE oncekey_records SET
             status = p_status, result = p_result, error = p_error, uncertain = FALSE,
-            updated = moment, finished = moment, expires = moment + p_ttl,
-            due = IF(r_due = 0, moment + p_ttl, LEAST(r_due, moment + p_ttl))
-        WHERE scope = p_scope AND `key` = p_key;
-        SET verdict = 'done';
-    ELSEIF verdict IS NULL AND r_status = p_status THEN
-        UPDATE oncekey_records SET again = again + 1 WHERE scope = p_scope AND `key` = p_key;
-        SET verdict = 'done';
-    ELSEIF verdict IS NULL THEN
-        SET verdict = 'ended';
-    END IF;
+            updated = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)), finished = updated,
+            expires = updated + p_ttl, due = IF(due = 0, expires, LEAST(due, expires))
+        WHERE scope = p_scope AND `key` = p_key AND token = p_token AND nonce = p_nonce
+            AND status IN ('running', 'held') AND version <= 1 AND (
+                expires = 0 OR expires > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))
+            );
+        IF ROW_COUNT() = 1 THEN
+            SET verdict = 'done';
+            LEAVE settling;
+        END IF;
+        CALL oncekey_owned_v1(
+            p_scope, p_key, p_token, p_nonce, verdict, moment, r_status, r_uncertain, r_expires,
+            r_due
+        );
+        IF verdict IS NULL AND r_status = p_status THEN
+            UPDATE oncekey_records SET again = again + 1 WHERE scope = p_scope AND `key` = p_key;
+            SET verdict = 'done';
+        ELSEIF verdict IS NULL AND r_status NOT IN ('running', 'held') THEN
+            SET verdict = 'ended';
+        END IF;
+        IF verdict IS NOT NULL THEN
+            LEAVE settling;
+        END IF;
+    END LOOP;
     COMMIT;
     SELECT verdict;
 END
