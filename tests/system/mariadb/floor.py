@@ -1,9 +1,9 @@
 """What a new key is made of: `python -m tests.system.mariadb.floor [ROUNDS]`.
 
 It starts a MariaDB and prints, for each way from a pair of raw statements to a protected function,
-the microseconds of processor time that the client and the server spend on one key, and how often the
-server counts a commit (a statement inside of a transaction counts as one). The ways take turns, and
-of the rounds the best tenth counts, so that a busy machine changes little.
+the microseconds of processor time that the client and the server spend on one key, and how often
+the server counts a commit: a statement inside of a transaction counts as one. The ways take turns,
+and of the rounds the best tenth counts, so that a busy machine changes little.
 """
 
 import asyncio
