@@ -57,6 +57,13 @@ def test_bench_scale_prints_both_tables():
     assert told.count("Measured on") == 2
 
 
+def test_bench_processor_prints_what_both_sides_take():
+    told = run("bench.processor", "--rounds", "1")
+    rows = re.findall(r"^  .+ ([\d.]+) +([\d.]+) +([\d.]+) +[\d.]+x$", told, re.MULTILINE)
+    assert len(rows) == 4 + 3 + 3
+    assert all(float(client) and float(server) for client, server, _ in rows)
+
+
 def test_the_walk_goes_through_six_calls():
     walks = json.loads(run("bench.walk", "--json"))
     assert len(walks) == 6
