@@ -148,7 +148,12 @@ class KillRun:
                 writers = [writing.create_task(self._write(outbox, key)) for key in range(KEYS)]
                 writing.create_task(self._strike(relays, writers, kills, every))
             await until_async(self._all_sent, self.figures)
-            await until_async(self._all_received, self.figures)
+            seen = None
+            while not self._all_received():  # a slow machine takes its time, but goes on
+                await until_async(
+                    lambda seen=seen: self._received() != seen or self._all_received(), self.figures
+                )
+                seen = self._received()
         finally:
             ended = [relay.poll() for relay in relays]
             for relay in relays:
@@ -278,6 +283,9 @@ class KillRun:
     def _all_received(self):
         missing = "SELECT count(*) FROM placed WHERE id NOT IN (SELECT id FROM received)"
         return self._ask(missing) == [(0,)]
+
+    def _received(self):
+        return self._ask("SELECT count(*) FROM received UNION ALL SELECT count(*) FROM repeats")
 
     def _ask(self, question):
         with psycopg.connect(self.url, autocommit=True) as connection:
