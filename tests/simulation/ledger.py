@@ -107,6 +107,9 @@ class Story:
         self.settled_as = None
         record = self.world.store.records.get((self.plan.scope, self.plan.key))
         self.largest_token = 0 if record is None else record.token
+        if record is not None and record.status in ("completed", "failed"):
+            # A fail-over has brought it back: its life is that of the record, and may be over.
+            self.settled(record)
 
     # Effects
 
