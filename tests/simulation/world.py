@@ -70,6 +70,8 @@ class World:
         self.store_offset = EPOCH
         self.strays: set[str] = set()
         """Nonces of claims that came once more when their asker had its answer and was gone."""
+        self._given_back: set[str] = set()
+        """Nonces of claims whose owner has released them."""
         self._asked: set[str] = set()
         self._first_asked: dict[str, int] = {}
         """By nonce: when its claim was sent for the first time."""
@@ -295,10 +297,15 @@ class World:
             ask,
         )
 
-    def _check_renewed(self, what: tuple[Try, int]) -> None:
-        """What is left of a lease that was granted long ago is used to renew it."""
-        call, since = what
+    def _check_renewed(self, what: tuple[Try, str, int]) -> None:
+        """What is left of a lease that was granted long ago is used to renew it.
+
+        A claim that was given back needs no lease: `reconcile` was asked, and it was too early.
+        """
+        call, nonce, since = what
         process = call.process
+        if nonce in self._given_back:
+            return
         ends = call.over or call.finished or call.cut or process.dead or process.stopping
         trouble = max(process.trouble_at, process.refused_at, process.paused_until) >= since
         if call.renews and not (ends or trouble or call.story.amnesia):
@@ -343,6 +350,8 @@ class World:
             call = self._nonces.get(message.what[0].nonce)
             if call is not None:
                 call.recorded = True
+        elif verb == "release":
+            self._given_back.add(message.what[0].nonce)
         answer = getattr(self.store, verb)(*message.what)
         self.tell(process.index, verb, message.what, answer, "" if message.reply else "(unheard)")
         if not message.reply:
@@ -379,7 +388,8 @@ class World:
             late = answer.record.lease_end - answer.now < message.what[0].lease
             if call is not None and late:
                 soon = self.hub.now + message.back + AT_ONCE
-                self.hub.at(soon, self._check_renewed, (call, self.hub.now))
+                what = (call, answer.record.nonce, self.hub.now)
+                self.hub.at(soon, self._check_renewed, what)
 
     # What befalls processes and the store
 
