@@ -265,6 +265,8 @@ class Plan:
             ]
         elif self.focus == "hangs in silence":
             self._hang(Dice(seed, 6), always=True)
+        elif self.focus == "unwritable":
+            self._stop(Dice(seed, 10))
         elif self.focus == "hides":
             key = self.keys[0]
             key.hangs, key.before, key.after = 1, key.before % 50_000, key.after % 50_000
@@ -277,6 +279,12 @@ class Plan:
             self._leap(Dice(seed, 9))
         if self.focus in ("torn", "unwritable"):
             self.heal_at = 12 * SECOND
+
+    def _stop(self, dice: Dice) -> None:
+        """The process ends while it still has to record what the store refuses, and other ends."""
+        if dice.one_in(2):
+            start = self.callers[0].start + dice.below(dice.pick((SECOND, 11 * SECOND)))
+            self.faults.append(Fault(len(self.faults), start, "stop", 0, SECOND, dice.bits()))
 
     def _hang(self, dice: Dice, *, always: bool = False) -> None:
         """The code of a key hangs in one of its runs, which only the end of its lease can end."""

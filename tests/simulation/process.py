@@ -67,7 +67,7 @@ class Process:
         self.observers = Observers([Listener(self)])
         self._purges = False
         self.urgent: dict[Chore, bool] = {}
-        """What must get through to the store, and whether it was tried."""
+        """What must get through to the store, and whether it was tried, at the end once more."""
         if parent is None:
             self.keeper: Keeper = SimulatedKeeper(self)
             self.flights = Flights()

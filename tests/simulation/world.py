@@ -435,6 +435,7 @@ class World:
 
         def last_moments() -> None:
             waiting = list(process.urgent)
+            process.urgent.update(dict.fromkeys(waiting, False))
             process.keeper.finish()
             unsaid = [one for one in waiting if one in process.urgent and is_settle(one)]
             told = process.never_recorded >= len(unsaid)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections import deque
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -98,8 +99,8 @@ class Keeper:
         """End the thread, and try each urgent chore once more. What still fails is given up.
 
         Then every chore does what it does at the end. After a failure the other chores of that
-        store are not tried. Chores of a store that hangs come last, so that they do not delay the
-        others.
+        store are tried for `_LAST_CHANCE` seconds: it may refuse one record alone, or be down.
+        Chores of a store that hangs come last, so that they do not delay the others.
         """
         with self._lock:
             thread, self._stopping = self._thread, True
@@ -108,13 +109,14 @@ class Keeper:
             thread.join(_LAST_CHANCE)
         with self._lock:
             free = [chore for chore in self._queued() if id(chore.lane) not in self._lanes]
-        failing = self._try_once_more(free, set())
+        failing: dict[int, float] = {}
+        self._try_once_more(free, failing)
         with self._lock:
             self._changed.wait_for(lambda: not self._lanes, _LAST_CHANCE)
             left = [chore for due in self._lanes.values() for chore in due]
             left += [chore for chore in self._queued() if chore not in set(free)]
-            failing |= {*self._lanes}
-        failing |= self._try_once_more(left, failing)
+            failing.update(dict.fromkeys(self._lanes, -inf))
+        self._try_once_more(left, failing)
         for chore in (*free, *left):
             if id(chore.lane) not in failing:
                 try:
@@ -126,18 +128,21 @@ class Keeper:
     def _queued(self) -> list[Chore]:
         return [chore for queue in self._queues.values() for chore in queue]
 
-    def _try_once_more(self, chores: list[Chore], failing: set[int]) -> set[int]:
-        """Try the urgent chores once. Return the lanes of the stores that failed."""
+    def _try_once_more(self, chores: list[Chore], failing: dict[int, float]) -> None:
+        """Try the urgent chores once.
+
+        `failing` has the lanes of the stores that failed, and until when they are tried.
+        """
         for chore in chores:
             if not chore.urgent:
                 continue
-            if id(chore.lane) in failing:
+            begun = monotonic()
+            if begun >= failing.get(id(chore.lane), inf):
                 chore.give_up()
             elif self._do(chore) is not None:
                 chore.give_up()
                 if chore.lane is not None:
-                    failing.add(id(chore.lane))
-        return failing
+                    failing.setdefault(id(chore.lane), begun + _LAST_CHANCE)
 
     def _enqueue(self, chore: Chore, delay: float) -> None:
         due = monotonic() + delay

@@ -333,8 +333,26 @@ def test_without_a_thread_for_the_store_the_keeper_does_it_itself(keeper, monkey
     assert job.done.wait(LONG)
 
 
-def test_at_the_end_a_store_that_fails_is_tried_once(keeper):
-    down = [Errand("down", 1.0, urgent=True) for _ in range(3)]
+def test_at_the_end_what_a_store_refuses_keeps_nothing_else_from_being_tried(still):
+    """It may refuse one record for ever, and take all others."""
+    keeper, _ = still
+    refused = [Errand("store", 1.0, urgent=True) for _ in range(2)]
+    taken = [Errand("store", urgent=True) for _ in range(2)]
+    for job in (refused[0], taken[0], refused[1], taken[1]):
+        keeper.take_up(job, 3600.0)
+    keeper.finish()
+    assert [job.times for job in (*refused, *taken)] == [1, 1, 1, 1]
+    assert [job.given_up for job in (*refused, *taken)] == [True, True, False, False]
+
+
+def test_at_the_end_a_store_that_is_down_is_not_asked_for_long(still):
+    keeper, clock = still
+
+    def time_out():
+        clock.now += 5.0
+        return 1.0
+
+    down = [Errand("down", time_out, urgent=True) for _ in range(3)]
     up = [Errand("up", urgent=True) for _ in range(3)]
     for job in (*down, *up):
         keeper.take_up(job, 3600.0)
