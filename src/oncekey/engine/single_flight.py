@@ -143,7 +143,7 @@ class Flights:
         """Start without flights."""
         self._flights: dict[Identity, Flight] = {}
         self._hidden: dict[Identity, list[Flight]] = {}
-        """Runs whose place another one took: calls that fail open may run beside each other."""
+        """Those whose place a run took: calls that fail open may run beside each other."""
         self._lock = threading.Lock()
         self.granted: dict[Any, float] = {}
         """The tickets of runs that have not begun yet, with the time at which they were granted."""
@@ -170,12 +170,17 @@ class Flights:
         """Let others join the flight, since it has led to a run.
 
         It may be apart, or another caller has replaced or superseded it while it asked the store.
+        That caller may still be granted a run, and has its place back when this one lands.
         """
         if self._flights.get(flight.identity) is not flight:
             with self._lock:
-                other = self._flights.get(flight.identity)
-                if other is not None and other.ticket is not None and not other.landed:
-                    self._hidden.setdefault(flight.identity, []).append(other)
+                other, going_on = self._flights.get(flight.identity), []
+                while other is not None and other is not flight:
+                    if not other.landed:
+                        going_on.append(other)
+                    other = other.replaced
+                if going_on:
+                    self._hidden.setdefault(flight.identity, []).extend(reversed(going_on))
                 flight.landed, flight.left = False, None
                 self._flights[flight.identity] = flight
 
@@ -272,7 +277,7 @@ class Flights:
             wake()
 
     def _uncover(self, identity: Identity) -> None:
-        """Give the place back to a run that another one has hidden, if it goes on."""
+        """Give the place back to a flight that a run has hidden, if it goes on."""
         with self._lock:
             going_on = [one for one in self._hidden.pop(identity, ()) if not one.landed]
             if going_on and self._flights.setdefault(identity, going_on[-1]) is going_on[-1]:

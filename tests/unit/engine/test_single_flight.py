@@ -84,6 +84,25 @@ def test_a_run_that_another_one_hides_is_known_again_when_that_lands():
     assert flights.join(ID, monotonic())[1]
 
 
+def test_who_still_asks_is_known_again_when_the_run_that_took_its_place_lands():
+    """It replaced the flight of that run, and may be granted one of its own."""
+    flights = Flights()
+    run, _ = flights.join(ID, monotonic())
+    asks = flights.replace(run, run.known_at)
+    later = flights.replace(asks, asks.known_at)
+    assert flights.beside(run) is None  # they give way to it
+    run.ticket = object()
+    flights.adopt(run)
+    assert flights.join(ID, monotonic()) == (run, False)
+    flights.land(run)
+    assert flights.join(ID, monotonic()) == (later, False)
+    assert flights.beside(flights.apart(ID)) in (asks, later)
+    flights.land(later)
+    assert flights.join(ID, monotonic()) == (asks, False)
+    flights.land(asks)
+    assert flights.join(ID, monotonic())[1]
+
+
 def test_a_hidden_run_waits_for_its_place_while_others_have_it():
     flights = Flights()
     hidden, shown, elsewhere = flights.apart(ID), flights.apart(ID), flights.apart((None, "k"))
@@ -411,7 +430,7 @@ def test_a_run_that_did_not_lead_is_known_to_others():
     lone.ticket = object()
     flights.adopt(lone)
     assert flights.beside(leader) is lone
-    assert flights.beside(lone) is None
+    assert flights.beside(lone) is leader
     assert flights.join(ID, monotonic()) == (lone, False)
     flights.land(lone)
     assert flights.beside(leader) is None
