@@ -21,7 +21,7 @@ from oncekey.errors import (
 )
 from tests.simulation.dice import mix
 from tests.simulation.handler import DOUBTS, FencedError, handle, reconciler
-from tests.simulation.hub import Activity, ClosedWaitsError, DeadError
+from tests.simulation.hub import NEVER, Activity, ClosedWaitsError, DeadError
 from tests.simulation.line import FORBIDDEN, ForbiddenError
 from tests.simulation.oracle import ViolationError, must
 from tests.simulation.plan import DAY, Caller, Declined
@@ -65,6 +65,7 @@ class Try:
 
     __slots__ = (
         "activity",
+        "asks_since",
         "began",
         "cut",
         "cut_in",
@@ -129,6 +130,8 @@ class Try:
         self.tear, self.tear_in = 0, ""
         self.number = 0
         self.renewed_at = self.ran_at = 0
+        self.asks_since = NEVER
+        """Since when it claims, and no answer has told anybody here whose the record is."""
         terms = story.plan.terms
         self.renews = terms.heartbeat and terms.max_run is None
 

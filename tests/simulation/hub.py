@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 MICRO = 1e-6
+NEVER = 1 << 62
+"""A time that does not come."""
 
 
 class DeadError(BaseException):

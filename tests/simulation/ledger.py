@@ -191,6 +191,15 @@ class Story:
                 "nothing runs without the store beside a run that is known in its process",
                 record,
             )
+        # Who does not wait asks apart from all others, and is not known to them.
+        known = call.unprotected and self.plan.terms.wait > 0
+        for other in self.world.tries if known else ():
+            asks = other.process is call.process and other.story is self and not other.over
+            must(
+                not asks or other.ran or other.torn or other.asks_since >= call.began,
+                "nothing runs without the store beside a call that asked it before",
+                record,
+            )
 
     def check_busy(self, call: "Try") -> None:
         """A refusal as "in progress" is no older than a moment: there is, or was, a lease."""

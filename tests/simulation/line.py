@@ -144,7 +144,10 @@ class Line:
     def claim(self, ask: Claim, /) -> Answer:
         self._world.claims_sent[ask.nonce] += 1
         self._world.check_claim(self._process, ask)
-        return self.call("claim", ask)  # type: ignore[no-any-return]  # as the store answers
+        self._world.asks()
+        answer: Answer = self.call("claim", ask)
+        self._world.answers(answer)
+        return answer
 
     def renew(self, ask: Renew, /) -> Verdict:
         self._world.check_renewal(ask)

@@ -13,7 +13,7 @@ from oncekey.engine.keeper import Chore, Keeper
 from oncekey.engine.single_flight import Flight, Flights
 from oncekey.engine.ticket import Nonces
 from oncekey.observe import Event, Name, Observers
-from tests.simulation.hub import Activity, DeadError
+from tests.simulation.hub import NEVER, Activity, DeadError
 from tests.simulation.line import AwaitedLine, Line
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ _HEARD: frozenset[Name] = frozenset(
         "purged",
     }
 )
-NEVER = 1 << 62
-"""A time that does not come."""
 
 
 class Process:

@@ -8,17 +8,27 @@ from typing import Any
 from zlib import crc32
 
 from oncekey.core.codec import PLAIN
-from oncekey.core.requests import Claim, Forget, Granted, Renew, Replay, Request, Resolve
+from oncekey.core.requests import (
+    Busy,
+    Claim,
+    Forget,
+    Granted,
+    Mismatch,
+    Renew,
+    Replay,
+    Request,
+    Resolve,
+)
 from oncekey.engine.engine import ASK_PATIENCE
 from oncekey.errors import ConfigurationError, StoreError
 from tests.simulation.caller import Asking, Try
 from tests.simulation.dice import mix
-from tests.simulation.hub import MICRO, DeadError, Hub
+from tests.simulation.hub import MICRO, NEVER, DeadError, Hub
 from tests.simulation.ledger import Story
 from tests.simulation.line import FORBIDDEN, FULL, ForbiddenError, Message
 from tests.simulation.oracle import Oracle, must
 from tests.simulation.plan import SECOND, Caller, Fault, Plan
-from tests.simulation.process import NEVER, Hanging, Process, is_settle
+from tests.simulation.process import Hanging, Process, is_settle
 from tests.simulation.stage import EPOCH, STAGE
 from tests.simulation.store import SimulatedStore
 
@@ -279,6 +289,27 @@ class World:
             "nothing new is begun while nothing can be recorded",
             ask,
         )
+
+    def asks(self) -> None:
+        """A caller claims, or the keeper, who is nobody here."""
+        current = self.hub.current
+        if current is not None and isinstance(current.owner, Try):
+            current.owner.asks_since = min(current.owner.asks_since, self.hub.now)
+
+    def answers(self, answer: object) -> None:
+        """The caller is told, and with it those of its process that asked the same before.
+
+        Who hears only that somebody is busy, or means something else, knows nothing of them.
+        """
+        current = self.hub.current
+        if current is None or not isinstance(current.owner, Try):
+            return
+        call = current.owner
+        call.asks_since = NEVER
+        if type(answer) not in (Busy, Mismatch):
+            for one in self.tries:
+                if one.process is call.process and one.story is call.story:
+                    one.asks_since = NEVER
 
     def check_renewal(self, ask: Renew) -> None:
         """Nobody renews for a call that is over, however it ended."""
