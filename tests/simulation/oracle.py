@@ -260,10 +260,14 @@ class Oracle:
         )
 
     def _not_in_its_own_way(self, running: Record, ask: Claim) -> None:
-        """A run that began without the store knows the claim that was granted unheard."""
+        """A run that began without the store knows the claim that was granted unheard.
+
+        One that it gave back before, and that a fail-over has brought back, is not its own.
+        """
         world = self._world
         call = world.whose(ask.nonce)
-        if call is not None and call.unprotected and not {running.nonce, ask.nonce} & world.strays:
+        strange = world.strays | world.given_back
+        if call is not None and call.unprotected and not {running.nonce, ask.nonce} & strange:
             must(world.whose(running.nonce) is not call, "an open run knows its claim", running)
 
     def _not_left_behind(self, running: Record) -> None:

@@ -80,7 +80,7 @@ class World:
         self.store_offset = EPOCH
         self.strays: set[str] = set()
         """Nonces of claims that came once more when their asker had its answer and was gone."""
-        self._given_back: set[str] = set()
+        self.given_back: set[str] = set()
         """Nonces of claims whose owner has released them."""
         self._asked: set[str] = set()
         self._first_asked: dict[str, int] = {}
@@ -335,7 +335,7 @@ class World:
         """
         call, nonce, since = what
         process = call.process
-        if nonce in self._given_back:
+        if nonce in self.given_back:
             return
         ends = call.over or call.finished or call.cut or process.dead or process.stopping
         trouble = max(process.trouble_at, process.refused_at, process.paused_until) >= since
@@ -382,7 +382,7 @@ class World:
             if call is not None:
                 call.recorded = True
         elif verb == "release":
-            self._given_back.add(message.what[0].nonce)
+            self.given_back.add(message.what[0].nonce)
         answer = getattr(self.store, verb)(*message.what)
         self.tell(process.index, verb, message.what, answer, "" if message.reply else "(unheard)")
         if not message.reply:
