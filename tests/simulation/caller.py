@@ -91,6 +91,7 @@ class Try:
         "renewed_at",
         "renews",
         "story",
+        "superseded",
         "tear",
         "tear_in",
         "token",
@@ -132,6 +133,8 @@ class Try:
         self.renewed_at = self.ran_at = 0
         self.asks_since = NEVER
         """Since when it claims, and no answer has told anybody here whose the record is."""
+        self.superseded = False
+        """Whether another call of its process was told: nobody waits for this one any more."""
         terms = story.plan.terms
         self.renews = terms.heartbeat and terms.max_run is None
 

@@ -293,11 +293,11 @@ class World:
     def asks(self) -> None:
         """A caller claims, or the keeper, who is nobody here."""
         current = self.hub.current
-        if current is not None and isinstance(current.owner, Try):
+        if current is not None and isinstance(current.owner, Try) and not current.owner.superseded:
             current.owner.asks_since = min(current.owner.asks_since, self.hub.now)
 
     def answers(self, answer: object) -> None:
-        """The caller is told, and with it those of its process that asked the same before.
+        """The caller is told. Those of its process who asked before count as told with it.
 
         Who hears only that somebody is busy, or means something else, knows nothing of them.
         """
@@ -308,8 +308,8 @@ class World:
         call.asks_since = NEVER
         if type(answer) not in (Busy, Mismatch):
             for one in self.tries:
-                if one.process is call.process and one.story is call.story:
-                    one.asks_since = NEVER
+                if one is not call and one.process is call.process and one.story is call.story:
+                    one.asks_since, one.superseded = NEVER, True
 
     def check_renewal(self, ask: Renew) -> None:
         """Nobody renews for a call that is over, however it ended."""
