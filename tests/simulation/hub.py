@@ -6,6 +6,7 @@ microsecond a draw of the seed decides. No time passes while code runs.
 """
 
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def _run(first: tuple["Hub", Activity]) -> None:
     hub, activity = first
     while True:
         try:
-            activity.function()
+            Context().run(activity.function)  # what a torn call leaves in its own is nobody else's
         except (DeadError, GeneratorExit) as end:
             end.__traceback__ = None
         except GreenletExit:
