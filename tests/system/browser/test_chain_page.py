@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from examples.chain.chain import Chain
 from examples.chain.site import Show, make_app
 from tests.dashboard.server import serving
 from tests.patience import PATIENCE, until
@@ -24,7 +25,10 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 
 @pytest.fixture
-def show():
+def show(monkeypatch):
+    """A chain that goes on until somebody has killed a service, however quick it is."""
+    settled = Chain.settled
+    monkeypatch.setattr(Chain, "settled", lambda one: any(one.kills.values()) and settled(one))
     with closing(Show(orders=ORDERS, pace=0.1, every=0)) as show:
         yield show
 
