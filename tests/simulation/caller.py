@@ -73,6 +73,7 @@ class Try:
         "doubtful",
         "ended",
         "finished",
+        "first",
         "given_up",
         "given_up_by",
         "gone",
@@ -133,6 +134,8 @@ class Try:
         self.renewed_at = self.ran_at = 0
         self.asks_since = NEVER
         """Since when it claims, and no answer has told anybody here whose the record is."""
+        self.first = False
+        """Whether nobody else was there when it began to: all who come later know of it."""
         self.superseded = False
         """Whether another call of its process was told: nobody waits for this one any more."""
         terms = story.plan.terms

@@ -191,12 +191,12 @@ class Story:
                 "nothing runs without the store beside a run that is known in its process",
                 record,
             )
-        # Who does not wait asks apart from all others, and is not known to them.
-        known = call.unprotected and self.plan.terms.wait > 0
-        for other in self.world.tries if known else ():
+        for other in self.world.tries if call.unprotected else ():
             asks = other.process is call.process and other.story is self and not other.over
+            # Who does not wait asks apart from those who were there, and is not known to others.
+            known = asks and (self.plan.terms.wait > 0 or other.first)
             must(
-                not asks or other.ran or other.torn or other.asks_since >= call.began,
+                not known or other.ran or other.torn or other.asks_since >= call.began,
                 "nothing runs without the store beside a call that asked it before",
                 record,
             )

@@ -293,8 +293,16 @@ class World:
     def asks(self) -> None:
         """A caller claims, or the keeper, who is nobody here."""
         current = self.hub.current
-        if current is not None and isinstance(current.owner, Try) and not current.owner.superseded:
-            current.owner.asks_since = min(current.owner.asks_since, self.hub.now)
+        if current is None or not isinstance(current.owner, Try) or current.owner.superseded:
+            return
+        call = current.owner
+        if call.asks_since == NEVER:
+            call.first = not any(
+                one is not call and one.process is call.process and one.story is call.story
+                for one in self.tries
+                if not one.over
+            )
+        call.asks_since = min(call.asks_since, self.hub.now)
 
     def answers(self, answer: object) -> None:
         """The caller is told. Those of its process who asked before count as told with it.
