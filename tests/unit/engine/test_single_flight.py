@@ -103,6 +103,20 @@ def test_who_still_asks_is_known_again_when_the_run_that_took_its_place_lands():
     assert flights.join(ID, monotonic())[1]
 
 
+def test_who_gave_up_asking_is_not_known_again_when_that_run_lands():
+    flights = Flights()
+    run, _ = flights.join(ID, monotonic())
+    asks = flights.replace(run, run.known_at)
+    later = flights.replace(asks, asks.known_at)
+    flights.land(asks)
+    run.ticket = object()
+    flights.adopt(run)
+    flights.land(run)
+    assert flights.join(ID, monotonic()) == (later, False)
+    flights.land(later)
+    assert flights.join(ID, monotonic())[1]
+
+
 def test_a_hidden_run_waits_for_its_place_while_others_have_it():
     flights = Flights()
     hidden, shown, elsewhere = flights.apart(ID), flights.apart(ID), flights.apart((None, "k"))
