@@ -173,7 +173,9 @@ def test_a_pool_of_ours_never_has_a_connection_whose_handshake_was_cut_off(
     store.close()
 
 
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    "fast", [pytest.param(True, marks=pytest.mark.fast_path("wires beside redis-py")), False]
+)
 async def test_coroutines_use_no_connection_whose_handshake_was_cut_off(
     fast, empty_redis, monkeypatch
 ):

@@ -32,7 +32,17 @@ def runner():
         yield runner
 
 
-@pytest.fixture(params=["fast", "slow", "fast async", "slow async"])
+FAST = pytest.mark.fast_path("lines and wires beside what redis-py does")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("fast", marks=FAST),
+        "slow",
+        pytest.param("fast async", marks=FAST),
+        "slow async",
+    ]
+)
 def opened(request, runner):
     """Opens a store of each kind: with the connections of redis-py used directly, and by it."""
     closing = []
