@@ -622,6 +622,7 @@ class AsyncEngine:
         if ticket.renewal is not None:
             keeper.drop(ticket.renewal)
             ticket.renewal = None  # not before: who is interrupted in between tries again
-        if ticket.flight is not None:
-            self._flights.land(ticket.flight, left)
+        flight = ticket.flight  # read once: the keeper may end it meanwhile
+        if flight is not None:
+            self._flights.land(flight, left)
             ticket.flight = None  # as above; `left` refers to the ticket: avoid a cycle
