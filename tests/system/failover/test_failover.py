@@ -1,10 +1,11 @@
-"""Fail-overs of PostgreSQL and Redis, each fault once. `make failovers` has many."""
+"""Fail-overs of Redis, each fault once. `make failovers` has many, and those of Patroni (F30)."""
 
 import pytest
 
 from tests.faults.matrix.program import STORES, chosen, laboratory, run
 
-ROWS = ("F30", "F31", "F32")
+# Not F30: beside other tests Patroni may get no processor for longer than it trusts a node.
+ROWS = ("F31", "F32")
 
 
 @pytest.mark.parametrize("row", ROWS)
